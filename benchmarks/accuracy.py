@@ -32,7 +32,7 @@ from bricolage.base.codec import decode
 from bricolage.base.options import PRECISIONS, Options
 from bricolage.costs.database import Database
 from bricolage.device.host import host
-from bricolage.driver.candidates import find
+from bricolage.driver.candidates import find_candidates
 from bricolage.driver.context import open_pool
 from bricolage.driver.sources import open_source
 from bricolage.errors import BricolageError
@@ -79,7 +79,7 @@ def row(name: str, path: Path, inputs: Mapping[str, Any], options: Options) -> R
         key = Identities(graph).key(graph.everything)
         step, outputs = store.region(graph.everything, key), tuple(info.name for info in graph.outputs)
         backends = registry.available(options.backends)
-        whole = find(graph, backends, options.precision, host(), slow_per_region=False).whole
+        whole = find_candidates(graph, backends, options.precision, host(), slow_per_region=False).whole
         errors: dict[str, float] = {}
         refused: dict[str, str] = {}
         with Database(store.directory / "costs.sqlite") as database, open_pool(options) as pool:

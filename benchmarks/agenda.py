@@ -45,7 +45,7 @@ from bricolage.base.efforts import PROFILES, Effort, EffortProfile
 from bricolage.base.options import Options
 from bricolage.costs.database import Database
 from bricolage.costs.decision_log import VERSION, Compiling, LogLine, write_line
-from bricolage.costs.models.track_record import SHIPPED, DecisionSubject, TrackRecord, shipped
+from bricolage.costs.models.track_record import SHIPPED, DecisionSubject, TrackRecord, shipped_record
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.network_kind import NetworkKind, network_kind
@@ -270,13 +270,13 @@ def main() -> int:
     if given.unseen:
         return _unseen(given)
     if given.derive:
-        print(format_derived(shipped()))
+        print(format_derived(shipped_record()))
         return 0
     if given.show or given.record:
         shown = decode(tuple[Row, ...], parse((given.show or given.record).read_bytes()), "rows")
         if given.record:
             with SHIPPED.open("a", encoding="utf-8") as log:
-                log.writelines(f"{write_line(line)}\n" for line in collect_log_lines(shown, shipped()))
+                log.writelines(f"{write_line(line)}\n" for line in collect_log_lines(shown, shipped_record()))
         print(table(shown))
         return 0
     names, output = _names(given.workload or "wide,six,collage"), given.output or Path("out/agenda.json")

@@ -210,10 +210,10 @@ def _tvm(path: Path, inputs: Inputs, threads: int) -> OwnCall:
     import tvm
     from tvm import relax
 
-    from bricolage.backends.tvm import build
+    from bricolage.backends.tvm import build_executable
 
     region = RegionModel(path)
-    executable = build(region, registry.get("tvm").configs("highest", host())[0], Resources(threads=threads))
+    executable = build_executable(region, registry.get("tvm").configs("highest", host())[0], Resources(threads=threads))
     machine, arrays = relax.VirtualMachine(executable, tvm.cpu()), list(inputs.values())
     main = machine["main"]
     given = int(machine.module["get_function_arity"]("main")) > len(arrays)

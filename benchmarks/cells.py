@@ -33,7 +33,7 @@ from bricolage.graph.store import Store
 from bricolage.native.cpu.target import fusion_target
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.inspect import inspect_kernels
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.tensors import Node
 
 
@@ -55,7 +55,7 @@ def decisions(region: RegionModel) -> Iterator[Decision]:
     for position, node in enumerate(model.graph):
         node.name = f"{node.op_type}_{position}"  # which tells them apart
     origins: dict[Node, str] = {}
-    found = plan(*lower(model, origins), fusion_target(host_caches()))
+    found = plan(*lower_region(model, origins), fusion_target(host_caches()))
     together = [set(kernel.operators) for kernel in inspect_kernels(found, origins)]
     computed = set().union(*together)
     graph = Graph(model)

@@ -35,7 +35,7 @@ from benchmarks.latency import select
 from benchmarks.opening import state_of
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
-from bricolage.api.cost_model import samples_of, to_json, train_costs
+from bricolage.api.cost_model import learning_samples, to_json, train_costs
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.base import scratch
@@ -43,7 +43,7 @@ from bricolage.base.cache import VARIABLE
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import ISAS, Options, available_cores
 from bricolage.costs.database import Database
-from bricolage.costs.models.learned.fitting import Errors, Sample, errors_of, train
+from bricolage.costs.models.learned.fitting import Errors, Sample, errors_of, fit_costs
 from bricolage.costs.models.learned.installed import model_in_use, own_model
 from bricolage.driver.region_costs import measure_regions
 from bricolage.driver.stages.profiling import Baselines, Reference
@@ -101,7 +101,7 @@ def decide(name: str, samples: Sequence[Sample], budget: float | None) -> list[D
     path, inputs = export(workload), workload.example_inputs(0)
     with state_of(workload, Options(), registry.available(None)) as state:
         digest = state.digest
-    model = train([one for one in samples if one.network != digest], {})
+    model = fit_costs([one for one in samples if one.network != digest], {})
     with scratch.using(scratch.temporary()) as folder:
         made: dict[str, tuple[Bucket, float]] = {}
         for way, options in WAYS.items():
@@ -182,10 +182,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for file in given.files:
             database.import_lines(file.read_text(encoding="utf-8").splitlines())
         if given.decide:
-            show_decisions(select(given.decide.split(",")), samples_of(database), given.budget, given.json)
+            show_decisions(select(given.decide.split(",")), learning_samples(database), given.budget, given.json)
             return
         if given.in_use:
-            show_in_use(samples_of(database), given.json)
+            show_in_use(learning_samples(database), given.json)
             return
         trained = train_costs(database)
     if given.json:

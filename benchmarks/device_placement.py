@@ -37,7 +37,7 @@ from bricolage.search.devices.instance_files import by_hand, read_instance
 from bricolage.search.devices.learned_placement import LEARNED
 from bricolage.search.devices.list_placement import cpop, heft, peft
 from bricolage.search.devices.sample_latency import least_latency
-from bricolage.search.devices.solve import SEARCHES, judged, place, together
+from bricolage.search.devices.solve import SEARCHES, judge_placement, place, together
 from bricolage.search.schedules.certificates import lower_bound
 from bricolage.search.schedules.schedule import Schedule, check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
@@ -74,7 +74,7 @@ def throughput(
     found = place(problem, searches, limit_s=limit_s, more=LEARNED)
     best = together(found)
     if expert is not None:
-        found.append(judged(problem, by_hand(problem, parse(expert.read_bytes())), "by hand"))
+        found.append(judge_placement(problem, by_hand(problem, parse(expert.read_bytes())), "by hand"))
     return best, found
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import scipy.optimize  # noqa: F401  (so that the first instance does not pay for the import)
 
 from benchmarks.egraph_families import FAMILIES
-from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, price, restrict
+from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, choice_cost, restrict
 from bricolage.egraph.extraction.greedy import greedy_dag, greedy_tree
 from bricolage.egraph.extraction.methods import ExtractionLimits, Method, extract
 from bricolage.errors import BadExtractionProblem, MissingFile
@@ -66,9 +66,9 @@ def read_egraph(path: Path) -> ExtractionProblem:
 
 def measure(name: str, problem: ExtractionProblem, method: Method, limits: ExtractionLimits) -> Row:
     """Extracts once. Fails loudly should the answer be no acyclic choice of the price it claims."""
-    greedy = min(price(problem, choice) for choice in (greedy_tree(problem), greedy_dag(problem)))
+    greedy = min(choice_cost(problem, choice) for choice in (greedy_tree(problem), greedy_dag(problem)))
     found = extract(problem, method, limits)
-    if restrict(problem, found.choice) != found.choice or price(problem, found.choice) != found.cost:
+    if restrict(problem, found.choice) != found.choice or choice_cost(problem, found.choice) != found.cost:
         raise AssertionError(f"{name}: not a valid extraction")
     return Row(
         name,

@@ -26,7 +26,7 @@ from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.base.options import PRECISIONS, available_cores
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.frontends import to_model
@@ -60,7 +60,7 @@ def _compile(region: RegionModel, backend: str, config: str, threads: int, cache
     start = time.monotonic()
     kernel = chosen.compile(region, KernelConfig(config), resources)
     seconds = time.monotonic() - start
-    inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
+    inputs, outputs = ([allocate_aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
     for array in inputs:
         array[...] = 0
     call = kernel.bind(inputs, outputs)

@@ -28,10 +28,10 @@ from benchmarks.output import keep
 from bricolage.device.host import host
 from bricolage.errors import BadTrainingCode, NotFusible
 from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
-from bricolage.train.fuse.lane_check import compared
+from bricolage.train.fuse.lane_check import compare_lanes
 from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.sweep import HyperParameters, Sweep, make_lanes
-from bricolage.train.fuse.sweep_data import load
+from bricolage.train.fuse.sweep_data import load_data
 from bricolage.train.step.spec import Optimiser, StepSpec
 
 STEPS = 6
@@ -101,12 +101,12 @@ def run(number: int, timed: bool = True) -> Row:
 
 def guard_seconds(given: Sweep) -> float | None:
     """What comparing the first steps takes."""
-    data = load(given)
+    data = load_data(given)
     groups = group(data, given.lanes)
     began = time.perf_counter()
     try:
         for one in groups:
-            compared(data, one)
+            compare_lanes(data, one)
     except NotFusible:
         return None
     return time.perf_counter() - began

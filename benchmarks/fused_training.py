@@ -34,7 +34,7 @@ from bricolage.train.fuse.fuse import Speed, train_sweep
 from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.processes import InProcesses
 from bricolage.train.fuse.sweep import Sweep, read_sweep
-from bricolage.train.fuse.sweep_data import load
+from bricolage.train.fuse.sweep_data import load_data
 
 CODE = Path(__file__).parents[1] / "examples" / "demo_train" / "digits.py"
 NETWORKS = ("cnn", "transformer", "mlp", "lstm")
@@ -95,7 +95,7 @@ def run(network: str, models: int, rounds: int, turn_s: float) -> Row:
     """
     off = deviation(network, models)
     given = sweep(network, models, _FOREVER)
-    data, cores = load(given), available_cores()
+    data, cores = load_data(given), available_cores()
     (one,) = group(data, given.lanes)
     if one.reason:
         raise NotFusible(reason=one.reason)

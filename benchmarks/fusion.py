@@ -40,7 +40,7 @@ from bricolage.graph.store import Store
 from bricolage.native.cpu.target import fusion_target
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.inspect import inspect_kernels
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.tensors import STORED_BYTES, Node
 from bricolage.work.implementation import KernelConfig
 
@@ -77,7 +77,7 @@ def count(name: str, inductor: bool = True) -> Row:
         region = RegionModel(store.region(graph.everything, "all"))
         infer(region.model)
         origins: dict[Node, str] = {}
-        planned = plan(*lower(region.model, origins), fusion_target(host_caches()))
+        planned = plan(*lower_region(region.model, origins), fusion_target(host_caches()))
         kernels = inspect_kernels(planned, origins, [0.0] * len(planned.kernels))
         moved = sum(
             describe(value).bytes
@@ -129,9 +129,9 @@ def _onnxruntime(region: RegionModel, folder: Path) -> int | None:
 def _openvino(region: RegionModel) -> int | None:
     if importlib.util.find_spec("openvino") is None:
         return None
-    from bricolage.backends.openvino_kernel import library
+    from bricolage.backends.openvino_kernel import load_openvino
 
-    compiled = library().Core().compile_model(str(region.path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = load_openvino().Core().compile_model(str(region.path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     constant: set[str] = set()
     executed = 0
     for node in compiled.get_runtime_model().get_ordered_ops():

@@ -31,7 +31,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import instruction_set
 from bricolage.backends.native.loaded_library import NativeKernel
 from bricolage.base.options import available_cores
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.caches import host_caches
 from bricolage.device.host import host
 from bricolage.frontends import to_model
@@ -39,14 +39,14 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.native.build import write
+from bricolage.native.build import write_library
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.target import CpuTarget, fusion_target
 from bricolage.native.fuse.channels_last import Layout
 from bricolage.native.fuse.fusion import Blocks, Strategy, plan
 from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.fuse.memory_cost import KernelCosts
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.tensors import Node
 from bricolage.native.module import generate
 
@@ -99,7 +99,7 @@ def compare(name: str, rounds: int, threads: int, layouts: bool = False) -> list
             assert node.op_type == operator.op_type
             node.name = str(number)
         origins: dict[Node, str] = {}
-        ends = lower(region.model, origins)
+        ends = lower_region(region.model, origins)
         rows: dict[str, Row] = {}
         plans: dict[str, FusionPlan] = {}
         ways: dict[str, tuple[Strategy, Layout]] = {
@@ -135,9 +135,11 @@ def _times(
         if source.text not in built:
             target = folder / str(number)
             target.mkdir()
-            write(source, machine.isa, FLOAT32, target)
+            write_library(source, machine.isa, FLOAT32, target)
             kernel = NativeKernel(region, target, resources)
-            inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (kernel.inputs, kernel.outputs))
+            inputs, outputs = (
+                [allocate_aligned(i.sizes, i.numpy) for i in infos] for infos in (kernel.inputs, kernel.outputs)
+            )
             for array in inputs:
                 array[...] = draw.standard_normal(array.shape) if array.dtype.kind == "f" else 0
             built[source.text] = kernel.bind(inputs, outputs)

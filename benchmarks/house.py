@@ -28,8 +28,8 @@ LONG_FUNCTION = 60
 LONG_FILE = 400
 MANY_PARAMETERS = 7
 """More are too many for a reader to hold; a call with more positional arguments cannot be read at all."""
-_GIVEN_SIGNATURES = ("operator", "contributed", "emitter", "guarded", "app.command")
-"""Decorators of functions whose parameters are given from outside: what an ONNX operator takes, or options of a command."""
+_GIVEN = ("operator", "contributed", "emitter", "lowering", "rule", "guarded", "app.command")
+"""Decorators of functions whose names and parameters are given from outside: of an operator, or of a command."""
 _LISTS_CHANGES = 3
 """A definition that names so many of the changes that can be asked about is a place that a new one has to touch."""
 _JOBS = "cluster/engines"
@@ -121,16 +121,18 @@ def _module(path: Path, source: Path) -> Module:
             case _:
                 pass
     found.public_functions = [
-        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and not _is_given(node)
     ]
     found.processes |= any(name.partition(".")[0] == "multiprocessing" for name, _ in found.imports)
     return found
 
 
 def _is_given(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether its signature is not ours to choose."""
+    """Whether its name and its parameters are not ours to choose."""
     names = (ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list)
-    return any(name == given or name.endswith(f".{given}") for name in names for given in _GIVEN_SIGNATURES)
+    return any(name == given or name.endswith(f".{given}") for name in names for given in _GIVEN)
 
 
 def _count_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -28,7 +28,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE as NATIVE_VARIABLE
 from bricolage.base.options import ISA_VARIABLE, ISAS, available_cores
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host, unlimited
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
@@ -177,7 +177,9 @@ def _run(backend: str, workload: str, threads: int) -> None:
         region = RegionModel(store.region(graph.everything, "all"))
         chosen = registry.get(backend)
         kernel = chosen.compile(region, chosen.configs("highest", host())[0], Resources(threads=threads, alone=True))
-        inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
+        inputs, outputs = (
+            [allocate_aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs)
+        )
         for array in inputs:
             array[...] = 0
         call = kernel.bind(inputs, outputs)

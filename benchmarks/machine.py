@@ -37,9 +37,9 @@ def _products(a: np.ndarray, b: np.ndarray) -> Iterator[Callable[[], object]]:
         first, second = torch.from_numpy(a), torch.from_numpy(b)
         yield lambda: torch.mm(first, second)
     if importlib.util.find_spec("openvino"):
-        from bricolage.backends.openvino_kernel import library
+        from bricolage.backends.openvino_kernel import load_openvino
 
-        ov = library()
+        ov = load_openvino()
         x, y = (ov.opset13.parameter(list(m.shape), ov.Type.f32) for m in (a, b))
         model = ov.Model([ov.opset13.matmul(x, y, False, False)], [x, y])
         request = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()

@@ -34,13 +34,13 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import instruction_set
 from bricolage.backends.native.loaded_library import NativeKernel
 from bricolage.base.options import available_cores
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.statistics import paired_ratio
-from bricolage.native.build import planned, write
+from bricolage.native.build import planned, write_library
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.module import generate
@@ -79,7 +79,7 @@ def compare(name: str, model: ir.Model, library: ctypes.CDLL, *, threads: int, r
             apart(fusion)
         source = generate(fusion, machine, FLOAT32)
         tasks = task_graph(source)
-        write(source, machine.isa, FLOAT32, folder)
+        write_library(source, machine.isa, FLOAT32, folder)
         static = NativeKernel(region, folder, Resources(threads=threads))
         pieces = pieces_library(source, tasks, machine.isa, folder)
         online = {
@@ -87,10 +87,10 @@ def compare(name: str, model: ir.Model, library: ctypes.CDLL, *, threads: int, r
             for kind in (PIECES, WHOLE)
         }
         draw = np.random.default_rng(0)
-        inputs = [aligned(info.sizes, info.numpy) for info in static.inputs]
+        inputs = [allocate_aligned(info.sizes, info.numpy) for info in static.inputs]
         for array in inputs:
             array[...] = draw.standard_normal(array.shape) if array.dtype.kind == "f" else 0
-        answers = {kind: [aligned(i.sizes, i.numpy) for i in static.outputs] for kind in (STATIC, *online)}
+        answers = {kind: [allocate_aligned(i.sizes, i.numpy) for i in static.outputs] for kind in (STATIC, *online)}
         calls: dict[str, Callable[[], object]] = {STATIC: static.bind(inputs, answers[STATIC])}
         calls |= {kind: program.bind(inputs, answers[kind]) for kind, program in online.items()}
         for kind, call in calls.items():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.c_source import CSource
@@ -137,7 +137,7 @@ def pieces_library(source: CSource, graph: TaskGraph, isa: Isa, folder: Path) ->
         "  phases[phase](io, arena, weights, own, shared, &at);",
         "}",
     ]
-    toolchain.build(
+    toolchain.compile_library(
         text + "\n\n" + "\n".join(lines) + "\n", FLOAT32.flags(isa), folder / "pieces.so", "benchmarks.online"
     )
     return ctypes.CDLL(str(folder / "pieces.so"))
@@ -199,10 +199,10 @@ class OnlineProgram:
             *(column.ctypes.data for column in columns),
         )
         self._own_bytes = -(-source.thread_scratch_bytes // 64) * 64
-        self._own = aligned((self._own_bytes * workers + 64,), np.dtype(np.uint8))
-        self._shared = aligned((shared * len(blocks) + 64,), np.dtype(np.uint8))
-        self._arena = aligned((source.arena_bytes + 64,), np.dtype(np.uint8))
-        self._weights = aligned(source.weights.shape, source.weights.dtype)
+        self._own = allocate_aligned((self._own_bytes * workers + 64,), np.dtype(np.uint8))
+        self._shared = allocate_aligned((shared * len(blocks) + 64,), np.dtype(np.uint8))
+        self._arena = allocate_aligned((source.arena_bytes + 64,), np.dtype(np.uint8))
+        self._weights = allocate_aligned(source.weights.shape, source.weights.dtype)
         self._weights[...] = source.weights
 
     def bind(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Callable[[], None]:

@@ -33,7 +33,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.base import sealed
 from bricolage.base.options import Options
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
@@ -68,7 +68,9 @@ def per_region(backend: str, threads: int) -> dict[str, float]:
         steps = [Step(implementation, store.region(graph.region(1 << i), f"{i}")) for i in range(_REGIONS)]
         program = compile_program(steps, ["t0"], [f"t{_REGIONS}"], resources).bind()
         kernel, _ = compile_step(steps[0], resources)
-        bare = kernel.bind([aligned((1,), np.dtype(np.float32))], [aligned((1,), np.dtype(np.float32))])
+        bare = kernel.bind(
+            [allocate_aligned((1,), np.dtype(np.float32))], [allocate_aligned((1,), np.dtype(np.float32))]
+        )
         rounds = [(_time(program) / _REGIONS, _time(bare)) for _ in range(_ROUNDS)]
     whole, alone = (statistics.median(column) for column in zip(*rounds, strict=True))
     return {"region_us": whole, "backend_us": alone, "ours_us": statistics.median(a - b for a, b in rounds)}
@@ -181,7 +183,7 @@ def _timed_load(path: Path) -> tuple[float, float]:
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    copy = aligned(array.shape, array.dtype)
+    copy = allocate_aligned(array.shape, array.dtype)
     copy[...] = array
     return copy
 

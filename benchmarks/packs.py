@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from bricolage.api.pack import read_targets
 from bricolage.base.options import available_cores
 from bricolage.device.host import host
 from bricolage.errors import OK
-from bricolage.measure.turns import time_in_turns, timed
+from bricolage.measure.turns import make_turn, time_in_turns
 from bricolage.plan.pack import PackTarget, tree
 
 _CHALLENGER, _SEPARATE = "pack", "separate"
@@ -123,7 +124,10 @@ def _rows(
     for target in targets:
         ours = bricolage.load(packed, target=target.name)
         theirs = bricolage.load(artifacts[target.name])
-        runs = {_CHALLENGER: timed(lambda: ours.run(inputs), 3, 1), _SEPARATE: timed(lambda: theirs.run(inputs), 3, 1)}  # noqa: B023
+        runs = {
+            _CHALLENGER: make_turn(partial(ours.run, inputs), 3, 1),
+            _SEPARATE: make_turn(partial(theirs.run, inputs), 3, 1),
+        }
         ratio = time_in_turns(runs, rounds).ratio(_CHALLENGER, _SEPARATE)
         assert ratio is not None and ours.choice is not None
         answers = [

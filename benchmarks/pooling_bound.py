@@ -31,7 +31,7 @@ from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.joined_roots import is_pointwise
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
 from bricolage.native.fuse.memory_cost import KernelCosts
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.tensors import Conv, MatMul, Reduce
 
 NETWORKS = ("vgg16", "c3d", "s3d", "efficientnet-b0")
@@ -65,7 +65,7 @@ def bound(name: str) -> Row:
         store.share([graph.model])
         region = RegionModel(store.region(graph.everything, "all"))
         infer(region.model)
-        found = plan(*lower(region.model, {}), fusion_target(host_caches()))
+        found = plan(*lower_region(region.model, {}), fusion_target(host_caches()))
     costs = KernelCosts(host_caches().l2_bytes)
     saved_ns, between, count = _joined(found, costs)
     moving = costs.plan(found).nanoseconds / 1e6

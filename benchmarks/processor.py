@@ -27,7 +27,7 @@ from pathlib import Path
 from bricolage.base.cache import cache_directory
 from bricolage.device.host import cpuinfo
 from bricolage.errors import BricolageError, UsageError
-from bricolage.native.cpu.toolchain import build
+from bricolage.native.cpu.toolchain import compile_library
 
 PROCESSOR_VARIABLE = "BRICOLAGE_PROCESSOR"
 """Environment variable with the name of the processor that this process, and all that it starts, is to take this one for."""
@@ -194,7 +194,7 @@ def _library() -> Path:
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             made = Path(folder) / library.name
-            build(text, ("-Wl,-z,initfirst",), made, "processor")
+            compile_library(text, ("-Wl,-z,initfirst",), made, "processor")
             made.replace(library)
     return library
 

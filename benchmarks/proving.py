@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.schedule_instances import random_graph, random_heterogeneous
-from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.schedule import check
 
 
@@ -38,7 +38,7 @@ def prove(tasks: int, many: int, budget: int) -> Proved:
     found = []
     for _ in range(many):
         problem = random_heterogeneous(draw, random_graph(draw, tasks, 3.0 / tasks))
-        result = exact(problem, most_nodes=budget, time_limit_s=1e9)
+        result = shortest_schedule(problem, most_nodes=budget, time_limit_s=1e9)
         check(problem, result.schedule)
         found.append(result)
     gaps = [one.schedule.makespan_ms / one.lower_ms - 1.0 for one in found if not one.proven]

@@ -26,7 +26,7 @@ import onnx_ir as ir
 
 from benchmarks.real.catalogue import NETWORKS, Unavailable
 from bricolage.frontends import to_model
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.prepare import prepare
 from bricolage.rewrite.analyses.linear import Window, window
 from bricolage.verify.reference import Evaluator
@@ -72,11 +72,11 @@ def measure(name: str, path: Path, inputs: Mapping[str, np.ndarray]) -> Row:
     for node in behind:
         source, kernel = node.inputs[0], node.inputs[1]
         assert source is not None and kernel is not None
-        weight, given = known(kernel), np.asarray(held[source.name or ""])
+        weight, given = constant_elements(kernel), np.asarray(held[source.name or ""])
         assert weight is not None
         own, output = window(node, kernel), np.asarray(found[node.outputs[0].name or ""])
         half = max(1, weight.shape[1] // 2)
-        bias = known(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
+        bias = constant_elements(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
         first = _convolved(own, given[:, :half], weight[:, :half], bias)
         rest = np.asarray(given[:, half:], np.float64)
         if rest.size:
@@ -110,7 +110,7 @@ def _relu_behind(node: ir.Node) -> bool:
 def _plain(node: ir.Node) -> bool:
     """Whether it is a convolution of images without groups, with constant weights."""
     kernel, group = node.inputs[1], node.attributes.get("group")
-    weight = known(kernel) if kernel is not None else None
+    weight = constant_elements(kernel) if kernel is not None else None
     return weight is not None and weight.ndim == 4 and (group is None or group.as_int() == 1)
 
 

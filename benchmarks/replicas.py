@@ -23,7 +23,7 @@ from statistics import mean, median, stdev
 
 from benchmarks.output import keep
 from bricolage.device.host import host
-from bricolage.train.replicas.replica_spec import Method, Replicas, refusal
+from bricolage.train.replicas.replica_spec import Method, Replicas, explain_refusal
 from bricolage.train.replicas.replicas import ReplicasResult, train_replicas
 from bricolage.train.step.spec import Optimiser, StepSpec
 
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="file for the JSON")
     given = parser.parse_args(arguments)
     work = task(given.network, given.workers, given.epochs)
-    methods = [one for one in METHODS if not refusal(one, given.workers, work.step)]
+    methods = [one for one in METHODS if not explain_refusal(one, given.workers, work.step)]
     if given.method:
         if wrong := sorted(set(given.method) - {one.kind for one in methods}):
             parser.error(f"no method {wrong[0]}")

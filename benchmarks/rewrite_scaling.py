@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import simplify
-from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.catalogue import written_rules
 from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Either, Op, Roots, ValuePattern, op
@@ -154,7 +154,7 @@ def exponent(pairs: Iterable[tuple[float, float]]) -> float:
 
 def run(sizes: Sequence[int], copies: Sequence[int], repeats: int) -> tuple[list[Timing], list[Timing]]:
     """Timings by operators with the catalogue, and by rules on a model of 1,000 operators."""
-    rules = written()
+    rules = written_rules()
     by_operators = [timing(network(size), rules, repeats) for size in sizes]
     middle = network(_MIDDLE)
     sources = [rule for rule in rules if not isinstance(rule, GraphRule) and not rule.cost_based]

@@ -38,7 +38,7 @@ from bricolage.base.options import Options, available_cores
 from bricolage.base.progress import Silent
 from bricolage.costs.database import FILE, Database
 from bricolage.device.host import host
-from bricolage.driver.candidates import find
+from bricolage.driver.candidates import find_candidates
 from bricolage.driver.context import open_context
 from bricolage.driver.profile import Profile
 from bricolage.driver.region_costs import measure_regions
@@ -110,7 +110,7 @@ def regions(names: Sequence[str], folder: Path, most: int) -> list[CandidateSpec
         own.mkdir()
         opened = opened_source(name, own)
         graph = opened.buckets[0].graph
-        groups = find(graph, [backend], "highest", device, slow_per_region=True).groups
+        groups = find_candidates(graph, [backend], "highest", device, slow_per_region=True).groups
         specs: list[CandidateSpec] = []
         for group in groups[: -(-most // len(names))]:
             region = Region(graph, group.regions[0])

@@ -38,7 +38,7 @@ from benchmarks.side_by_side import SideBySide, networks, side_by_side
 from bricolage.search.devices.duet import duet
 from bricolage.search.devices.list_placement import heft, peft
 from bricolage.search.schedules.certificates import TypedTasks, lower_bound, new_b_1
-from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.lists import list_schedule
 from bricolage.search.schedules.moldable import METHODS
 from bricolage.search.schedules.path_bound import new_b_2
@@ -137,7 +137,7 @@ def gaps(
     spent, proven = 0.0, optimum
     for problem in problems:
         started = time.perf_counter()
-        best = exact(problem, most_nodes=10**9, time_limit_s=limit_s) if optimum else None
+        best = shortest_schedule(problem, most_nodes=10**9, time_limit_s=limit_s) if optimum else None
         spent += time.perf_counter() - started
         proven = proven and best is not None and best.proven
         usable = best is not None and best.proven

@@ -35,7 +35,7 @@ from bricolage.frontends import to_model
 from bricolage.graph.extract import write_whole
 from bricolage.graph.prepare import simplify
 from bricolage.plan.plan import ORIGINAL
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
 from bricolage.rewrite.search.operator_prices import Pricing
@@ -98,7 +98,7 @@ def search(
 ) -> tuple[Row, dict[str, ir.Model]]:
     """Searches from a simplified model by all methods; the row, and the graphs by method. With `generated`, rules that were found
     by enumeration take part."""
-    used, cost = chosen(stable=True, generated=generated), OperatorRoofline()
+    used, cost = choose_rules(stable=True, generated=generated), OperatorRoofline()
     pricing = Pricing(cost, NOMINAL, model.graph.opset_imports)
     settled = model.clone()
     started = time.monotonic()

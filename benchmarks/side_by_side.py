@@ -34,16 +34,16 @@ from bricolage.driver.region_schedule import timetable
 from bricolage.driver.sub_graphs import of_part
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.to_work import to_work
-from bricolage.graph.work import flops, moved, workload
+from bricolage.graph.work import bytes_moved, flops, workload
 from bricolage.measure.in_place import step_ms
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.plan import artifact
-from bricolage.plan.number_sets import ranges
+from bricolage.plan.number_sets import format_numbers
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import PlanSource
-from bricolage.search.schedules.branches import cut
-from bricolage.search.schedules.candidate_schedules import Proposals, propose
+from bricolage.search.schedules.branches import cut_branches
+from bricolage.search.schedules.candidate_schedules import Proposals, propose_schedules
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.search.schedules.simulate import BandwidthContention
 from bricolage.work.bits import members
@@ -101,7 +101,7 @@ def side_by_side(
     options = Options(backends=(backend,), budget_s=budget_s, rewrite=False, threads=len(host().cores))
     with tempfile.TemporaryDirectory() as given:
         kept = optimize(str(model), options, inputs=dict(inputs)).save(Path(given) / "decided.bricolage")
-        plan, directory = artifact.load(kept)
+        plan, directory = artifact.load_artifact(kept)
         whole, cores = plan.buckets[0], host().cores[: options.threads]
         decided = Executable(plan, directory)
         decided.run(inputs)
@@ -115,7 +115,7 @@ def side_by_side(
         contention = BandwidthContention.seen(
             [float(one.bytes) for one in divided.regions], problem, host().peaks.gbytes
         )
-        proposals = propose(problem, contention)
+        proposals = propose_schedules(problem, contention)
         errors, best = _errors(plan, divided, directory, proposals, cores, inputs, rounds)
         gain = _raced(lambda: decided.run(inputs), lambda: best.run(inputs), rounds)
         waves = _waves(plan, directory, decided, inputs, rounds) if backend == "native" else None
@@ -145,17 +145,17 @@ def _divided(source: PlanSource, graph: Graph, whole_ms: float) -> Bucket:
     """The bucket on its first region's implementation, cut into branches as if cores sped nothing up."""
     bucket = source.plan.buckets[0]
     peaks, one = host().peaks, bucket.regions[0].implementation
-    weights = [added_ms(peaks, flops(operator), moved(operator), start_us=1.0) for operator in graph.operators]
+    weights = [added_ms(peaks, flops(operator), bytes_moved(operator), start_us=1.0) for operator in graph.operators]
     ms = [weight * whole_ms / sum(weights) for weight in weights]
     regions = []
-    for bits in cut(to_work(graph), ms, 0.0).regions:
+    for bits in cut_branches(to_work(graph), ms, 0.0).regions:
         region = Region(graph, bits)
         amount = workload(region)
         numbers = tuple(members(bits))
         runs_as = of_part(source, region, one)
         regions.append(
             PlannedRegion(
-                runs_as, ranges(numbers), len(numbers), "", "", amount.flops, amount.bytes, None, measured=False
+                runs_as, format_numbers(numbers), len(numbers), "", "", amount.flops, amount.bytes, None, measured=False
             )
         )
     return replace(bucket, regions=tuple(regions), schedule=None)
@@ -214,7 +214,9 @@ def _simulated(
         times.append({"cpu": tuple(serial + (first - serial) / count for count in range(1, cores + 1))})
     wider = ScheduleProblem(problem.graph, tuple(times), {"cpu": cores})
     # As many channels of memory more as cores: a larger machine of the same kind.
-    found = propose(wider, BandwidthContention(contention.bytes, contention.gbytes * cores / known), exact_s=1.0)
+    found = propose_schedules(
+        wider, BandwidthContention(contention.bytes, contention.gbytes * cores / known), exact_s=1.0
+    )
     return found.sequential_ms, min(found.found[0].simulated_ms, found.sequential_ms)
 
 

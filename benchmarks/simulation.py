@@ -23,7 +23,7 @@ from bricolage.driver.sub_graphs import Divided, divide
 from bricolage.plan.plan import PlannedRegion
 from bricolage.search.devices.duet import duet
 from bricolage.search.devices.list_placement import heft, peft
-from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.moldable import METHODS
 from bricolage.search.schedules.schedule import Schedule, check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem, TaskTimes
@@ -75,7 +75,7 @@ def validate(path: Path, runs: int, rounds: int) -> list[Row]:
     schedules = [(one, schedule) for schedule in _distinct(one, [*METHODS.values(), wavefront])]
     placing = [heft, peft, duet]
     if len(regions) <= _EXACT_UP_TO:
-        placing.append(lambda problem: exact(problem).schedule)
+        placing.append(lambda problem: shortest_schedule(problem).schedule)
     schedules += [(several, schedule) for schedule in _distinct(several, placing)]
     programs = [divided.scheduled(_cores(schedule, names, cores), schedule.order()) for _, schedule in schedules]
     spans: list[list[float]] = [[] for _ in schedules]

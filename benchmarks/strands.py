@@ -35,7 +35,7 @@ from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.statistics import Ratio, paired_ratio
-from bricolage.native.build import planned, write
+from bricolage.native.build import planned, write_library
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.target import CpuTarget
@@ -101,7 +101,7 @@ def compare(model: ir.Model, threads: int, rounds: int, *, onnxruntime: bool = F
             same = next((i for i, other in enumerate(sources) if other.text == source.text), number)
             if same == number:
                 (folder := Path(written) / str(number)).mkdir()
-                write(source, target.isa, FLOAT32, folder)
+                write_library(source, target.isa, FLOAT32, folder)
                 kernel = NativeKernel(region, folder, Resources(threads=threads))
                 calls.append(on_random_inputs(kernel, region)[0])
             else:

@@ -118,7 +118,7 @@ def measure(name: str, options: Options, tuning: TuningOptions, beside: Sequence
 
 def _artifact(decision: Executable, tuned: Implementation, folder: Path) -> Path:
     """The artifact of a decision for TVM alone, with the whole on a tuned implementation."""
-    plan, directory = artifact.load(decision.save(folder / "decided.bricolage"))
+    plan, directory = artifact.load_artifact(decision.save(folder / "decided.bricolage"))
     bucket = plan.buckets[0]
     regions = tuple(replace(region, implementation=tuned) for region in bucket.regions)
     path = folder / f"{_RIVAL}.bricolage"

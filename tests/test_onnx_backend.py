@@ -15,7 +15,7 @@ import bricolage.onnx_backend as backend
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.base.options import Options
-from bricolage.conformance.suite import cases
+from bricolage.conformance.suite import suite_cases
 from bricolage.errors import BackendFailed, BadOption, MissingInput, Unclaimed, UnsupportedOpset, WrongShape
 
 pytestmark = pytest.mark.skipif(
@@ -128,7 +128,7 @@ def test_earlier_backends_are_preferred() -> None:
 def test_a_backend_that_fails_when_it_runs_loses_its_part_to_another() -> None:
     """ONNX Runtime claims and compiles this padded ConvInteger, and fails when it runs."""
     pytest.importorskip("onnxruntime")
-    case = next(case for case in cases({"ConvInteger"}) if case.name == "test_convinteger_with_padding")
+    case = next(case for case in suite_cases({"ConvInteger"}) if case.name == "test_convinteger_with_padding")
     try:
         backend.run_model(case.model, list(case.inputs), options=Options(backends=("onnxruntime",), threads=1))
     except BackendFailed as error:

@@ -26,11 +26,11 @@ from benchmarks.capabilities.document import document
 from benchmarks.capabilities.lowerings import changed, changed_operators, digests
 from benchmarks.capabilities.tabulate import make_table, merged, to_json
 from bricolage.backends import registry
-from bricolage.backends.capabilities import FOLDER, command, holds, table
+from bricolage.backends.capabilities import FOLDER, command, committed_table, is_current
 from bricolage.base.cache import cache_directory
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
-from bricolage.conformance.suite import Case, cases
+from bricolage.conformance.suite import Case, suite_cases
 from bricolage.conformance.trial_cases import OLDEST_OPSET, OperatorTrial, trials
 from bricolage.measure.conformance_trials import run_trials
 from bricolage.measure.pool import Pool
@@ -87,7 +87,7 @@ def main() -> int:
         _vouch([name for name in registry.names() if options.backend in (name, "all")])
     elif options.backend == "all":
         for backend in registry.available():
-            known = table(backend.name)
+            known = committed_table(backend.name)
             restriction = known.restriction if known else {}
             _make(argparse.Namespace(**{**vars(options), **restriction, "backend": backend.name}))
     elif options.backend:
@@ -104,7 +104,7 @@ def main() -> int:
 
 def _complaint(name: str, files: Sequence[str]) -> str:
     """What is wrong with a table that is older than `files`, and what to do."""
-    known = table(name)
+    known = committed_table(name)
     assert known is not None
     touched = changed_operators(known)
     which = (
@@ -122,23 +122,23 @@ def _complaint(name: str, files: Sequence[str]) -> str:
 
 def stale() -> dict[str, list[str]]:
     """Tables that are older than what they rest on, with the files that have changed since."""
-    found = {name: changed(known) for name in registry.names() if (known := table(name)) is not None}
+    found = {name: changed(known) for name in registry.names() if (known := committed_table(name)) is not None}
     return {name: files for name, files in found.items() if files}
 
 
 def _vouch(names: Sequence[str]) -> None:
     for name in names:
-        if (known := table(name)) is not None:
+        if (known := committed_table(name)) is not None:
             (FOLDER / f"{name}.json").write_text(to_json(replace(known, lowerings=digests(name))), encoding="utf-8")
             print(f"wrote {FOLDER / f'{name}.json'}", file=sys.stderr)
-    table.cache_clear()
+    committed_table.cache_clear()
 
 
 def _operators(options: argparse.Namespace) -> frozenset[str] | None:
     """The operators whose cases are to run; None for all, as on another version than the committed table's."""
-    known, backend = table(options.backend), registry.get(options.backend)
+    known, backend = committed_table(options.backend), registry.get(options.backend)
     if options.changed:
-        same = known is not None and holds(backend) and known.onnx == onnx.__version__
+        same = known is not None and is_current(backend) and known.onnx == onnx.__version__
         return changed_operators(known) if known is not None and same else None
     return frozenset(options.operators.split(",")) if options.operators else None
 
@@ -168,7 +168,7 @@ def _make(options: argparse.Namespace) -> None:
     if operators is not None and not operators:
         _vouch([options.backend])
         return
-    made = trials([*cases(operators), *base_cases(operators)], newest_only=options.newest, types=types)
+    made = trials([*suite_cases(operators), *base_cases(operators)], newest_only=options.newest, types=types)
     if options.per_kind:
         made = _thinned(made, options.per_kind)
     if options.single_only:
@@ -186,7 +186,7 @@ def _make(options: argparse.Namespace) -> None:
     most = max(loaded, default=0)
     resting_on = digests(options.backend)
     new = make_table(options.backend, bound_to, onnx.__version__, most, begun, restriction, pairs, resting_on)
-    old = table(options.backend)
+    old = committed_table(options.backend)
     if operators is not None and old is not None:
         new = merged(old, new, operators)
     text = to_json(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.capabilities.lowerings import changed
 from bricolage.backends import registry
-from bricolage.backends.capabilities import EVERYTHING, CapabilityTable, table
+from bricolage.backends.capabilities import EVERYTHING, CapabilityTable, committed_table
 from bricolage.backends.operator_features import RUNTIME
 
 _OUTCOMES = ("passes", "refuses", "wrong", "crashes", "times-out")
@@ -28,7 +28,7 @@ combination of features, occurred in wrong cases only.
 
 def document() -> str:
     """The page: a summary of the tables, and a matrix of operators and backends."""
-    tables = [found for name in registry.names() if (found := table(name)) is not None]
+    tables = [found for name in registry.names() if (found := committed_table(name)) is not None]
     return "\n".join([_HEAD, *_summary(tables), "", *_matrix(tables), ""])
 
 

@@ -27,7 +27,7 @@ from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policy_catalogue import POLICIES as POLICY_ENTRIES
-from bricolage.cluster.policy_catalogue import PolicyEntry, named
+from bricolage.cluster.policy_catalogue import PolicyEntry, find_policy
 from bricolage.cluster.prospects import Doubt, predicted_at_submission
 from bricolage.cluster.replay_figures import outcome
 from bricolage.cluster.step_costs import TransferredSteps
@@ -187,7 +187,7 @@ def regret_rows(
     spec = ClusterSpec(tuple(NodeGroup(kind, 12, 1) for kind in PEAKS), round_s=360.0, recompute_s=1920.0)
     some = gavel.drawn(read_rates(rates, spec.kinds), jobs, per_hour, 0)
     for name in [one.name for one in POLICY_ENTRIES if not one.refuses(some, spec)] if names is None else names:
-        entry = named(name)
+        entry = find_policy(name)
 
         def mean(lengths: float, off: float, seed: int, entry: PolicyEntry = entry) -> float:
             loop = ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(lengths, seed, off), False)
@@ -212,7 +212,7 @@ def prediction_rows(
     some = speed.workload(jobs, 32, 0.95)
     numbers = range(jobs // 4, jobs, max(1, 3 * jobs // 4 // asked))
     for name in names:
-        entry = named(name)
+        entry = find_policy(name)
 
         def loop(entry: PolicyEntry = entry) -> ReplayLoop:
             return ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(error, 0), False)

@@ -19,7 +19,7 @@ from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.scheduler import Scheduler
 from bricolage.cluster.shares import SharePolicy
 from bricolage.cluster.target_policies import TargetScheduler
@@ -94,7 +94,7 @@ def _devices(random_: random.Random) -> int:
 def _scheduler(policy: str, jobs: Sequence[TrainingJob], spec: ClusterSpec) -> Scheduler:
     if policy == "allox-port":
         return TargetScheduler(SharePolicy(AlloXPort(), spec.round_s, spec.recompute_s))
-    return named(policy).make(jobs, spec)
+    return find_policy(policy).make(jobs, spec)
 
 
 def mean_jct(rates: Path, policy: str, per_hour: float, seed: int, jobs: int = 5000, measured: int = 1000) -> Cell:

@@ -23,7 +23,7 @@ from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.replay_figures import UNFAIR, fairness
 from bricolage.cluster.scheduler import Scheduler
 from bricolage.cluster.shares import SharePolicy, ShareProblem
@@ -107,7 +107,7 @@ def _row(outcome: dict[str, object], trace: Path, restart_s: float) -> Row:
     jobs = jobs_of(trace, spec)
     policy = str(outcome["policy"])
     ours = NAMES[_plain(policy)]
-    scheduler = _ported(ours, jobs, trace, spec) or named(ours).make(jobs, spec)
+    scheduler = _ported(ours, jobs, trace, spec) or find_policy(ours).make(jobs, spec)
     made = ReplayLoop(jobs, spec, scheduler, ExactLengths(), keep_stays=False).run()
     mine = [state.finish_s - state.job.submit_s for state in made.states]
     theirs = [float(value) for value in outcome["jct_s"]]  # type: ignore[attr-defined]

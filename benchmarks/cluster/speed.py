@@ -22,8 +22,8 @@ from bricolage.cluster.policies.elastic import Sia
 from bricolage.cluster.policies.gavel import max_min
 from bricolage.cluster.policies.partitioned import JOBS_OF_A_PART, dealt, partitioned
 from bricolage.cluster.policies.pollux import Pollux
-from bricolage.cluster.policy_catalogue import named
-from bricolage.cluster.shares import SharePolicy, ShareProblem, problem_of
+from bricolage.cluster.policy_catalogue import find_policy
+from bricolage.cluster.shares import SharePolicy, ShareProblem, share_problem
 from bricolage.cluster.target_policies import ClusterView
 
 POLICIES = ("fifo", "srtf", "las-2d", "qssf")
@@ -64,7 +64,7 @@ def rows(jobs: int, devices: int, load: float, policies: Sequence[str] = POLICIE
     some = workload(jobs, devices // 8 * 8, load)
     found = []
     for policy in policies:
-        entry = named(policy)
+        entry = find_policy(policy)
         started = time.perf_counter()
         done = ReplayLoop(some, cluster, entry.make(some, cluster), entry.estimator(0.0, 0), keep_stays=False).run()
         seconds = time.perf_counter() - started
@@ -102,7 +102,7 @@ def round_rows(rates: Path, sizes: Sequence[int] = (1024, 10_000, 65_536), whole
         started = time.perf_counter()
         SharePolicy(partitioned(max_min), spec.round_s).target(view)
         seconds = time.perf_counter() - started
-        problem = problem_of(view, np.zeros(jobs))
+        problem = share_problem(view, np.zeros(jobs))
         started = time.perf_counter()
         dealt_ = dealt(problem, max_min, parts)
         shares_s, whole_s, ratio = time.perf_counter() - started, math.nan, math.nan

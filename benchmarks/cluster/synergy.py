@@ -17,7 +17,7 @@ from bricolage.cluster.adaptive import HostProfile
 from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 
 CPUS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0, 12.0, 24.0)
 GB = (20.0, 62.5, 125.0, 187.5, 500.0)
@@ -72,7 +72,7 @@ def rows(path: Path, jobs: int, nodes: int = 16, seed: int = 0, split: tuple[int
             some.append(TrainingJob(f"j{number}", now, phases, kind=model, host=known[model]))
         hours = {}
         for name in ("fifo", "synergy"):
-            entry = named(name)
+            entry = find_policy(name)
             found = ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(0.0, 0), False).run()
             middle = found.states[jobs // 5 : -jobs // 5]
             hours[name] = sum(state.finish_s - state.job.submit_s for state in middle) / len(middle) / 3600.0

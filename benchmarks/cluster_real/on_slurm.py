@@ -24,7 +24,7 @@ from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.replay_figures import outcome
 from bricolage.cluster.slurm.advice import AdviceOptions
 from bricolage.cluster.slurm.commands import CommandAnswer, SlurmClient
@@ -94,7 +94,7 @@ def _compared(
 ) -> Beside:
     slowed = [_slowed(job, cost) for job in work]
     cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
-    scheduler = named(policy).make(slowed, cluster)
+    scheduler = find_policy(policy).make(slowed, cluster)
     scheduler.preempts = False
     replayed = ReplayLoop(slowed, cluster, scheduler, ExactLengths()).run()
     told = outcome(policy, replayed, cluster)

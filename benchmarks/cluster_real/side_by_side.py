@@ -14,7 +14,7 @@ from benchmarks.cluster_real.served import Nodes, serving, submit, turns, wait
 from benchmarks.cluster_real.workload import Planned, cluster, drawn
 from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 
 _LONGEST_S = 550.0
 
@@ -108,7 +108,7 @@ def compared(policy: str, rows: Sequence[dict[str, Any]], jobs: Sequence[Planned
     lost = [row["name"] for row in rows if row["finish_s"] is None]
     if lost:
         raise AssertionError(f"these have not finished: {lost}")
-    entry = named(policy)
+    entry = find_policy(policy)
     told = [one.spec.training_job(by_name[one.spec.name]["submit_s"], spec) for one in jobs]
     states = ReplayLoop(told, spec, entry.make(told, spec), entry.estimator(0.0, 0)).run().states
     first = min(job.submit_s for job in told)

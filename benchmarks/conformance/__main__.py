@@ -20,7 +20,7 @@ from benchmarks.conformance import expected
 from benchmarks.conformance.contestants import BRICOLAGE, ONNX_RUNTIME, names
 from benchmarks.conformance.processes import run
 from bricolage.conformance.attempt import Result
-from bricolage.conformance.suite import Case, cases, tenth
+from bricolage.conformance.suite import Case, suite_cases, tenth
 
 _OUTCOMES = ("passes", "refuses", "wrong", "crashes", "times-out")
 _REASONS = 25
@@ -42,7 +42,7 @@ def main() -> int:
     if unknown:
         parser.error(f"contestants are: {', '.join(names())}")
     print("reading the suite …", file=sys.stderr)
-    suite = [case for case in cases() if options.match in case.name]
+    suite = [case for case in suite_cases() if options.match in case.name]
     suite = tenth(suite) if options.tenth else suite
     found = {contestant: _run(contestant, suite) for contestant in contestants}
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from benchmarks.decode.weights import Array, Decoder
 from benchmarks.real.packages import Unavailable
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.graph.extract import write_model
 from bricolage.graph.store import Store
 from bricolage.work.implementation import KernelConfig
@@ -46,8 +46,8 @@ def native(model: onnx.ModelProto, config: str, threads: int, folder: Path, isa:
     region = RegionModel(folder / "region.onnx")
     with _forced(isa):
         kernel = Native().compile(region, KernelConfig(config), Resources(threads=threads))
-    given = {info.name: aligned(info.sizes, info.numpy) for info in region.inputs}
-    made = {info.name: aligned(info.sizes, info.numpy) for info in region.outputs}
+    given = {info.name: allocate_aligned(info.sizes, info.numpy) for info in region.inputs}
+    made = {info.name: allocate_aligned(info.sizes, info.numpy) for info in region.outputs}
     for array in given.values():
         array[...] = 0
     return Bound(given, made, kernel.bind(list(given.values()), list(made.values())))
@@ -105,7 +105,7 @@ def openvino(model: onnx.ModelProto, threads: int, group: int) -> Bound:
     for ports, bind in ((compiled.inputs, request.set_tensor), (compiled.outputs, request.set_tensor)):
         side: dict[str, Array] = {}
         for port in ports:
-            array = side[port.any_name] = aligned(tuple(port.shape), port.element_type.to_dtype())
+            array = side[port.any_name] = allocate_aligned(tuple(port.shape), port.element_type.to_dtype())
             array[...] = 0
             bind(port, ov.Tensor(array, shared_memory=True))
         sides.append(side)

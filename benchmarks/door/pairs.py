@@ -16,11 +16,11 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.backends.operator_features import RUNTIME, version_class
 from bricolage.base.options import Options
-from bricolage.conformance.attempt import attempt
+from bricolage.conformance.attempt import attempt_trial
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.expected_outputs import difference
 from bricolage.conformance.generated_cases import types_of
-from bricolage.conformance.suite import Case, cases
+from bricolage.conformance.suite import Case, suite_cases
 from bricolage.conformance.trial_cases import OperatorTrial, trials
 from bricolage.driver.context import open_pool
 from bricolage.errors import BricolageError
@@ -42,7 +42,7 @@ def pairs(operators: Collection[str] | None = None) -> list[Pair]:
     """One of each, by name; of `operators` alone where these are given. Those with parameters as constants come before those with
     values of the run, since models mostly have such."""
     found: dict[str, OperatorTrial] = {}
-    given = [*cases(operators, kinds=("node",)), *base_cases(operators)]
+    given = [*suite_cases(operators, kinds=("node",)), *base_cases(operators)]
     for trial in sorted(trials(given), key=lambda trial: trial.kind.endswith(RUNTIME)):
         if not trial.operator or random_outputs(ir.from_proto(trial.model)):
             continue
@@ -87,7 +87,7 @@ def run_by_onnxruntime(chosen: Sequence[Pair]) -> None:
     """Tells of each pair whether ONNX Runtime runs it: "runs" or "refuses"."""
     backend = registry.get("onnxruntime")
     for pair in chosen:
-        result = attempt(backend, pair.trial, Resources(threads=1))
+        result = attempt_trial(backend, pair.trial, Resources(threads=1))
         tell(pair.name, "refuses" if result.outcome == "refuses" else "runs", result.reason)
 
 

@@ -21,10 +21,10 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.base import scratch
 from bricolage.base.options import Options
-from bricolage.conformance.suite import Case, cases
+from bricolage.conformance.suite import Case, suite_cases
 from bricolage.device.host import host
-from bricolage.driver.candidates import find
-from bricolage.driver.promising_variants import write
+from bricolage.driver.candidates import find_candidates
+from bricolage.driver.promising_variants import write_variant_files
 from bricolage.driver.sources import Source, open_source
 from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_model
@@ -55,7 +55,7 @@ class Given:
 @functools.cache
 def suite(operators: frozenset[str] | None = None) -> dict[str, Case]:
     """The models of onnx's own suite by name, or only those of one operator among `operators`."""
-    return {case.name: case for case in cases(operators)}
+    return {case.name: case for case in suite_cases(operators)}
 
 
 def validated(names: Sequence[str], given_cases: Path | None, pickled_pairs: Path | None) -> None:
@@ -141,7 +141,7 @@ def _files(opened: Source, folder: Path, backends: Sequence[Backend]) -> Iterato
         yield "prepared", folder / opened.store.graph(bucket.graph)
         yield from _regions("prepared", bucket.graph, opened, backends)
         for variant in rewritten_variants(bucket.graph):
-            yield variant.name, folder / write(variant, opened.store)
+            yield variant.name, folder / write_variant_files(variant, opened.store)
             yield from _regions(variant.name, variant.graph, opened, backends)
 
 
@@ -157,7 +157,7 @@ def _rewritten(opened: Source, folder: Path) -> Path:
 def _regions(title: str, graph: Graph, opened: Source, backends: Sequence[Backend]) -> Iterator[tuple[str, Path]]:
     """Equal ones once, as they are measured."""
     identities = Identities(graph)
-    candidates = find(graph, backends, Options().precision, host(), slow_per_region=True)
+    candidates = find_candidates(graph, backends, Options().precision, host(), slow_per_region=True)
     alone = (1 << number for number in range(len(graph)))
     parts = {identities.key(region): region for bits in alone for region in (Region(graph, bits),)}
     parts |= {group.key: Region(graph, group.regions[0]) for group in candidates.groups}

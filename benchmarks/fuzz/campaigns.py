@@ -12,7 +12,7 @@ from benchmarks.fuzz.findings import Finding, store
 from benchmarks.fuzz.ledger import Block
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.errors import NoReference
-from bricolage.native.cpu.isa import named
+from bricolage.native.cpu.isa import find_isa
 from bricolage.native.cpu.toolchain import FORCED_COMPILER_VARIABLE, LEVEL_VARIABLE
 
 Run = Callable[[str, range, Path], Block]
@@ -113,7 +113,7 @@ by them, and what the compiler makes of it at the product's own level by the oth
 def campaigns() -> dict[str, Campaign]:
     """Those that run on this processor, by name."""
     every = [
-        *(one for one in _REGIONS if named(one.environment[FORCED_ISA_VARIABLE]) is not None),
+        *(one for one in _REGIONS if find_isa(one.environment[FORCED_ISA_VARIABLE]) is not None),
         Campaign("opinion", partial(_one_by_one, _opinion), 16, 0.5),
         Campaign("engines", partial(_one_by_one, partial(_sampled, sources.own, engines.check)), 8, 1.5),
         Campaign("pairs", partial(_one_by_one, pairs.check), 21, 1.0),

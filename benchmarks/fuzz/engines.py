@@ -21,7 +21,7 @@ from bricolage.conformance.regions import answers
 from bricolage.device.host import host
 from bricolage.errors import NoReference, Refused, UnsupportedOperator
 from bricolage.frontends import to_model
-from bricolage.graph.extract import extract
+from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import prepare
@@ -40,7 +40,7 @@ def check(name: str, sample: Sample, folder: Path, done: Block, only: Sequence[s
     values = flowing(graph, sample.feeds, inner - set(sample.feeds))
     for backend, found in regions.items():
         for region in found:
-            _try(name, sample.seed, backend, extract(region), _fed(region, values), folder, done)
+            _try(name, sample.seed, backend, extract_region(region), _fed(region, values), folder, done)
 
 
 @cache

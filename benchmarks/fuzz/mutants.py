@@ -16,7 +16,7 @@ from benchmarks.fuzz.sources import sample as drawn
 from benchmarks.workloads import export, workloads
 from bricolage.errors import BricolageError, InvalidGraph
 from bricolage.frontends import raise_opset, to_model
-from bricolage.graph.extract import extract
+from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Region
 from bricolage.testing import contexts
 
@@ -84,7 +84,7 @@ def _window(graph: Graph, chance: random.Random) -> onnx.ModelProto | None:
     weights = sum(value.const_value.nbytes for value in region.constants if value.const_value is not None)
     if weights > _WEIGHTS:
         return None
-    proto: onnx.ModelProto = ir.to_proto(extract(region))
+    proto: onnx.ModelProto = ir.to_proto(extract_region(region))
     for tensor in proto.graph.initializer:  # what lies in a file is read now
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             value = next(v for v in region.constants if v.name == tensor.name)

@@ -24,14 +24,14 @@ from benchmarks.fuzz.ledger import Block
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
 from bricolage.base import scratch
-from bricolage.conformance.regions import run_bound, written
+from bricolage.conformance.regions import run_bound, write_region
 from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.frontends import to_model
-from bricolage.graph.extract import extract
+from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.prepare import prepare
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.verify.reference import evaluate
 from bricolage.verify.variations import beyond_rounding, kinds
 from bricolage.work.implementation import KernelConfig
@@ -310,7 +310,7 @@ def check(name: str, seed: int, folder: Path, done: Block, only: Sequence[str] =
     kind, proto = pair(seed)
     try:
         graph = prepare(to_model(proto), {})
-        first = generate(graph.model, seed)
+        first = draw_inputs(graph.model, seed)
         feeds = {"first": first, **dict(kinds(graph, first))}
         for given in feeds.values():
             evaluate(graph.model, given)
@@ -362,7 +362,7 @@ def _told(backend: Backend, graph: Graph, feeds: Mapping[str, Mapping[str, Any]]
 def _excess(backend: Backend, model: ir.Model, feeds: Sequence[Mapping[str, Any]], config: KernelConfig) -> list[float]:
     """How far a backend's answers to several inputs are off, beyond what rounding explains."""
     with scratch.using(scratch.temporary()) as folder:
-        region = written(model.clone(), folder)
+        region = write_region(model.clone(), folder)
         kernel = backend.compile(region, config, _RESOURCES)
         names = [info.name for info in region.outputs]
         told = []
@@ -381,7 +381,7 @@ def _right_alone(backend: Backend, graph: Graph, given: Mapping[str, Any], confi
         values = engines.flowing(graph, given, names)
         own = {value.name or "": values[value.name or ""] for value in region.inputs}
         try:
-            return _excess(backend, extract(region), [own], config)[0] <= _FAR
+            return _excess(backend, extract_region(region), [own], config)[0] <= _FAR
         except (Refused, UnsupportedOperator):
             return True
 

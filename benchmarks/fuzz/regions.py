@@ -22,7 +22,7 @@ from bricolage.conformance.regions import answers
 from bricolage.errors import NoReference, Refused
 from bricolage.graph.inference import infer
 from bricolage.native.cpu.toolchain import FORCED_COMPILER_VARIABLE, LEVEL_VARIABLE
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.lowerings import NoLowering
 from bricolage.testing import Truth, Wrong, grow, grow_wide, side_by_side
 from bricolage.testing.bfloat16_model import in_bfloat16
@@ -67,7 +67,7 @@ def part(seed: int, done: Block, bound: float = BOUND) -> Part | None:
     model: ir.Model = ir.from_proto(proto)
     infer(model)
     try:
-        lower(model)
+        lower_region(model)
     except NoLowering as reason:
         done.refused += 1
         done.notes[str(reason)[:60]] += 1

@@ -17,13 +17,13 @@ from benchmarks.fuzz.findings import Feeds, Finding, smaller, store
 from benchmarks.fuzz.ledger import Block
 from bricolage.errors import NoReference
 from bricolage.graph.prepare import prepare
-from bricolage.rewrite.catalogue import rules, written
+from bricolage.rewrite.catalogue import rules, written_rules
 from bricolage.rewrite.engine.apply import apply_once, rewrite
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.testing import CONTEXTS, contexts, random_model
-from bricolage.verify.bound import draws_for, limits, rounding_errors
+from bricolage.verify.bound import draws_for, error_limits, rounding_errors
 from bricolage.verify.compare import deviation
-from bricolage.verify.inputs import choose
+from bricolage.verify.inputs import choose_sample
 from bricolage.verify.reference import Evaluator
 
 _BOUND = 1e-6
@@ -45,15 +45,15 @@ def check(name: str, seed: int, folder: Path, done: Block) -> None:
     """A rule in turn; its example, or its counterexample in every fourth, among other operators; in a context in turn."""
     chance = random.Random(seed)
     everything = _rules()
-    rule = everything[seed % len(everything)] if seed % 3 else chance.choice(written())
+    rule = everything[seed % len(everything)] if seed % 3 else chance.choice(written_rules())
     near = bool(rule.counterexamples) and seed % 4 == 3
     context = chance.choice(CONTEXTS)
     others = chance.sample(everything, chance.choice([0, 5, 50]))
-    model = random_model(seed, written(), _NearMiss(rule.counterexamples) if near else rule)
+    model = random_model(seed, written_rules(), _NearMiss(rule.counterexamples) if near else rule)
     around = contexts.BY_NAME[context](model)
     proto = ir.to_proto(around)
     try:
-        feeds = choose(prepare(ir.from_proto(proto), contexts.sizes(around)).model, seed, candidates=2).inputs
+        feeds = choose_sample(prepare(ir.from_proto(proto), contexts.sizes(around)).model, seed, candidates=2).inputs
         applied, text = compare(proto, feeds, rule, others)
     except NoReference as error:
         done.void += 1
@@ -105,7 +105,7 @@ def compare(proto: onnx.ModelProto, feeds: Feeds, rule: Rule, others: Sequence[R
             judged = deviation(list(found.values()), list(exact.values()), list(own.values()))
             if judged.excess > _BOUND and not any(own.values()):
                 start = prepare(before, sizes)
-                own = limits(rounding_errors(start.model, feeds, exact, draws_for(start)), exact)
+                own = error_limits(rounding_errors(start.model, feeds, exact, draws_for(start)), exact)
                 judged = deviation(list(found.values()), list(exact.values()), list(own.values()))
         if judged.excess > _BOUND:
             return any(applied), f"the error is {judged.excess:.1e}, of rounding {max(own.values(), default=0.0):.1e}"

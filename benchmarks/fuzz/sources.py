@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from benchmarks.fuzz.findings import Feeds
 from bricolage.graph.prepare import prepare
-from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.catalogue import written_rules
 from bricolage.testing import CONTEXTS, KINDS, contexts, made, random_model
-from bricolage.verify.inputs import choose
+from bricolage.verify.inputs import choose_sample
 
 
 class NoSample(Exception):
@@ -38,7 +38,7 @@ def own(seed: int) -> Sample:
     kind = KINDS[seed % len(KINDS)]
     turn = seed // len(KINDS) % (2 * len(CONTEXTS))
     context = CONTEXTS[turn] if turn < len(CONTEXTS) else ""
-    model = random_model(seed, written()) if kind == "patterns" else made(seed, kind)
+    model = random_model(seed, written_rules()) if kind == "patterns" else made(seed, kind)
     return sample(seed, f"{kind} in {context}" if context else kind, contexts.BY_NAME[context](model))
 
 
@@ -51,4 +51,4 @@ def sample(seed: int, origin: str, model: ir.Model) -> Sample:
     proto = ir.to_proto(model)
     sizes = contexts.sizes(model)
     graph = prepare(ir.from_proto(proto), sizes)
-    return Sample(seed, origin, proto, sizes, choose(graph.model, seed).inputs)
+    return Sample(seed, origin, proto, sizes, choose_sample(graph.model, seed).inputs)

@@ -20,7 +20,7 @@ from bricolage.graph.extract import data_files, write_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
-from bricolage.plan.number_sets import ranges
+from bricolage.plan.number_sets import format_numbers
 from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality
 from bricolage.plan.planned_interface import input_specs, output_specs
 from bricolage.work.implementation import Implementation, KernelConfig
@@ -95,7 +95,9 @@ def _sample(folder: Path, text: str, sizes: list[dict[str, int]], **weights: np.
         half = len(graph) // 2
         parts = (tuple(range(half)), tuple(range(half, len(graph))))
         regions = tuple(
-            PlannedRegion(chosen, ranges(part), len(part), "part", "0" * 16, 8, 8, 1.0, True) for part in parts if part
+            PlannedRegion(chosen, format_numbers(part), len(part), "part", "0" * 16, 8, 8, 1.0, True)
+            for part in parts
+            if part
         )
         buckets.append(
             Bucket(

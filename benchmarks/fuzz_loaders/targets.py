@@ -23,7 +23,7 @@ from benchmarks.fuzz_loaders.choices import Choices
 from benchmarks.fuzz_loaders.record import Finding
 from benchmarks.fuzz_loaders.samples import WEIGHTS, samples
 from bricolage.base.codec import DecodeError, decode, parse
-from bricolage.cli.user_files import read_arrays
+from bricolage.cli.user_files import load_arrays
 from bricolage.errors import BricolageError, NotWritable
 from bricolage.frontends import load as load_onnx
 from bricolage.graph.extract import graph_of
@@ -140,7 +140,7 @@ class Loaders:
     def _load(self, members: dict[str, bytes], choose: Choices) -> None:
         self._file.write_bytes(mutate.archive(members, choose))
         try:
-            plan, directory = artifact.load(self._file)
+            plan, directory = artifact.load_artifact(self._file)
             foreign(plan)
             for bucket in plan.buckets:
                 graph = graph_of(directory / bucket.graph)
@@ -168,7 +168,7 @@ class Loaders:
         target = io.BytesIO()
         np.savez(target, x=np.ones((2, 3), np.float32), names=np.array(["a", "b"]))
         self._file.write_bytes(mutate.raw(target.getvalue(), choose))
-        read_arrays(self._file)
+        load_arrays(self._file)
 
 
 def _manifest(members: dict[str, bytes]) -> bytes:

@@ -37,11 +37,11 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.base import scratch
 from bricolage.base.options import Options
 from bricolage.base.progress import Silent
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.driver.context import open_context
 from bricolage.driver.decide import compete
-from bricolage.driver.promising_variants import write
+from bricolage.driver.promising_variants import write_variant_files
 from bricolage.driver.sources import Source, open_source, working_folder
 from bricolage.driver.state import Challenger
 from bricolage.errors import BricolageError
@@ -183,7 +183,7 @@ def _files(network: Quantisable, float32: Path, folder: Path, quantisers: Sequen
 def _variants(files: Mapping[str, Path], opened: Source) -> Iterator[GraphVariant]:
     for name, path in files.items():
         variant = GraphVariant(name, prepare(ir.load(path), {}))
-        write(variant, opened.store)
+        write_variant_files(variant, opened.store)
         yield variant
 
 
@@ -231,7 +231,7 @@ def _answers(
     kernel = registry.get(entry.implementation.backend).compile(
         region, entry.implementation.config, Resources(threads=threads)
     )
-    given, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
+    given, outputs = ([allocate_aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
     call = kernel.bind(given, outputs)
     for one in inputs:
         for array, info in zip(given, region.inputs, strict=True):

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from benchmarks.real.packages import Arrays
 from bricolage.base.options import Options
-from bricolage.cli.user_files import read_arrays, write_arrays
+from bricolage.cli.user_files import load_arrays, write_arrays
 from bricolage.driver.sources import open_source
 from bricolage.errors import BricolageError
 from bricolage.verify.compare import Deviation, deviation
@@ -102,7 +102,7 @@ def from_file(artifact: Path, inputs: Arrays) -> Arrays:
         if ran.returncode:
             words = (ran.stderr.strip() or "no output").splitlines()
             raise RuntimeError(f"exit code {ran.returncode}: {words[-1]}")
-        return dict(read_arrays(found))
+        return dict(load_arrays(found))
 
 
 def check(model: Path, artifact: Path, inputs: Arrays, options: Options, known: Truth | None = None) -> Answer:

@@ -21,7 +21,7 @@ from bricolage.base.options import ISA_VARIABLE, Options
 from bricolage.costs.models.measured_transfer import MeasuredTransferCosts
 from bricolage.device.caches import Cache, Caches
 from bricolage.device.device import Device, Peaks
-from bricolage.driver.candidates import find
+from bricolage.driver.candidates import find_candidates
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
@@ -98,7 +98,9 @@ def _claims(graph: Graph) -> list[str]:
 def _candidates(graph: Graph) -> list[str]:
     lines = []
     for slow in (False, True):
-        found = find(graph, [registry.get(n) for n in BACKENDS], Options().precision, DEVICE, slow_per_region=slow)
+        found = find_candidates(
+            graph, [registry.get(n) for n in BACKENDS], Options().precision, DEVICE, slow_per_region=slow
+        )
         lines += [f"{slow} whole {way.backend} {way.config}" for way in found.whole]
         lines += [f"{slow} segment {bits:x}" for bits in found.segments]
         for group in found.groups:
@@ -162,7 +164,7 @@ def pinned_ms(key: str, backend: str, config: str, flops: float, moved: float) -
 def _placement(graph: Graph) -> list[str]:
     backends = [registry.get(name) for name in BACKENDS]
     merges = {backend.name: backend.kind == "engine" for backend in backends}
-    found = find(graph, backends, Options().precision, DEVICE, slow_per_region=True)
+    found = find_candidates(graph, backends, Options().precision, DEVICE, slow_per_region=True)
     pool = [
         Candidate(
             region,

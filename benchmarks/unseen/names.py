@@ -16,7 +16,7 @@ from benchmarks.real.catalogue import NETWORKS as PACKAGED
 from benchmarks.real.more import MORE
 from benchmarks.unseen.networks import NETWORKS, UnseenNetwork
 from benchmarks.workloads import workloads
-from bricolage.costs.models.track_record import shipped
+from bricolage.costs.models.track_record import shipped_record
 
 EARLIER = (
     "coat",
@@ -44,7 +44,7 @@ _OWN_TEST = _ROOT / "tests" / "benchmarks" / "test_unseen.py"
 
 def seen_names() -> frozenset[str]:
     """Of every network that is in the record or in another benchmark."""
-    record = shipped()
+    record = shipped_record()
     recorded = [*(times.name for times in record.networks), *(attempt.name for attempt in record.attempts)]
     return frozenset([*recorded, *workloads(), *(network.name for network in (*PACKAGED, *MORE)), *EARLIER])
 

@@ -28,9 +28,9 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Kernel, RegionModel, Resources
 from bricolage.base import scratch
 from bricolage.base.options import Options
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import selected
-from bricolage.driver.heuristic_placement import Failures, preferred, usable
+from bricolage.driver.heuristic_placement import Failures, preferred, usable_backends
 from bricolage.driver.sources import working_folder
 from bricolage.errors import BackendFailed, BadOption, BricolageError, Refused
 from bricolage.frontends import to_model
@@ -111,7 +111,7 @@ class Representation(BackendRep):  # type: ignore[misc]
         named = inputs if isinstance(inputs, Mapping) else {}
         given = () if isinstance(inputs, Mapping) else inputs if isinstance(inputs, (list, tuple)) else (inputs,)
         arrays = signature.collect(self._inputs, given, named)
-        sizes = signature.dimensions(self._inputs, arrays)
+        sizes = signature.bound_dimensions(self._inputs, arrays)
         with self._lock:
             while True:
                 ready = self._ready(sizes)
@@ -231,7 +231,9 @@ def _unbound(stages: Sequence[BoundStage]) -> int:
     """The first stage that does not bind to buffers of its own."""
     for number, stage in enumerate(stages):
         try:
-            stage.kernel.bind(*([aligned(i.sizes, i.numpy) for i in infos] for infos in (stage.inputs, stage.outputs)))
+            stage.kernel.bind(
+                *([allocate_aligned(i.sizes, i.numpy) for i in infos] for infos in (stage.inputs, stage.outputs))
+            )
         except Exception:  # whatever a framework raises
             return number
     return len(stages) - 1
@@ -280,7 +282,7 @@ class BricolageBackend(Backend):  # type: ignore[misc]
             raise BadOption(option="device", value=device, advice="Use 'CPU'")
         chosen = options or Options()
         where = selected(chosen.isa, chosen.cores)
-        backends = usable(registry.available(chosen.backends))
+        backends = usable_backends(registry.available(chosen.backends))
         return Representation(to_model(model), lambda graph, failed: preferred(graph, backends, where, failed), chosen)
 
     @classmethod

@@ -65,7 +65,9 @@ def test_every_tool_that_reads_files_has_a_row_of_its_own(fast: Executable) -> N
     (own,) = (one for one in files if one.name == str(FILE))
     assert own.accepted and own.other_tool and own.kind == "baseline" and own.median_ms
     assert own.error is not None and own.error < 1e-6, "compared with float64 as all are"
-    assert [one.as_it_comes for one in words.ranked(bucket)][:3] == [True, True, False], "they are the first rows"
+    assert [one.as_it_comes for one in words.rank_contestants(bucket)][:3] == [True, True, False], (
+        "they are the first rows"
+    )
 
 
 def test_a_plan_that_hands_the_file_through(fast: Executable, path: Path, tmp_path: Path) -> None:

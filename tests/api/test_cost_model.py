@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bricolage import errors
-from bricolage.api.cost_model import samples_of
+from bricolage.api.cost_model import learning_samples
 from bricolage.api.optimize import optimize
 from bricolage.base.codec import encode
 from bricolage.base.options import Options
@@ -20,7 +20,7 @@ from bricolage.costs.database import Cost, CostKey, Database
 from bricolage.costs.latency import Latency
 from bricolage.costs.models.learned import fitting
 from bricolage.costs.models.learned.installed import SHIPPED, model_in_use, own_model
-from bricolage.costs.models.learned.model import load
+from bricolage.costs.models.learned.model import load_costs
 from bricolage.device.host import host
 from bricolage.work.cost import Setting
 from tests.costs.models.test_learned import made_up
@@ -54,7 +54,7 @@ def test_what_a_decision_measures_can_be_learnt_from(tmp_path: Path) -> None:
     model = regions.conv_net(tmp_path).path
     optimize(model, Options(backends=("native", "onnxruntime"), budget_s=20.0, threads=1))
     with Database() as database:
-        samples, (device,) = samples_of(database), database.devices().values()
+        samples, (device,) = learning_samples(database), database.devices().values()
     assert device == host() and {one.implementation.split()[0] for one in samples} == {"native", "onnxruntime"}
     assert all(one.setting == Setting(host(), 1) and one.workload.operators for one in samples)
     (network,) = {one.network for one in samples}
@@ -73,7 +73,7 @@ def test_what_is_not_comparable_is_left_out() -> None:
         ):
             database.put(CostKey(**{**vars(example), **change}), Cost("ok", Latency(1.0, 1.0, 1.0, 9)))
         database.put(CostKey(**{**vars(example), "version": "2.0"}), Cost("ok", Latency(9.0, 9.0, 9.0, 9)))
-        found = samples_of(database)
+        found = learning_samples(database)
     assert len(found) == count
     assert [
         one.ms for one in found if (one.region, one.implementation.split()[0]) == (example.region, example.backend)
@@ -90,7 +90,7 @@ def test_the_command_trains_and_says_how_far_off_it_is(tmp_path: Path) -> None:
     found = run.invoke(app, ["costs", "train", "-o", str(file), "--json"])
     told = json.loads(found.stdout)
     assert found.exit_code == 0 and told["samples"] == count and told["networks"] == 6 and told["by_machine"] is None
-    assert told["by_network"]["mape"] < 0.3 and load(file).implementations == ("quick f32", "slow f32")
+    assert told["by_network"]["mape"] < 0.3 and load_costs(file).implementations == ("quick f32", "slow f32")
     assert told["file"] == str(file) and not own_model().exists()
 
 
@@ -103,7 +103,11 @@ def test_without_a_file_the_model_is_what_decisions_use() -> None:
     assert shown.exit_code == 0 and f"{count} measurements" in shown.stderr
     assert "6 networks" in shown.stdout and "%" in shown.stdout
     own = model_in_use()
-    assert own == load(own_model()) != before and own is not None and own.implementations == ("quick f32", "slow f32")
+    assert (
+        own == load_costs(own_model()) != before
+        and own is not None
+        and own.implementations == ("quick f32", "slow f32")
+    )
     told = own.provenance
     assert (
         told["networks"] == "6" and told["backends"] == "quick 1.0, slow 1.0" and "regret" in told["errors by network"]
@@ -113,7 +117,7 @@ def test_without_a_file_the_model_is_what_decisions_use() -> None:
 
 def test_an_own_model_that_cannot_be_used_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     shipped = model_in_use()
-    assert shipped is not None and shipped == load(SHIPPED)
+    assert shipped is not None and shipped == load_costs(SHIPPED)
     own_model().write_text("{}", encoding="utf-8")
     assert model_in_use() == shipped and "is not a cost model" in caplog.text
 
@@ -124,7 +128,7 @@ def test_a_decision_rests_on_the_model_of_costs(tmp_path: Path) -> None:
     model, options = regions.conv_net(tmp_path).path, Options(backends=("native", "onnxruntime"), effort="instant")
     first, again = (optimize(model, options).plan for _ in range(2))
     assert first.buckets == again.buckets, "it is known"
-    found = load(SHIPPED)
+    found = load_costs(SHIPPED)
     own_model().write_text(
         json.dumps(encode(replace(found, spread=dict.fromkeys(found.spread, 5.0)))), encoding="utf-8"
     )
@@ -141,7 +145,7 @@ def test_an_instant_decision_is_right_and_says_what_it_rests_on(tmp_path: Path, 
     (bucket,) = found.plan.buckets
     assert bucket.winner.accepted and bucket.winner.error is not None and bucket.winner.error <= bucket.bound
     assert not any(cost.alternatives and cost.measured for cost in bucket.regions if cost.count < bucket.operators)
-    assert bucket.model_use is not None and bucket.model_use.model.endswith(load(SHIPPED).provenance["made"])
+    assert bucket.model_use is not None and bucket.model_use.model.endswith(load_costs(SHIPPED).provenance["made"])
 
 
 @pytest.mark.parametrize("other", [{"predict": False}, {"objective": "throughput"}], ids=str)

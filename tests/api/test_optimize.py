@@ -14,7 +14,7 @@ import bricolage
 from bricolage.backends import registry
 from bricolage.base.codec import encode
 from bricolage.base.options import Options
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.driver import items, mixture_items
 from bricolage.driver.bucket_decision import decision_key
@@ -120,8 +120,8 @@ def test_a_shape_that_was_never_planned_runs(fast: Executable) -> None:
 
 
 def test_bound_buffers_are_used_in_place(fast: Executable) -> None:
-    x = aligned((4, 16, 16, 16), np.dtype("float32"))
-    y = aligned((4, 10), np.dtype("float32"))
+    x = allocate_aligned((4, 16, 16, 16), np.dtype("float32"))
+    y = allocate_aligned((4, 10), np.dtype("float32"))
     run = fast.bind({"x": x}, {"y": y})
     for seed in range(2):
         x[:] = sample(4, seed)

@@ -75,13 +75,13 @@ def test_weights_stand_in_it_once(folder: Path, made: Packed) -> None:
     assert names.count("weights.data") == 1
     assert {"plan.json", "plan-one.json", "plan-rough.json", "pack.json"} <= set(names)
     single = folder / "single.bricolage"
-    artifact.save(made.plans[0], artifact.load(folder / "net.pack")[1], single)
+    artifact.save(made.plans[0], artifact.load_artifact(folder / "net.pack")[1], single)
     assert (folder / "net.pack").stat().st_size < 2.5 * single.stat().st_size
 
 
 def test_an_artifact_with_one_plan_has_no_targets(folder: Path, made: Packed) -> None:
     single = folder / "one-plan.bricolage"
-    artifact.save(made.plans[0], artifact.load(folder / "net.pack")[1], single)
+    artifact.save(made.plans[0], artifact.load_artifact(folder / "net.pack")[1], single)
     assert bricolage.load(single).choice is None
     for words in ({"target": "here"}, {"precision": "medium"}):
         with pytest.raises(NotPack):

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.api import rewrite as api
-from bricolage.api.rewrite import why
+from bricolage.api.rewrite import explain_failures
 from bricolage.errors import (
     BadOption,
     UnboundDimension,
@@ -22,7 +22,7 @@ from bricolage.errors import (
     WrongRewrite,
 )
 from bricolage.graph.extract import write_whole
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import require_shape
@@ -94,7 +94,7 @@ class WrongSquare(Rule):
 
 
 def test_a_planted_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(api, "chosen", lambda only, skip, **how: [*chosen(only, skip, **how), WrongSquare()])
+    monkeypatch.setattr(api, "chosen", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()])
     model = Example(
         "float[4] x", "a = Identity(x) b = Neg(a) c = Neg(b) d = Abs(c) e = Identity(d) y = Tanh(e)"
     ).model()
@@ -139,9 +139,11 @@ def test_large_weights_lie_beside_the_model(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_why_a_rule_does_not_apply() -> None:
-    (refusal,) = why(NET.model(), "recognise-gelu")
+    (refusal,) = explain_failures(NET.model(), "recognise-gelu")
     assert "needs opset 20, the model has 18" in refusal.reason
-    refusals = {refusal.operator.split()[0]: refusal.reason for refusal in why(NET.model(), "scale-before-linear")}
+    refusals = {
+        refusal.operator.split()[0]: refusal.reason for refusal in explain_failures(NET.model(), "scale-before-linear")
+    }
     assert set(refusals) == {"Conv", "MatMul"} and "not computed by Div|Mul" in refusals["MatMul"]
 
 
@@ -189,7 +191,7 @@ def test_a_search_finds_what_the_fixpoint_misses() -> None:
 
 
 def test_a_planted_wrong_rule_is_found_in_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "chosen", lambda only, skip, **how: [*chosen(only, skip, **how), WrongSquare()])
+    monkeypatch.setattr(api, "chosen", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()])
     model = Example("float[4] x", "b = Neg(x) c = Neg(b) d = Abs(c) y = Tanh(d)").model()
 
     cheap_products = by_type({"Mul": 0.1}, 1.0)

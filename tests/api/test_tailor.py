@@ -21,7 +21,7 @@ from bricolage.measure.race_record import Race
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig
 from bricolage.rewrite.rule import Example
-from bricolage.tune.rewrites import RewriteTuner, verdict
+from bricolage.tune.rewrites import RewriteTuner, judge_race
 
 FRAMES = Example(
     "float[batch,4,1,8,8] x",
@@ -102,15 +102,15 @@ def ran(**times: float) -> Race:
 
 
 def test_the_original_stays_where_no_form_is_faster() -> None:
-    name, found = verdict(ran(original=1.0, rewritten=1.1, tailored=1.05))
+    name, found = judge_race(ran(original=1.0, rewritten=1.1, tailored=1.05))
     assert name == ORIGINAL and [one.name for one in found] == ["original", "tailored", "rewritten"]
     assert found[1].speedup is not None and found[1].speedup.value == pytest.approx(1 / 1.05)
 
 
 def test_the_fastest_form_is_chosen() -> None:
-    assert verdict(ran(original=1.0, rewritten=0.9, tailored=0.8))[0] == "tailored"
-    assert verdict(ran(original=1.0, rewritten=1.0))[0] == "rewritten", "less to do at the same speed"
-    assert verdict(ran(original=1.0))[0] == ORIGINAL
+    assert judge_race(ran(original=1.0, rewritten=0.9, tailored=0.8))[0] == "tailored"
+    assert judge_race(ran(original=1.0, rewritten=1.0))[0] == "rewritten", "less to do at the same speed"
+    assert judge_race(ran(original=1.0))[0] == ORIGINAL
 
 
 def test_what_won_is_combined() -> None:

@@ -58,7 +58,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRICOLAGE_CACHE", str(tmp_path_factory.mktemp("cache")))
         # What other networks gained says nothing here: what rewriting makes is to race.
-        patch.setattr("bricolage.costs.models.track_record.shipped", TrackRecord)
+        patch.setattr("bricolage.costs.models.track_record.shipped_record", TrackRecord)
         yield
 
 
@@ -75,7 +75,7 @@ def rewritten(raced: Executable) -> Executable:
     buckets = []
     for prepared, bucket in zip(opened.buckets, raced.plan.buckets, strict=True):
         (variant,) = rewritten_variants(prepared.graph)
-        file = promising_variants.write(variant, opened.store)
+        file = promising_variants.write_variant_files(variant, opened.store)
         numbers = f"0-{len(variant.graph) - 1}"
         region = PlannedRegion(
             Implementation("onnxruntime"), numbers, len(variant.graph), "all", "", 0, 0, None, measured=False

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from bricolage.backends.interface import Backend, RegionModel, Resources
 from bricolage.backends.kernel import Call, Kernel
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.graph.extract import write_model
 from bricolage.graph.store import Store
 from bricolage.work.implementation import KernelConfig
@@ -147,8 +147,8 @@ def attention_heads(folder: Path) -> RegionModel:
 
 def bound(kernel: Kernel, model: RegionModel, *values: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray], Call]:
     """Input buffers holding `values`, output buffers full of rubbish, and the bound call."""
-    inputs = [aligned(info.sizes, info.numpy) for info in model.inputs]
-    outputs = [aligned(info.sizes, info.numpy) for info in model.outputs]
+    inputs = [allocate_aligned(info.sizes, info.numpy) for info in model.inputs]
+    outputs = [allocate_aligned(info.sizes, info.numpy) for info in model.outputs]
     for buffer, value in zip(inputs, values, strict=True):
         buffer[...] = value
     for buffer in outputs:

@@ -22,16 +22,16 @@ from bricolage.backends.capabilities import (
     accepts,
     avoided,
     command,
+    committed_table,
     engine_claims,
-    holds,
-    table,
+    is_current,
 )
 from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import Available, Resources
-from bricolage.backends.operator_features import features, type_key
-from bricolage.conformance.attempt import Result, attempt
+from bricolage.backends.operator_features import operator_features, type_key
+from bricolage.conformance.attempt import Result, attempt_trial
 from bricolage.conformance.expected_outputs import difference
-from bricolage.conformance.suite import cases
+from bricolage.conformance.suite import suite_cases
 from bricolage.conformance.trial_cases import OperatorTrial, trials
 from bricolage.graph.graph import Graph
 from tests.graph.models import graph
@@ -53,7 +53,7 @@ SAMPLED = (
 @cache
 def sampled() -> tuple[OperatorTrial, ...]:
     names = set(SAMPLES.split())
-    found = [case for case in cases(SAMPLED.split()) if case.name in names]
+    found = [case for case in suite_cases(SAMPLED.split()) if case.name in names]
     assert len(found) == len(names)
     made = trials(found, generated_too=False)
     return tuple(trial for trial in made if "@" not in trial.name)  # which types are made up depends on the whole suite
@@ -61,7 +61,7 @@ def sampled() -> tuple[OperatorTrial, ...]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_are_for_known_backends_and_add_up(name: str) -> None:
-    found = table(name)
+    found = committed_table(name)
     assert found is not None
     assert found.backend == name in registry.names()
     counted: dict[str, int] = dict.fromkeys(found.counts, 0)
@@ -77,7 +77,7 @@ def test_tables_are_for_known_backends_and_add_up(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_what_was_wrong_is_avoided(name: str) -> None:
-    found = table(name)
+    found = committed_table(name)
     assert found is not None
     for operator, versions in found.outcomes.items():
         for version, kinds in versions.items():
@@ -91,7 +91,7 @@ def test_what_was_wrong_is_avoided(name: str) -> None:
 
 
 def of_record(name: str) -> CapabilityTable:
-    found = table(name)
+    found = committed_table(name)
     assert found is not None
     return found
 
@@ -113,9 +113,9 @@ def harmful_cases(name: str) -> tuple[OperatorTrial, ...]:
         if any(not outcome.startswith("passes") for kinds in versions.values() for outcome in kinds.values())
     ]
     operators = {key.rpartition("::")[2] for key in (*sorted(found.avoid)[:2], *refused[:2])}
-    own = [trial for trial in trials(cases(operators), generated_too=False) if harmful(found, trial)]
+    own = [trial for trial in trials(suite_cases(operators), generated_too=False) if harmful(found, trial)]
     if found.avoid and not any(warned(found, trial) for trial in own):
-        own += [trial for trial in trials(cases(sorted(found.avoid)[:2])) if warned(found, trial)]
+        own += [trial for trial in trials(suite_cases(sorted(found.avoid)[:2])) if warned(found, trial)]
     return tuple(own)
 
 
@@ -136,8 +136,8 @@ def claimed(name: str) -> set[str]:
 
 def altered(monkeypatch: pytest.MonkeyPatch, name: str, found: CapabilityTable) -> None:
     """Makes `found` the table of a backend."""
-    real = table
-    monkeypatch.setattr(capabilities, "table", lambda backend: found if backend == name else real(backend))
+    real = committed_table
+    monkeypatch.setattr(capabilities, "committed_table", lambda backend: found if backend == name else real(backend))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -165,14 +165,14 @@ def test_a_case_that_came_out_wrong_is_never_claimed(name: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", [name for name in ("onnxruntime", "openvino") if name in TABLES])
 def test_sampled_cases_still_come_out_as_in_the_table(name: str) -> None:
-    backend, found = registry.get(name), table(name)
+    backend, found = registry.get(name), committed_table(name)
     assert found is not None
     status = backend.status()
-    if not isinstance(status, Available) or not holds(backend):
+    if not isinstance(status, Available) or not is_current(backend):
         pytest.skip(f"the table was made with {name} {found.version}")
     for trial in sampled():
         expected = found.outcomes[trial.operator][trial.version][trial.kind]
-        assert attempt(backend, trial, Resources(threads=1)).outcome in expected, trial.name
+        assert attempt_trial(backend, trial, Resources(threads=1)).outcome in expected, trial.name
 
 
 def test_a_table_names_the_command_that_makes_it_again() -> None:
@@ -299,7 +299,7 @@ def test_a_table_of_some_operators_counts_as_made_on_todays_lowerings() -> None:
 
 def test_the_native_table_holds_for_a_version_of_bricolage() -> None:
     native = registry.get("native")
-    assert native.table_version() == of_record("native").version and holds(native)
+    assert native.table_version() == of_record("native").version and is_current(native)
     assert "+" in registry.version("native")  # costs belong to the generator's own code
 
 
@@ -359,7 +359,7 @@ def test_type_keys_and_features() -> None:
     made = graph("y = Less (x, z)", "float[2, 3] x, float[2, 3] z", "bool[2, 3] y")
     assert type_key(made.operators[0].node) == "float32>bool"
     pooled = graph("y = AveragePool <kernel_shape = [2, 2]> (x)", "float[1, 1, 4, 4] x", "float[1, 1, 3, 3] y")
-    assert features(pooled.operators[0].node, 18) >= {
+    assert operator_features(pooled.operators[0].node, 18) >= {
         "ceil_mode=0",
         "kernel_shape=other",
         "rank=4",

@@ -11,7 +11,7 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Missing, RegionModel, Resources
 from bricolage.base import sealed
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig
@@ -194,7 +194,7 @@ def test_calls_bound_to_inputs_give_outputs_of_the_callers_own(
         "float[4] same, float[4] y, float[4] repeated, float[4] constant, int64 n",
         c=np.float32([9, 8, 7, 6]),
     )
-    inputs = [aligned((4,), np.dtype(np.float32)), aligned((), np.dtype(np.int64))]
+    inputs = [allocate_aligned((4,), np.dtype(np.float32)), allocate_aligned((), np.dtype(np.int64))]
     answer = backend.compile(model, regions.F32, resources).bind_inputs(inputs)
     assert answer is not None
     earlier: list[tuple[np.ndarray, list[float] | int]] = []

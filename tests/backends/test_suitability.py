@@ -13,7 +13,7 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, RegionModel, Resources
 from bricolage.backends.iree import Iree
-from bricolage.backends.iree_compile import CONVOLUTIONS, IN_BF16, OPTIONS, build, processor
+from bricolage.backends.iree_compile import CONVOLUTIONS, IN_BF16, OPTIONS, compile_in_child, processor
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native, _generated
 from bricolage.base.options import PRECISIONS
 from bricolage.device.device import Device
@@ -215,7 +215,9 @@ def test_what_iree_makes_differs_where_it_is_offered(case: str, region: RegionMo
     for name, options in names.items():
         path = tmp_path / name
         try:
-            build(RegionModel(region.path), path, (*OPTIONS, *processor(host()), *options, "--compile-to=flow"))
+            compile_in_child(
+                RegionModel(region.path), path, (*OPTIONS, *processor(host()), *options, "--compile-to=flow")
+            )
         except Refused:
             return
         made[name] = path.read_bytes()

@@ -21,8 +21,8 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.backends.isa_limits import LLVM_NAMES, llvm_target
 from bricolage.device.device import Device
-from bricolage.device.host import host, usable
-from bricolage.native.cpu.isa import available
+from bricolage.device.host import host, usable_flags
+from bricolage.native.cpu.isa import available_isas
 from tests.backends import regions
 
 _V2 = "ssse3 sse4_1 sse4_2 popcnt cx16 lahf_lm"
@@ -84,8 +84,8 @@ def test_llvm_is_told_what_the_device_has_and_no_more(flags: set[str]) -> None:
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_our_engine_chooses_what_runs(name: str) -> None:
-    assert all(isa.needs <= device(name).instructions for isa in available(device(name)))
-    best = available(device(name))[0].name
+    assert all(isa.needs <= device(name).instructions for isa in available_isas(device(name)))
+    best = available_isas(device(name))[0].name
     assert best in {"Nehalem": ("generic",), "Haswell": ("avx2",)}.get(name, ("avx2", "avx512", "amx"))
 
 
@@ -104,27 +104,29 @@ def test_our_engines_code_keeps_to_the_processor(name: str, tmp_path: Path) -> N
 @pytest.mark.apart
 @pytest.mark.parametrize("name", ["Nehalem", "Zen 4, AVX-512 masked", pytest.param("Zen 4", marks=pytest.mark.slow)])
 def test_tvms_code_keeps_to_the_processor(name: str, tmp_path: Path) -> None:
-    from bricolage.backends.tvm import build
+    from bricolage.backends.tvm import build_executable
 
     target = device(name)
     library = tmp_path / "region.so"
-    build(regions.conv_net(tmp_path), regions.F32, Resources(threads=1, device=target)).export_library(str(library))
+    build_executable(regions.conv_net(tmp_path), regions.F32, Resources(threads=1, device=target)).export_library(
+        str(library)
+    )
     assert used(library) == allowed(target)
 
 
 @pytest.mark.apart
 @pytest.mark.parametrize("name", ["Nehalem", "Zen 4, AVX-512 masked", pytest.param("Zen 4", marks=pytest.mark.slow)])
 def test_irees_code_keeps_to_the_processor(name: str, tmp_path: Path) -> None:
-    from bricolage.backends.iree_compile import CONVOLUTIONS, OPTIONS, build, processor
+    from bricolage.backends.iree_compile import CONVOLUTIONS, OPTIONS, compile_in_child, processor
 
     target = device(name)
     program = tmp_path / "region.vmfb"
-    build(regions.conv_net(tmp_path), program, (*OPTIONS, *CONVOLUTIONS["f32"], *processor(target)))
+    compile_in_child(regions.conv_net(tmp_path), program, (*OPTIONS, *CONVOLUTIONS["f32"], *processor(target)))
     assert used(program) == allowed(target)
 
 
 def test_an_emulated_processor_is_what_it_answers_not_what_the_system_says() -> None:
     flags = set(PROCESSORS["Sapphire Rapids"].split())
-    assert usable(flags, {}) == flags
-    emulated = usable(flags, {"AVX512F": False, "AVX512BW": False, "AVX512BF16": False, "AVX512FP16": False})
+    assert usable_flags(flags, {}) == flags
+    emulated = usable_flags(flags, {"AVX512F": False, "AVX512BW": False, "AVX512BF16": False, "AVX512FP16": False})
     assert "avx2" in emulated and not {"avx512f", "avx512_bf16", "avx512_fp16", "amx_tile"} & emulated

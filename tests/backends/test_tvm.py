@@ -26,7 +26,7 @@ def test_dense_operators_are_computed_in_register_blocks(threads: int, tmp_path:
 
     def spy(module: object, target: object, threads: int, chosen: object) -> object:
         before = {variable.name_hint for variable, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
-        scheduled = tvm_schedule.schedule(module, target, threads, chosen)
+        scheduled = tvm_schedule.schedule_module(module, target, threads, chosen)
         seen.update({v.name_hint: f.script() for v, f in scheduled.functions_items() if v.name_hint in before})
         return scheduled
 

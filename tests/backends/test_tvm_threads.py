@@ -46,7 +46,7 @@ def test_a_pool_of_others_that_is_too_small_is_refused() -> None:
     """A pool never grows."""
     from tvm import get_global_func
 
-    choose = tvm_threads.thread_chooser(Resources(threads=2), "TVM")
+    choose = tvm_threads.tvm_thread_chooser(Resources(threads=2), "TVM")
     refused: list[Refused] = []
 
     def call() -> None:
@@ -70,9 +70,9 @@ def test_threads_that_spin_against_the_rule_are_told() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tvm_threads._LOG, "warning", lambda text, *words: warned.append(text % words))
         patch.setitem(tvm_threads._spinning, os.getpid(), True)
-        tvm_threads.thread_chooser(Resources(threads=1), "TVM")
+        tvm_threads.tvm_thread_chooser(Resources(threads=1), "TVM")
         assert not warned
-        tvm_threads.thread_chooser(Resources(threads=2), "TVM")
+        tvm_threads.tvm_thread_chooser(Resources(threads=2), "TVM")
         assert len(warned) == 1 and warned[0].startswith("TVM's waiting threads spin in this process, and not sleep")
 
 

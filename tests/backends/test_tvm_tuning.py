@@ -13,7 +13,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel_trials import KernelTiming
 from bricolage.backends.tvm import Tvm
 from bricolage.backends.tvm_schedule import TILINGS, block_size
-from bricolage.backends.tvm_tuning import SCHEDULE, SEEDS, choice_of
+from bricolage.backends.tvm_tuning import SCHEDULE, SEEDS, parse_choice
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
@@ -63,7 +63,7 @@ def test_every_choice_computes_the_same(region: RegionModel, choice: str) -> Non
 @pytest.mark.parametrize("text", ["", "tile", "tile 5 5 5 5", "tile 0 0 1 0", "sample 0", "sample x", "exec 1", 7])
 def test_what_is_no_choice_is_refused(text: str | int) -> None:
     with pytest.raises(ValueError):
-        choice_of(text)
+        parse_choice(text)
 
 
 def test_blocks_keep_to_what_is_asked() -> None:

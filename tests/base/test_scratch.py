@@ -150,14 +150,14 @@ def test_what_a_killed_process_kept_among_temporary_files_goes(
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("old", encoding="utf-8")
-    with scratch.whole(path) as partial:
+    with scratch.write_whole(path) as partial:
         partial.write_text("new", encoding="utf-8")
         assert path.read_text(encoding="utf-8") == "old"
     assert path.read_text(encoding="utf-8") == "new"
-    with pytest.raises(ZeroDivisionError), scratch.whole(path) as partial:
+    with pytest.raises(ZeroDivisionError), scratch.write_whole(path) as partial:
         partial.write_text("half", encoding="utf-8")
         raise ZeroDivisionError
-    with scratch.whole(path):
+    with scratch.write_whole(path):
         pass  # nothing was written
     assert path.read_text(encoding="utf-8") == "new"
     assert [left.name for left in tmp_path.iterdir()] == ["report.html"]

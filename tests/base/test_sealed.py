@@ -64,7 +64,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_damage_is_noticed_and_mended(made: Path, how: str) -> None:
     DAMAGE[how](made)
     assert not sealed.intact(made)
-    assert sealed.kept(made, fill, lambda folder: (folder / "small").read_bytes()) == b"code"
+    assert sealed.keep_sealed(made, fill, lambda folder: (folder / "small").read_bytes()) == b"code"
     assert sealed.intact(made)
     assert [path.name for path in made.parent.iterdir()] == ["entry"]
 
@@ -82,7 +82,7 @@ def test_what_is_whole_is_not_made_again(made: Path) -> None:
     def never(folder: Path) -> None:
         raise AssertionError("it is there")
 
-    assert sealed.kept(made, never, lambda folder: folder) == made
+    assert sealed.keep_sealed(made, never, lambda folder: folder) == made
 
 
 def test_what_cannot_be_loaded_is_made_again_once(made: Path) -> None:
@@ -94,13 +94,13 @@ def test_what_cannot_be_loaded_is_made_again_once(made: Path) -> None:
             raise OSError("invalid ELF header")
         return "loaded"
 
-    assert sealed.kept(made, fill, load) == "loaded" and len(loads) == 2
+    assert sealed.keep_sealed(made, fill, load) == "loaded" and len(loads) == 2
 
     def useless(folder: Path) -> None:
         raise OSError("no system can load it")
 
     with pytest.raises(OSError, match="no system"):
-        sealed.kept(made, fill, useless)
+        sealed.keep_sealed(made, fill, useless)
 
 
 def test_beside_is_what_others_may_add(made: Path) -> None:

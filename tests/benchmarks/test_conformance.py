@@ -11,7 +11,7 @@ from benchmarks.conformance import expected, processes
 from benchmarks.conformance.contestants import BRICOLAGE, names
 from benchmarks.conformance.expected import Entry
 from bricolage.conformance.attempt import Result
-from bricolage.conformance.suite import Case, cases, tenth
+from bricolage.conformance.suite import Case, suite_cases, tenth
 
 PASSED = Result("passes")
 
@@ -23,7 +23,7 @@ def test_a_tenth_of_the_suite(part: slice) -> None:
     """Nothing is wrong; what is refused is listed, and what is listed is refused still."""
     pytest.importorskip("onnxruntime")
     results: dict[str, Result] = {}
-    processes.run(BRICOLAGE, tenth(cases())[part], lambda case, result: results.update({case.name: result}))
+    processes.run(BRICOLAGE, tenth(suite_cases())[part], lambda case, result: results.update({case.name: result}))
     assert expected.complaints(results, expected.entries()) == []
     assert {result.outcome for result in results.values()} == {"passes", "refuses"}
 
@@ -73,7 +73,7 @@ def test_contestants_are_the_product_its_rival_and_every_backend_alone() -> None
 
 
 def test_a_case_that_brings_its_process_down_costs_itself_alone() -> None:
-    small = cases({"Relu"}, kinds=("node",))
+    small = suite_cases({"Relu"}, kinds=("node",))
     good = next(case for case in small if case.name == "test_relu")
     results: list[tuple[str, Result]] = []
     deadly = Case("deadly", _Deadly(), good.inputs, good.outputs, good.rtol, good.atol)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.device_placement import main
 from bricolage.errors import BadOption, BadPlacementInstance, MissingFile
 from bricolage.search.devices.instance_files import by_hand, read_instance
-from bricolage.search.devices.solve import SEARCHES, judged, place, together
+from bricolage.search.devices.solve import SEARCHES, judge_placement, place, together
 
 
 def instance(tmp_path: Path, **changes: object) -> Path:
@@ -96,4 +96,4 @@ def test_colours_stay_together(tmp_path: Path) -> None:
     best = together(place(problem))
     assert best.proven and best.devices[0] == best.devices[7]
     apart = [0] * 7 + [1]
-    assert judged(problem, apart, "apart").max_load == float("inf")
+    assert judge_placement(problem, apart, "apart").max_load == float("inf")

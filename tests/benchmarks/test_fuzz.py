@@ -25,7 +25,7 @@ from bricolage.errors import NoReference
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.native.cpu import toolchain
-from bricolage.native.cpu.isa import named
+from bricolage.native.cpu.isa import find_isa
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.rule import Operators, Result, Rule
@@ -152,7 +152,7 @@ def test_what_ends_the_process_is_a_finding_of_its_seed(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("isa", ["avx2", "generic", "split-avx512"])
 def test_regions(isa: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if named(isa) is None:
+    if find_isa(isa) is None:
         pytest.skip(f"{isa} does not run here")
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
     done = regions.block("test", range(1_000_000, 1_000_008), tmp_path)
@@ -231,7 +231,7 @@ def test_mutants_are_valid_and_differ_from_their_network(monkeypatch: pytest.Mon
 def test_campaigns_name_what_this_processor_has() -> None:
     names = set(campaigns())
     assert {"optimize", "optimize-every", "engines", "rules", "nnsmith", "mutants", "opinion", "pairs"} <= names
-    assert ("regions-avx512-gcc" in names) == (named("avx512") is not None)
+    assert ("regions-avx512-gcc" in names) == (find_isa("avx512") is not None)
 
 
 def test_pairs_are_valid_and_of_every_kind() -> None:

@@ -20,11 +20,11 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Missing, RegionModel, Resources
 from bricolage.backends.native.engine import instruction_set
 from bricolage.backends.native.loaded_library import NativeKernel
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.native.build import planned, write
+from bricolage.native.build import planned, write_library
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.module import generate
@@ -58,20 +58,20 @@ def test_pieces_in_any_allowed_order_give_the_bits_of_the_static_program(tmp_pat
     tasks = task_graph(source)
     assert max(tasks.pieces) > 1 and len(set(tasks.kernel)) == len(fusion.kernels)
     assert any(len(some) > 1 for some in tasks.before), "the network branches"
-    write(source, machine.isa, FLOAT32, tmp_path)
+    write_library(source, machine.isa, FLOAT32, tmp_path)
     static = NativeKernel(region, tmp_path, Resources(threads=2))
-    inputs = [aligned(info.sizes, info.numpy) for info in static.inputs]
+    inputs = [allocate_aligned(info.sizes, info.numpy) for info in static.inputs]
     for array in inputs:
         array[...] = np.random.default_rng(1).standard_normal(array.shape)
-    outputs = [[aligned(info.sizes, info.numpy) for info in static.outputs] for _ in range(2)]
+    outputs = [[allocate_aligned(info.sizes, info.numpy) for info in static.outputs] for _ in range(2)]
     static.bind(inputs, outputs[0])()
     library = pieces_library(source, tasks, machine.isa, tmp_path)
     library.online_piece.argtypes = [ctypes.c_long, ctypes.c_long, *[ctypes.c_void_p] * 5]
-    arena = aligned((source.arena_bytes + 64,), np.dtype(np.uint8))
-    weights = aligned(source.weights.shape, source.weights.dtype)
+    arena = allocate_aligned((source.arena_bytes + 64,), np.dtype(np.uint8))
+    weights = allocate_aligned(source.weights.shape, source.weights.dtype)
     weights[...] = source.weights
-    own = aligned((source.thread_scratch_bytes + 64,), np.dtype(np.uint8))
-    shared = {k: aligned((source.shared_scratch_bytes + 64,), np.dtype(np.uint8)) for k in set(tasks.kernel)}
+    own = allocate_aligned((source.thread_scratch_bytes + 64,), np.dtype(np.uint8))
+    shared = {k: allocate_aligned((source.shared_scratch_bytes + 64,), np.dtype(np.uint8)) for k in set(tasks.kernel)}
     memory = (*inputs, *outputs[1])
     addresses = (ctypes.c_void_p * len(memory))(*(array.ctypes.data for array in memory))
     draw = random.Random(5)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.rewrite_scaling import _Copy, exponent, network, timing
-from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.catalogue import written_rules
 from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.rule import GraphRule
 
 
 def test_every_block_is_rewritten() -> None:
-    small, large = (timing(network(size), written(), 1) for size in (30, 120))
+    small, large = (timing(network(size), written_rules(), 1) for size in (30, 120))
     assert 30 <= small.operators < 70 and 120 <= large.operators < 160
     assert large.applications >= 3 * small.applications > 0
 
 
 def test_added_rules_never_apply() -> None:
     model = network(30)
-    for rule in written():
+    for rule in written_rules():
         if not isinstance(rule, GraphRule):
             assert apply_once(model, _Copy(rule, 0)) is None
 

@@ -18,7 +18,7 @@ from benchmarks.schedules import HETEROGENEOUS, MOLDABLE, around, counts, gaps
 from bricolage.graph.prepare import prepare
 from bricolage.graph.to_work import to_work
 from bricolage.search.devices.list_placement import heft
-from bricolage.search.schedules.branches import cut
+from bricolage.search.schedules.branches import cut_branches
 from bricolage.search.schedules.certificates import TypedTasks
 from bricolage.search.schedules.path_bound import new_b_2
 from bricolage.search.schedules.schedule import check
@@ -104,7 +104,7 @@ def test_networks_that_are_written_here_are_valid_and_branch(tmp_path: Path, mon
         onnx.checker.check_model(str(path), full_check=True)
         graph = prepare(ir.load(path), {})
         assert [info.sizes for info in graph.inputs] == [array.shape for array in inputs.values()]
-        regions = cut(to_work(graph), [1.0] * len(graph), 0.0).regions
+        regions = cut_branches(to_work(graph), [1.0] * len(graph), 0.0).regions
         assert most <= len(regions) <= 2 * most + 6
 
 

@@ -109,7 +109,7 @@ def test_every_option_is_in_the_help_and_in_the_reference(monkeypatch: pytest.Mo
 def test_an_artifact_brings_its_shapes_unless_others_are_given(several: Path) -> None:
     from bricolage.plan import artifact
 
-    plan, _ = artifact.load(several)
+    plan, _ = artifact.load_artifact(several)
     found = with_shapes_of(several, Options(seed=4))
     names = {name for bucket in plan.buckets for name in bucket.sizes}
     assert found.seed == 4 and set(found.shapes) == names and names

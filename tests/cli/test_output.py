@@ -23,7 +23,7 @@ def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(NotWritable, match="No space left on device"):
-        output.write(target, full)
+        output.write_file(target, full)
     assert target.read_text(encoding="utf-8") == "old" and list(folder.iterdir()) == [target]
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bricolage import errors
 from bricolage.cli.main import app
-from bricolage.cli.user_files import read_arrays
+from bricolage.cli.user_files import load_arrays
 
 run = CliRunner()
 
@@ -164,7 +164,7 @@ def test_types_that_npz_lacks_become_float32(tmp_path: Path) -> None:
     from bricolage.cli import user_files
 
     user_files.write_arrays(tmp_path / "y.npz", {"y": np.array([1.5, -2], ml_dtypes.bfloat16)})
-    assert user_files.read_arrays(tmp_path / "y.npz")["y"].tolist() == [1.5, -2]
+    assert user_files.load_arrays(tmp_path / "y.npz")["y"].tolist() == [1.5, -2]
 
 
 def test_sequences_and_maps_are_written_as_arrays(tmp_path: Path) -> None:
@@ -188,4 +188,4 @@ def test_inputs_packed_in_an_unknown_way(tmp_path: Path) -> None:
         packed[place : place + 2] = (99).to_bytes(2, "little")
     (tmp_path / "x.npz").write_bytes(packed)
     with pytest.raises(errors.BadOption, match="compression"):
-        read_arrays(tmp_path / "x.npz")
+        load_arrays(tmp_path / "x.npz")

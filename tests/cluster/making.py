@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bricolage.cluster.event_loop import Replayed, ReplayLoop
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeFailure, NodeGroup
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 
 
 def job(
@@ -33,7 +33,7 @@ def one_kind(devices: int, nodes: int = 1, **more: object) -> ClusterSpec:
 
 def replay(policy: str, jobs: list[TrainingJob], cluster: ClusterSpec, error: float = 0.0) -> Replayed:
     """What a policy makes of them."""
-    entry = named(policy)
+    entry = find_policy(policy)
     return ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0)).run()
 
 

@@ -17,7 +17,7 @@ from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies.gandiva import Gandiva
 from bricolage.cluster.policies.synergy import _Host, tuned
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.target_policies import ClusterView, TargetScheduler
 from bricolage.errors import BadProfiles
 from tests.cluster.making import job, one_kind, replay
@@ -71,7 +71,7 @@ def test_goodput_grows_batches_as_noise_grows(name: str) -> None:
     fixed = [replace(one, batches=None) for one in adaptive_jobs(1)]
     (kept,) = replay(name, fixed, cluster).states
     assert alone.finish_s < kept.finish_s
-    entry = named(name)
+    entry = find_policy(name)
     loop = ReplayLoop(adaptive_jobs(1), cluster, entry.make([], cluster), entry.estimator(0.0, 0))
     loop.run_until(200.0)
     early = loop.states[0].setting.batch
@@ -104,8 +104,8 @@ def test_who_needs_few_processors_leaves_them_to_others() -> None:
     blind, aware = replay("fifo", jobs, cluster).states, replay("synergy", jobs, cluster).states
     assert [one.finish_s for one in blind] == [900.0] * 4
     assert [one.finish_s for one in aware] == pytest.approx([700.0, 750.0, 900.0, 900.0])
-    assert "cpus" in named("synergy").refuses(jobs, one_kind(4))
-    assert "profile" in named("synergy").refuses([job(0, 0.0, 1.0)], cluster)
+    assert "cpus" in find_policy("synergy").refuses(jobs, one_kind(4))
+    assert "profile" in find_policy("synergy").refuses([job(0, 0.0, 1.0)], cluster)
 
 
 @settings(max_examples=80, deadline=None)
@@ -139,7 +139,7 @@ def test_shares_fit_and_no_job_is_slower_than_with_its_part(
 
 
 def gandiva(jobs: list[TrainingJob], cluster: ClusterSpec) -> ReplayLoop:
-    loop = ReplayLoop(jobs, cluster, TargetScheduler(Gandiva()), named("gandiva").estimator(0.0, 0))
+    loop = ReplayLoop(jobs, cluster, TargetScheduler(Gandiva()), find_policy("gandiva").estimator(0.0, 0))
     loop.run()
     return loop
 
@@ -218,7 +218,10 @@ def test_profiles_are_read(tmp_path: Path) -> None:
 
 def test_settings_end_with_a_stay() -> None:
     loop = ReplayLoop(
-        adaptive_jobs(2), one_kind(4), named("pollux").make([], one_kind(4)), named("pollux").estimator(0, 0)
+        adaptive_jobs(2),
+        one_kind(4),
+        find_policy("pollux").make([], one_kind(4)),
+        find_policy("pollux").estimator(0, 0),
     )
     loop.run()
     assert all(state.setting == RunSetting() for state in loop.states)
@@ -271,7 +274,7 @@ def test_what_was_not_seen_is_as_pollux_takes_it() -> None:
 def test_policies_that_fit_end_up_with_the_truth(name: str) -> None:
     """One job alone: it doubles its devices round by round, and loses little against one whose profile is known. The loop goes on
     by the truth, and after some rounds the fitted goodput is the true one where the job runs."""
-    cluster, entry = one_kind(4), named(name)
+    cluster, entry = one_kind(4), find_policy(name)
 
     def loop(fitted: bool) -> ReplayLoop:
         return ReplayLoop(adaptive_jobs(1), cluster, entry.make([], cluster), entry.estimator(0.0, 0), fitted=fitted)

@@ -16,7 +16,7 @@ from bricolage.cluster.history.batch_growth import batch_size, grown_phases
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.machines import ClusterSpec, NodeGroup, read_cluster
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.prospects import Doubt, prospects, scene_of
 from bricolage.errors import BadCluster, BadHistory, BricolageError, MissingFile, RatesNeeded, UnknownHistory
 
@@ -125,7 +125,7 @@ def test_jobs_come_after_others(tmp_path: Path) -> None:
         ends = {state.job.name: state.finish_s for state in replay(policy, jobs, TWO).states}
         assert ends["a"] < ends["b"] < ends["c"]
         assert ends["c"] >= 37.5, "twice as fast on a100"
-    entry = named("fifo")
+    entry = find_policy("fifo")
     scene = scene_of(ReplayLoop(jobs, TWO, entry.make(jobs, TWO), entry.estimator(0.0, 0)), entry, 30.0)
     found = {one.job: one for one in prospects(scene, Doubt(0.0, 0.0), draws=1)}
     assert found["c"].waits_for == "dependency" and found["c"].change == "the end of b" and found["b"].kind

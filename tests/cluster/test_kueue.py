@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from bricolage.cli.main import app
 from bricolage.cluster.estimates import Rolling
-from bricolage.cluster.kueue.admission_check import learnt, verdicts
+from bricolage.cluster.kueue.admission_check import learn_durations, verdicts
 from bricolage.cluster.kueue.controller import CONTROLLER, KueueController
 from bricolage.cluster.kueue.objects import KueueState, quantity, state_of
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.errors import KueueMissing, KueueNoChecks, KueueUnavailable
 from tests.cluster.kueue_server import GPU, Kueue, date, served
 
@@ -181,7 +181,7 @@ def test_verdicts() -> None:
     assert [(one.key, one.flavor, one.reserved) for one in state.workloads] == [
         ("team/w0", "a100", True), ("team/w1", "t4", True), ("team/w2", "", False), ("team/w3", "", False),
     ]  # fmt: skip
-    found = verdicts(state, named("fifo"), Rolling(), draws=2)
+    found = verdicts(state, find_policy("fifo"), Rolling(), draws=2)
     assert [(one.workload.name, one.state) for one in found] == [("w0", "Ready"), ("w1", "Ready")]
     assert all(one.news for one in found)
 
@@ -191,4 +191,4 @@ def test_names_of_programs_and_quantities() -> None:
     assert sorted(one.program for one in state.workloads) == ["eval", "job-train", "resnet", "train"]
     assert [quantity(word) for word in ("2", "500m", "1k", "2Ki", 3, "x", "1.5")] == [2, 0.5, 1000, 2048, 3, 0, 1.5]
     assert all(math.isnan(one.admitted_s) and math.isinf(one.limit_s) for one in state.workloads)
-    assert learnt(state).known == {}
+    assert learn_durations(state).known == {}

@@ -78,11 +78,11 @@ def test_water_filling_is_no_worse_for_the_worst_and_better_for_others() -> None
 
 def test_deadlines_are_met_where_they_can_be_and_else_dropped() -> None:
     cheap = problem([[1.0, 2.0]], [1, 1], [100], deadline_s=np.array([100.0]), price=np.array([1.0, 10.0]))
-    assert gavel.cheapest(cheap)[0, 0] == pytest.approx(1.0)
+    assert gavel.minimise_price(cheap)[0, 0] == pytest.approx(1.0)
     tight = problem([[1.0, 2.0]], [1, 1], [150], deadline_s=np.array([100.0]), price=np.array([1.0, 10.0]))
-    assert rate(tight, gavel.cheapest(tight))[0] == pytest.approx(1.5)
+    assert rate(tight, gavel.minimise_price(tight))[0] == pytest.approx(1.5)
     none = problem([[1.0, 2.0]], [1, 1], [1000], deadline_s=np.array([100.0]), price=np.array([1.0, 10.0]))
-    assert gavel.cheapest(none)[0, 0] == pytest.approx(1.0)
+    assert gavel.minimise_price(none)[0, 0] == pytest.approx(1.0)
 
 
 def test_equal_parts_are_whole_devices_at_most() -> None:

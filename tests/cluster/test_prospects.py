@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, QueueQuota
-from bricolage.cluster.policy_catalogue import POLICIES, named
+from bricolage.cluster.policy_catalogue import POLICIES, find_policy
 from bricolage.cluster.prospects import Doubt, Scene, prospects, scene_of
 from bricolage.cluster.standing import Standing
 from bricolage.errors import JobFitsNowhere
@@ -20,7 +20,7 @@ SURE = Doubt(0.0, 0.0)
 
 
 def scene(policy: str, jobs: list[TrainingJob], cluster: ClusterSpec, now: float) -> Scene:
-    entry = named(policy)
+    entry = find_policy(policy)
     return scene_of(ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(0.0, 0)), entry, now)
 
 
@@ -72,7 +72,7 @@ def test_a_loop_begun_in_the_middle_goes_on_as_the_whole_one(
 ) -> None:
     """Once nobody else comes, exact beliefs give the replay's own starts and ends."""
     jobs, cluster = workload
-    if named(name).refuses(jobs, cluster):
+    if find_policy(name).refuses(jobs, cluster):
         return
     whole, now = replay(name, jobs, cluster), jobs[-1].submit_s
     there = [state for state in whole.states if state.finish_s > now]
@@ -88,13 +88,13 @@ def test_a_loop_begun_in_the_middle_goes_on_as_the_whole_one(
 def test_standing_jobs_hold_their_nodes() -> None:
     jobs = [job(0, 0, 100, 2), job(1, 0, 100, 2)]
     there = {0: Standing(40.0, "a", ((1, 2),), 2, since_s=-40.0, first_start_s=-40.0)}
-    loop = Scene(jobs, there, one_kind(2, nodes=2), named("fifo"), 0.0).loop()
+    loop = Scene(jobs, there, one_kind(2, nodes=2), find_policy("fifo"), 0.0).loop()
     first, second = loop.run().states
     assert first.finish_s == pytest.approx(60.0) and second.finish_s == pytest.approx(100.0)
     assert {stay.nodes for stay in loop.stays} == {((1, 2),), ((0, 2),)}
     clash = {n: Standing(0.0, "a", ((0, 2),), 2) for n in range(2)}
     with pytest.raises(ValueError, match="held by another job"):
-        Scene(jobs, clash, one_kind(2, nodes=2), named("fifo"), 0.0).loop().run()
+        Scene(jobs, clash, one_kind(2, nodes=2), find_policy("fifo"), 0.0).loop().run()
 
 
 def test_a_quota_holds_jobs_back_and_is_named() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bricolage.cluster.estimates import Rolling
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.queued import QueuedJob, outlook
 
 
@@ -33,7 +33,7 @@ def test_nobody_is_stopped(held: list[tuple[int, int]], waits: list[tuple[int, i
     rolling = Rolling()
     for seconds in (50.0, 100.0, 400.0):
         rolling.learn("u", "p", 1, seconds)
-    found = outlook(jobs, ClusterSpec((NodeGroup("a", 2, 3),)), named(policy), rolling, 0, 0)
+    found = outlook(jobs, ClusterSpec((NodeGroup("a", 2, 3),)), find_policy(policy), rolling, 0, 0)
     busy = sum(devices for devices, _ in held)
     for one, seen in zip(jobs, found, strict=True):
         assert (seen.place == 0) == (one.since_s is not None)
@@ -50,7 +50,7 @@ def test_jobs_on_other_kinds_do_not_wait_for_each_other() -> None:
         QueuedJob(name, "u", "p", 1, (kind,), 0.0, math.inf, math.inf)
         for name, kind in (("x", "a"), ("y", "a"), ("z", "b"))
     ]
-    found = outlook(jobs, cluster, named("fifo"), Rolling(), 0, 0)
+    found = outlook(jobs, cluster, find_policy("fifo"), Rolling(), 0, 0)
     assert [one.starts_now for one in found] == [True, False, True]
     second = found[1].prospect
     assert second.reason == "its turn: 1 a are free, and x come first" and second.change == "the place of x"
@@ -65,7 +65,7 @@ def test_futures_draw_past_runs_that_are_longer_than_what_has_run() -> None:
         QueuedJob("r", "u", "p", 1, ("a",), -70.0, math.inf, math.inf, -60.0),
         QueuedJob("w", "u", "p", 1, ("a",), 0.0, math.inf, math.inf),
     ]
-    running, waiting = outlook(jobs, ClusterSpec((NodeGroup("a", 1, 1),)), named("easy"), rolling, 60, 0)
+    running, waiting = outlook(jobs, ClusterSpec((NodeGroup("a", 1, 1),)), find_policy("easy"), rolling, 60, 0)
     assert running.expected.end_interval_s == pytest.approx((40.0, 240.0))
     assert waiting.expected.start_interval_s == pytest.approx((40.0, 240.0))
     assert waiting.prospect.change == "1 more a, or the end of r"
@@ -73,6 +73,6 @@ def test_futures_draw_past_runs_that_are_longer_than_what_has_run() -> None:
 
 def test_who_is_far_behind_is_told_what_is_read_off() -> None:
     jobs = [QueuedJob(f"w{n}", "u", "p", 1, ("a",), -1.0, math.inf, math.inf) for n in range(80)]
-    found = outlook(jobs, ClusterSpec((NodeGroup("a", 1, 2),)), named("fifo"), Rolling(), 0, 0)
+    found = outlook(jobs, ClusterSpec((NodeGroup("a", 1, 2),)), find_policy("fifo"), Rolling(), 0, 0)
     assert found[40].prospect.change and not found[79].prospect.change
     assert found[79].prospect.waits_for == "order" and "79 jobs before it came first" in found[79].prospect.reason

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from bricolage.cluster.estimates import Rolling
 from bricolage.cluster.history.records import NO_HISTORY, JobHistory
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.run_times import advised_limit_s, run_time
-from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
+from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learn_history
 from bricolage.cluster.slurm.commands import CommandAnswer, SlurmClient
-from bricolage.cluster.slurm.job_changes import Levers, apply, changes, restored
+from bricolage.cluster.slurm.job_changes import Levers, apply_changes, changes, restored
 from bricolage.cluster.slurm.queue import Marked, SlurmQueue, hosts, marked_in, queue_of
 from bricolage.errors import (
     PolicyRefuses,
@@ -72,7 +72,7 @@ def queue(*rows: dict[str, Any], nodes: Sequence[Any] = NODES) -> SlurmQueue:
 
 
 def advised(found: SlurmQueue, policy: str = "fifo", **options: Any) -> SlurmAdvice:
-    return advise(found, named(policy), learnt(found, NO_HISTORY), AdviceOptions(**options))
+    return advise(found, find_policy(policy), learn_history(found, NO_HISTORY), AdviceOptions(**options))
 
 
 def test_both_shapes_are_read_alike() -> None:
@@ -189,7 +189,7 @@ def test_runs_count_once_and_components_wait_together() -> None:
     parts = [row(30 + n, het_job_offset=n, **het) for n in range(2)] + [running(40, 50, **het)]
     found = queue(task, *parts, row(9))
     past = JobHistory((past_job(0, 0.0, 600.0, name="17_3"),), {"jobs have no GPU": 2}, "sacct")
-    assert sum(len(runs) for names in learnt(found, past).known.values() for runs in names.values()) == 1
+    assert sum(len(runs) for names in learn_history(found, past).known.values() for runs in names.values()) == 1
     advice = advised(found)
     assert {one.job for one in advice.jobs} == {"9", "40"}
     assert advice.left_out == {"jobs are components of heterogeneous ones": 2}
@@ -340,7 +340,7 @@ def test_what_is_applied_holds_and_is_restored(hold: bool) -> None:
     assert [job.job for job in advice.jobs] == ["1", "3", "2"]
     assert not [words for words in slurm.calls if words[0] == "scontrol"], "advice changes nothing"
     wanted = changes(found, advice, Levers(hold=hold))
-    assert apply(client, wanted).made == tuple(wanted)
+    assert apply_changes(client, wanted).made == tuple(wanted)
     assert slurm.rows["1"]["time_limit"] == 220 and slurm.rows["1"]["admin_comment"] == "mine [bricolage limit=900]"
     assert slurm.rows["3"]["time_limit"] == 8
     if hold:
@@ -349,7 +349,7 @@ def test_what_is_applied_holds_and_is_restored(hold: bool) -> None:
         assert slurm.rows["3"]["priority"] > slurm.rows["2"]["priority"]
     again = client.queue()
     assert changes(again, advised(again, "sjf"), Levers(hold=hold)) == [], "what is as advised is left alone"
-    apply(client, restored(again))
+    apply_changes(client, restored(again))
     after = json.loads(json.dumps(slurm.rows))
     for number, job in json.loads(before).items():
         same = {key for key in job if after[number][key] == job[key]}
@@ -362,9 +362,9 @@ def test_refusals() -> None:
     gone = Made(*rows, refuses="Job has already finished")
     client = SlurmClient(run=gone)
     wanted = changes(queue(*rows), advised(queue(*rows), "sjf"), Levers())
-    assert wanted and apply(client, wanted).gone == tuple(one.job for one in wanted)
+    assert wanted and apply_changes(client, wanted).gone == tuple(one.job for one in wanted)
     with pytest.raises(SlurmRefused, match="Access/permission denied.*nothing was changed"):
-        apply(SlurmClient(run=Made(*rows, refuses="Access/permission denied")), wanted)
+        apply_changes(SlurmClient(run=Made(*rows, refuses="Access/permission denied")), wanted)
 
 
 def asked(**answers: CommandAnswer) -> SlurmQueue:

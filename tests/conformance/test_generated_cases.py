@@ -10,7 +10,7 @@ import pytest
 
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.generated_cases import generated, types_of
-from bricolage.conformance.suite import Case, cases
+from bricolage.conformance.suite import Case, suite_cases
 from bricolage.conformance.trial_cases import OperatorTrial, trials
 
 FLOAT, DOUBLE, HALF, INT8, UINT8, BOOL, STRING = (
@@ -25,7 +25,7 @@ FLOAT, DOUBLE, HALF, INT8, UINT8, BOOL, STRING = (
 
 
 def made(*operators: str) -> list[Case]:
-    return list(generated([case for case in cases(set(operators)) if case.single]))
+    return list(generated([case for case in suite_cases(set(operators)) if case.single]))
 
 
 def read(found: Collection[Case]) -> set[tuple[int, ...]]:
@@ -35,7 +35,7 @@ def read(found: Collection[Case]) -> set[tuple[int, ...]]:
 
 def test_types_of_inputs_other_than_the_first_are_varied() -> None:
     assert {(BOOL, kind, kind) for kind in (HALF, DOUBLE, INT8, BOOL, STRING)} <= read(made("Where"))
-    assert (FLOAT, FLOAT, INT8) in read(cases({"QuantizeLinear"})) | read(made("QuantizeLinear"))
+    assert (FLOAT, FLOAT, INT8) in read(suite_cases({"QuantizeLinear"})) | read(made("QuantizeLinear"))
 
 
 def test_types_that_go_together_are_replaced_together() -> None:
@@ -50,7 +50,7 @@ def test_attributes_that_no_case_sets_are_set() -> None:
 
 
 def test_weights_follow_the_types_of_inputs() -> None:
-    kinds = {(trial.version, trial.kind) for trial in trials(cases({"Conv"}))}
+    kinds = {(trial.version, trial.kind) for trial in trials(suite_cases({"Conv"}))}
     assert {
         (version, f"{kind}{form}")
         for version in ("11", "22")
@@ -60,7 +60,7 @@ def test_weights_follow_the_types_of_inputs() -> None:
 
 
 def test_names_tell_trials_apart() -> None:
-    names = [trial.name for trial in trials(cases({"BatchNormalization", "QuantizeLinear"}))]
+    names = [trial.name for trial in trials(suite_cases({"BatchNormalization", "QuantizeLinear"}))]
     assert len(names) == len(set(names))
 
 

@@ -4,19 +4,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.device.buffers import ALIGNMENT, aligned, bindable, lasting, view_memory
+from bricolage.device.buffers import ALIGNMENT, allocate_aligned, bindable, lasting, view_memory
 
 
 @given(st.lists(st.integers(0, 5), max_size=3), st.sampled_from(["float32", "int64", "bool", "float16"]))
 def test_arrays_are_aligned(shape: list[int], dtype: str) -> None:
-    array = aligned(tuple(shape), np.dtype(dtype))
+    array = allocate_aligned(tuple(shape), np.dtype(dtype))
     assert array.shape == tuple(shape) and array.dtype == dtype
     assert array.ctypes.data % ALIGNMENT == 0
     assert bindable(array)
 
 
 def test_a_transposed_array_is_not_bindable() -> None:
-    assert not bindable(aligned((4, 8), np.dtype("float32")).T)
+    assert not bindable(allocate_aligned((4, 8), np.dtype("float32")).T)
 
 
 def test_what_lasts_is_an_array_like_any_other() -> None:

@@ -25,7 +25,7 @@ from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.log import MeasurementLog
-from bricolage.measure.measurer import Event, Measurer, judged
+from bricolage.measure.measurer import Event, Measurer, judge_cost
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
 from bricolage.measure.worker_process import Answer
 from bricolage.plan.plan import ORIGINAL
@@ -318,7 +318,7 @@ class MadeUpMeasurer:
                     return found
                 self.before(spec)
                 self.asked.append(spec)
-                cost = found[spec] = judged(self.answers.cost(spec), task.bound)
+                cost = found[spec] = judge_cost(self.answers.cost(spec), task.bound)
                 progress(Event("measured" if cost.outcome == "ok" else "failed", spec, cost, len(found), len(found)))
         return found
 

@@ -23,7 +23,7 @@ from bricolage.backends.interface import (
 from bricolage.base.options import Precision
 from bricolage.device.device import Device
 from bricolage.device.host import host
-from bricolage.driver.candidates import Candidates, find
+from bricolage.driver.candidates import Candidates, find_candidates
 from bricolage.graph.graph import Graph, Operator
 from bricolage.work.implementation import Implementation, KernelConfig, named
 from tests.graph.models import graph
@@ -82,13 +82,13 @@ def regions(candidates: Candidates, one: Implementation) -> set[int]:
 
 
 def test_an_engine_that_takes_everything_is_a_candidate_for_the_whole(model: Graph) -> None:
-    found = find(model, [Everything()], "highest", host(), slow_per_region=True)
+    found = find_candidates(model, [Everything()], "highest", host(), slow_per_region=True)
     assert found.whole == (EVERYTHING,)
     assert model.everything.bits not in regions(found, EVERYTHING)
 
 
 def test_an_engine_that_takes_a_part_gets_its_maximal_regions(model: Graph) -> None:
-    found = find(model, [Everything(), Elementwise()], "highest", host(), slow_per_region=True)
+    found = find_candidates(model, [Everything(), Elementwise()], "highest", host(), slow_per_region=True)
     assert found.whole == (EVERYTHING,)
     assert {0b11, 0b11000, 0b11000000} <= regions(found, ELEMENTWISE)
     assert found.claimed["elementwise"] == 0b11011011
@@ -97,7 +97,7 @@ def test_an_engine_that_takes_a_part_gets_its_maximal_regions(model: Graph) -> N
 
 
 def test_others_are_measured_on_an_engines_maximal_regions_too(model: Graph) -> None:
-    found = find(model, [Everything(), Elementwise()], "highest", host(), slow_per_region=True)
+    found = find_candidates(model, [Everything(), Elementwise()], "highest", host(), slow_per_region=True)
     both = {EVERYTHING, ELEMENTWISE}
     for group in found.groups:
         if group.level == "maximal":
@@ -116,20 +116,24 @@ class Configured(Everything):
 def test_configurations_follow_precision_and_device(model: Graph) -> None:
     able = replace(host(), name="cpu:0", instructions=frozenset({"avx512_bf16"}))
     f32, bf16 = (Implementation("configured", config, "cpu:0") for config in named("f32", "bf16"))
-    assert find(model, [Configured()], "medium", able, slow_per_region=True).whole == (f32, bf16)
-    assert find(model, [Configured()], "high", able, slow_per_region=True).whole == (f32,)
-    assert find(model, [Configured()], "medium", able.kept_to("avx2"), slow_per_region=True).whole == (f32,)
+    assert find_candidates(model, [Configured()], "medium", able, slow_per_region=True).whole == (f32, bf16)
+    assert find_candidates(model, [Configured()], "high", able, slow_per_region=True).whole == (f32,)
+    assert find_candidates(model, [Configured()], "medium", able.kept_to("avx2"), slow_per_region=True).whole == (f32,)
 
 
 def test_slow_compilers_may_be_left_to_large_regions(model: Graph) -> None:
     one = Implementation("configured")
-    everywhere = regions(find(model, [Configured(), Elementwise()], "highest", host(), slow_per_region=True), one)
-    large = regions(find(model, [Configured(), Elementwise()], "highest", host(), slow_per_region=False), one)
+    everywhere = regions(
+        find_candidates(model, [Configured(), Elementwise()], "highest", host(), slow_per_region=True), one
+    )
+    large = regions(
+        find_candidates(model, [Configured(), Elementwise()], "highest", host(), slow_per_region=False), one
+    )
     assert large < everywhere and large and all(region.bit_count() > 1 for region in large)
 
 
 def test_the_largest_share_of_the_time_comes_first(model: Graph) -> None:
     device = host()
-    found = find(model, [Everything()], "highest", device, slow_per_region=True)
+    found = find_candidates(model, [Everything()], "highest", device, slow_per_region=True)
     weights = [group.weight(device.peaks) for group in found.groups if group.level == "operator"]
     assert weights == sorted(weights, reverse=True) and weights[0] > weights[-1] > 0

@@ -20,7 +20,7 @@ from bricolage.base.option_words import parse_constants
 from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.driver.bucket_decision import decision_key
-from bricolage.driver.constants import array_of
+from bricolage.driver.constants import parse_array
 from bricolage.driver.given_samples import GivenData
 from bricolage.driver.sources import Source, open_source
 from bricolage.errors import (
@@ -147,9 +147,11 @@ def test_words_give_the_value_again(data: st.DataObject) -> None:
     array = np.array(numbers).astype(getattr(ml_dtypes, dtype, dtype)).reshape(shape)
     spec = TensorSpec("v", dtype, shape)
     word = Options(constants={"v": array}).constants["v"]  # type: ignore[dict-item]
-    assert word is not None and same_value(array_of(word, spec), array)
+    assert word is not None and same_value(parse_array(word, spec), array)
     shown = words_of(array)
-    assert same_value(array_of(shown.replace("nan", "NaN").replace("inf", "Infinity") if shape else shown, spec), array)
+    assert same_value(
+        parse_array(shown.replace("nan", "NaN").replace("inf", "Infinity") if shape else shown, spec), array
+    )
 
 
 def test_samples_hold_one_value(tmp_path: Path) -> None:

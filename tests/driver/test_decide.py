@@ -17,7 +17,7 @@ from bricolage.driver.whole_models import measure_baselines
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.measure.specs import CandidateSpec
-from bricolage.plan.number_sets import numbers
+from bricolage.plan.number_sets import parse_numbers
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.driver.made_up import Answers, First, Fusing, MadeUpMeasurer, Second, made_up_state, whole
@@ -45,7 +45,7 @@ def test_one_contestant_ships_and_the_plan_says_how_it_was_decided(tmp_path: Pat
     bucket, measurer = decided(tmp_path, model)
     assert measurer.asked and bucket.chosen == bucket.best_baseline == "first f32"
     (region,) = bucket.regions
-    assert region.implementation == FIRST and numbers(region.operators) == (0, 1, 2)
+    assert region.implementation == FIRST and parse_numbers(region.operators) == (0, 1, 2)
     assert region.cost_ms == 3.0 and region.measured
     assert not bucket.significant and not bucket.interrupted and bucket.variant == ORIGINAL
     assert bucket.decided_by == "prior evidence" and bucket.speedup_vs_baseline == 1.0

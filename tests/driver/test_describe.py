@@ -14,7 +14,7 @@ from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph, Region
-from bricolage.plan.number_sets import numbers
+from bricolage.plan.number_sets import parse_numbers
 from bricolage.plan.plan import ORIGINAL
 from bricolage.work.implementation import Assignment
 from tests.driver.made_up import Answers, First, Partial, made_up_state, whole
@@ -41,7 +41,7 @@ def test_a_region_is_told_with_its_evidence(state: DecisionState) -> None:
     profile, search = state.original, state.searches[ORIGINAL]
     placement = (Assignment(0b00011, PARTIAL), Assignment(0b00100, FIRST), Assignment(0b11000, PARTIAL))
     told = planned_regions(profile, placement, search.predictor)
-    assert [numbers(region.operators) for region in told] == [(0, 1), (2,), (3, 4)]
+    assert [parse_numbers(region.operators) for region in told] == [(0, 1), (2,), (3, 4)]
     assert [region.title for region in told] == ["Relu, Tanh", "MatMul", "Exp, Relu"]
     assert [region.cost_ms for region in told] == pytest.approx([1.0, 1.0, 1.0])
     assert all(region.measured for region in told)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurement
 from bricolage.driver.candidates import CandidateGroup
-from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, sum_of_regions, weighed
+from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, sum_of_regions, weigh_evidence
 from bricolage.graph.work import Work
 from bricolage.work.implementation import Assignment
 from tests.driver.made_up import First, Second, made_up_state, whole
@@ -113,12 +113,12 @@ def test_sums_of_regions_are_evidence_unless_others_disturbed_them(tmp_path: Pat
 def test_the_race_and_what_was_known_weigh_as_far_as_they_are_sure() -> None:
     quiet = made_up_race({"a": 10.0, "b": 20.0})
     evidence = {"a": known("a", timed(30.0)), "b": known("b", timed(10.0))}
-    alone = weighed("a", "b", quiet, {})
+    alone = weigh_evidence("a", "b", quiet, {})
     assert alone is not None and alone.value == pytest.approx(2.0)
-    together = weighed("a", "b", quiet, evidence)
+    together = weigh_evidence("a", "b", quiet, evidence)
     assert together is not None and 1.5 < together.value < 2.0 < together.high, "a quiet race is the surest"
     before = {"a": known("a", timed(12.0)), "b": known("b", timed(10.0))}
-    shaken = weighed("a", "b", disturbed(quiet, "a", "b"), before)
+    shaken = weigh_evidence("a", "b", disturbed(quiet, "a", "b"), before)
     assert shaken is not None and 1 / 1.2 < shaken.value < 1.0, "a disturbed one is not"
     assert shaken.high / shaken.low > 1.2, "and their contradiction shows"
-    assert weighed("a", "c", quiet, evidence) is None
+    assert weigh_evidence("a", "c", quiet, evidence) is None

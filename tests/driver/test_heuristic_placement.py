@@ -7,7 +7,7 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.device.host import host
-from bricolage.driver.heuristic_placement import preferred, usable
+from bricolage.driver.heuristic_placement import preferred, usable_backends
 from bricolage.errors import Unclaimed
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
@@ -49,5 +49,5 @@ def test_what_nobody_takes_is_named_with_the_reasons() -> None:
 
 
 def test_slow_compilers_come_last() -> None:
-    names = [backend.name for backend in usable([registry.get("tvm"), *TWO, registry.get("xla")])]
+    names = [backend.name for backend in usable_backends([registry.get("tvm"), *TWO, registry.get("xla")])]
     assert names == ["native", "onnxruntime", "tvm", "xla"]

@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.base.deadline import Deadline
 from bricolage.device.host import host
-from bricolage.driver.joint_tuning import arms, search
+from bricolage.driver.joint_tuning import arms, search_arms
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.graph.graph import Graph
 from bricolage.measure.measurer import Measurer
@@ -37,7 +37,7 @@ def test_joint_search_finds_what_is_only_faster_tuned(tmp_path: Path, model: Gra
     own = tuner(measurer)
     found = arms([state.original], own, Deadline(100.0))
     assert [arm.implementation for arm in found] == [TUNED, UNTUNED] and found[0].usual_ms < found[1].usual_ms
-    turned = search(found, own, Deadline(100.0), order, lambda *_: None)  # type: ignore[arg-type]
+    turned = search_arms(found, own, Deadline(100.0), order, lambda *_: None)  # type: ignore[arg-type]
     if order == "sequential":
         assert [arm.implementation for arm in turned] == [TUNED] and not turned[
             0
@@ -67,6 +67,6 @@ def test_without_time_the_first_has_its_turn_and_fails(tmp_path: Path, model: Gr
     run(state, Baselines())
     own = tuner(measurer)
     found = arms([state.original], own, Deadline(100.0))
-    turned = search(found, own, Deadline(1.0), "joint", lambda *_: None)
+    turned = search_arms(found, own, Deadline(1.0), "joint", lambda *_: None)
     assert len(turned) == 1 and turned[0].tuned.tasks == () and turned[0].expected_ms == turned[0].usual_ms
     assert turned[0].result is not None and "crashed" in turned[0].result.reason

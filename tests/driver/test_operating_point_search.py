@@ -17,7 +17,7 @@ from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race_record import Race
 from bricolage.measure.request_rates import ServedLoad
 from bricolage.plan.throughput import Kind
-from bricolage.report.operating_points import no_gain_sentence, verdict
+from bricolage.report.operating_points import no_gain_sentence, points_verdict
 from bricolage.work.implementation import Assignment, Implementation
 
 
@@ -138,14 +138,16 @@ def test_the_best_other_tool_races_and_is_compared_in_the_same_rounds() -> None:
     told = found._chosen(ran)
     assert (told.chosen, told.best_other, told.over_other) == (own[0].name, SLOW.name, pytest.approx(9.0))
     assert told.over_other_ci is not None
-    shown = verdict(told, None)
+    shown = points_verdict(told, None)
     assert f"9.00x [9.00, 9.00] the requests of {SLOW.name}, the best other tool here; the best single" in shown
     assert no_gain_sentence(told).startswith("9.00x [9.00, 9.00] the requests of onnxruntime f32")
     for one in found.tried.values():
         one.raced = False
     apart = found._chosen(None)
     assert (
-        apart.over_other == pytest.approx(9.0) and apart.over_other_ci is None and "about 9.00x" in verdict(apart, None)
+        apart.over_other == pytest.approx(9.0)
+        and apart.over_other_ci is None
+        and "about 9.00x" in points_verdict(apart, None)
     )
     alone = search(n=(own[0], 1.0, 1.0))._chosen(None)
     assert alone.best_other == "" and no_gain_sentence(alone) == "no plan beats the best single configuration"

@@ -20,7 +20,7 @@ from bricolage.base.progress import Silent
 from bricolage.costs.database import Database
 from bricolage.device.host import selected
 from bricolage.driver.context import DecisionContext
-from bricolage.driver.shipping import TriedArtifacts, planned_trial, shipped
+from bricolage.driver.shipping import TriedArtifacts, planned_trial, ship_plan
 from bricolage.driver.sources import Source, open_source
 from bricolage.errors import ArtifactFails
 from bricolage.measure.pool import Pool
@@ -104,7 +104,7 @@ def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, poo
     path = tmp_path / "made.bricolage"
     opened, plan = decided(tmp_path / "run", "brittle", "quick")
     tried = TriedArtifacts(Database(tmp_path / "costs.sqlite"), ["key"])
-    written = shipped(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried)
+    written = ship_plan(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried)
     (bucket,) = written.buckets
     assert bucket.chosen == "quick f32"
     assert tried.known(0) and decode(Bucket, tried.database.get_race("key")) == bucket
@@ -121,7 +121,7 @@ def test_what_is_too_coarse_at_another_size_gives_way_to_a_wider_arithmetic_of_i
     path = tmp_path / "made.bricolage"
     opened, plan = decided(tmp_path / "run", "coarse int8", "coarse f32")
     tried = TriedArtifacts(Database(tmp_path / "costs.sqlite"), ["key"])
-    (bucket,) = shipped(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried).buckets
+    (bucket,) = ship_plan(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried).buckets
     assert bucket.chosen == "coarse f32"
     assert [one.name for one in bucket.contestants if not one.accepted] == ["coarse int8"]
 
@@ -132,6 +132,6 @@ def test_nothing_is_written_where_nothing_is_right(tmp_path: Path, pool: Pool) -
     tried = TriedArtifacts(Database(tmp_path / "costs.sqlite"), ["key"])
     tried.database.put_race("key", encode(plan.buckets[0]))
     with pytest.raises(ArtifactFails, match="relative error"):
-        shipped(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried)
+        ship_plan(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried)
     assert tried.database.get_race("key") is None and not tried.known(0)
     assert not path.exists() and not list(tmp_path.glob(".*partial"))

@@ -35,7 +35,7 @@ from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
 from bricolage.measure.specs import CandidateSpec
 from bricolage.plan.plan import ORIGINAL
-from bricolage.rewrite.search.operator_prices import price
+from bricolage.rewrite.search.operator_prices import price_operators
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.cost import CostModel, Setting
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
@@ -397,7 +397,7 @@ def test_the_search_minimises_measured_times_first(
     assert len(calibrated.samples) > 2 and state.calibration_error == calibrated.error
 
     def cost(operator: Operator) -> float:
-        return price(asked["costs"], asked["on"], [operator])
+        return price_operators(asked["costs"], asked["on"], [operator])
 
     own = {o.op_type: cost(o) for o in model.operators}
     assert own["MatMul"] / own["Tanh"] == pytest.approx(30.0), "the measured proportions"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bricolage.equations.evaluate_term import concrete, evaluate, instances
+from bricolage.equations.evaluate_term import concrete, evaluate_term, instances
 from bricolage.equations.number_domains import P, Reals, Residues
 from bricolage.equations.term import Equation, Term
 from bricolage.equations.vocabulary import OPERATORS, TermOperator
@@ -32,7 +32,7 @@ def test_meaning_in_onnx(operator: TermOperator) -> None:
         model = example.model()
         found = evaluate_onnx(model, {name: array.astype(np.float32) for name, array in drawn.items()})
         rounded = {name: array.astype(np.float32).astype(np.float64) for name, array in drawn.items()}
-        wanted = evaluate(term, rounded, shapes, Reals())
+        wanted = evaluate_term(term, rounded, shapes, Reals())
         (output,) = model.graph.outputs
         np.testing.assert_allclose(np.asarray(found[output.name or ""]), wanted, rtol=1e-9, atol=1e-9)
 
@@ -47,8 +47,8 @@ def test_residues_agree_with_whole_numbers(operator: TermOperator) -> None:
     generator = np.random.default_rng(1)
     for shapes in instances(Equation((term,), (term,))):
         drawn = {n: np.asarray(generator.integers(-50, 50, (2, 3, *concrete(shape)))) for n, shape in shapes.items()}
-        exact = evaluate(term, drawn, shapes, Residues())
-        real = evaluate(term, {n: array.astype(np.float64) for n, array in drawn.items()}, shapes, Reals())
+        exact = evaluate_term(term, drawn, shapes, Residues())
+        real = evaluate_term(term, {n: array.astype(np.float64) for n, array in drawn.items()}, shapes, Reals())
         assert (exact == real).all()
 
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from bricolage import errors
 from bricolage.frontends import exported_program, to_model
-from bricolage.frontends.normal_form import read
+from bricolage.frontends.normal_form import read_normal_form
 
 F = TensorProto.FLOAT
 
@@ -158,7 +158,7 @@ def test_an_input_that_an_operator_needs_is_left_out(
     with pytest.raises(errors.InvalidGraph, match=rf"\({op_type}\) has no first input, which it needs"):
         if how == "written":
             (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-            read(tmp_path / "m.onnx")
+            read_normal_form(tmp_path / "m.onnx")
         else:
             to_model(proto)
 

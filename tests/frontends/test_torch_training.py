@@ -15,9 +15,9 @@ from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.predict.operator_costs import OperatorTimings
 from bricolage.train.predict.step_memory import measured_peak, sized
 from bricolage.train.predict.variant import parse_variant
-from bricolage.train.predict.variant_step import Running, blocks
+from bricolage.train.predict.variant_step import Running, repeating_blocks
 from bricolage.train.step.spec import Optimiser
-from bricolage.train.step.step import TrainingStep, find
+from bricolage.train.step.step import TrainingStep, find_function
 from bricolage.work.work_graph import GRAPH_INPUT
 from tests.needed import needs
 
@@ -32,8 +32,8 @@ VARIANTS = ("", "amp", "fused", "foreach", "recompute", "micro=2", "channels-las
 
 def step(network: str, kind: str = "adam") -> TrainingStep:
     torch.manual_seed(0)
-    module = find(f"digits.py:{network}", DIGITS)()
-    images, digits = find("digits.py:batch", DIGITS)(16, 0)
+    module = find_function(f"digits.py:{network}", DIGITS)()
+    images, digits = find_function("digits.py:batch", DIGITS)(16, 0)
     return TrainingStep(module.train(), torch.nn.functional.cross_entropy, (images,), (digits,), Optimiser(kind))  # type: ignore[arg-type]
 
 
@@ -91,7 +91,7 @@ def test_it_has_the_operators_that_pytorch_runs_and_the_memory_that_they_take(ne
     assert ("recompute" in graph.phases) == (words == "recompute")
     seen = measured_peak(running)
     # Beside what is recomputed PyTorch keeps the state of random numbers, 5,056 bytes for each block.
-    states = 5056 * len(blocks(one.module)) if words == "recompute" else 0
+    states = 5056 * len(repeating_blocks(one.module)) if words == "recompute" else 0
     assert sized(graph, OperatorTimings(torch.get_num_threads())).peak() == pytest.approx(seen, rel=0.05, abs=states)
 
 

@@ -16,7 +16,7 @@ from bricolage.errors import InvalidGraph, StatedOtherwise
 from bricolage.frontends import to_model
 from bricolage.graph.extents import pool_size
 from bricolage.graph.graph import describe
-from bricolage.graph.inference import infer, told
+from bricolage.graph.inference import format_complaint, infer
 from bricolage.graph.prepare import prepare
 from bricolage.testing.validity import find_faults, make_session
 from bricolage.verify.reference import evaluate
@@ -180,12 +180,12 @@ def test_vectors_of_any_length_are_not_written_out() -> None:
 
 def test_what_onnx_says_is_told_as_a_sentence() -> None:
     line = "[ShapeInferenceError] (op_type:Softmax, node name: s): [ShapeInferenceError] 'axis' must be in [-1, 0]."
-    assert told(line) == "operator 's' (Softmax): 'axis' must be in [-1, 0]"
+    assert format_complaint(line) == "operator 's' (Softmax): 'axis' must be in [-1, 0]"
     line = "[TypeInferenceError] (op_type:Relu, node name: ): input typestr: T, has unsupported type: tensor(bool)"
-    assert told(line) == "operator 'Relu' (Relu): its input (of type T) may not be tensor(bool)"
+    assert format_complaint(line) == "operator 'Relu' (Relu): its input (of type T) may not be tensor(bool)"
     line = "[TypeInferenceError] (op_type:Add, node name: a): A typestr: T, has unsupported type: tensor(complex64)"
-    assert told(line) == "operator 'a' (Add): its A (of type T) may not be tensor(complex64)"
-    assert told("[ShapeInferenceError] no more is known") == "no more is known"
+    assert format_complaint(line) == "operator 'a' (Add): its A (of type T) may not be tensor(complex64)"
+    assert format_complaint("[ShapeInferenceError] no more is known") == "no more is known"
 
 
 def test_shapes_are_known_behind_operators_of_onnx_runtime() -> None:

@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from bricolage.frontends import to_model
 from bricolage.graph.model_interface import externalised, interface
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine import apply
 from bricolage.testing import made
 from bricolage.testing.contexts import sizes
 from bricolage.verify.compare import relative_error
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.verify.reference import evaluate
 
 Spec = tuple[str, bytes]
@@ -65,7 +65,7 @@ def answers(proto: onnx.ModelProto, given: dict[str, np.ndarray]) -> list[Any]:
     known = symbolic_dimensions(model)
     bound = {name: size for name, size in sizes(model).items() if name in known}
     graph = prepare(model, bound, {name: array.shape for name, array in given.items()})
-    found = evaluate(graph.model, {**generate(graph.model), **given})
+    found = evaluate(graph.model, {**draw_inputs(graph.model), **given})
     return [found[info.name] for info in graph.outputs]
 
 
@@ -76,7 +76,7 @@ def test_it_outlives_rewriting_and_being_written(seed: int) -> None:
     assert list(interface(model).defaults) == [name for name, _ in ends(proto)[0] if name in ("gain", "shift")]
     rewritten = model.clone()
     simplify(rewritten)
-    apply.rewrite(rewritten, [rule for rule in chosen(generated=False) if not rule.cost_based])
+    apply.rewrite(rewritten, [rule for rule in choose_rules(generated=False) if not rule.cost_based])
     simplify(rewritten)
     for whole in (externalised(model), externalised(rewritten, model)):
         written = ir.to_proto(whole)

@@ -4,7 +4,7 @@ import pytest
 
 from bricolage.errors import BadOption, InvalidGraph, UnboundDimension, UnknownDimension
 from bricolage.graph.graph import describe
-from bricolage.graph.prepare import buckets, prepare, simplify, symbolic_dimensions
+from bricolage.graph.prepare import prepare, shape_buckets, simplify, symbolic_dimensions
 from bricolage.verify.reference import evaluate
 from tests.graph.models import graph, parse
 
@@ -90,10 +90,10 @@ def test_an_input_that_is_an_output_gets_an_operator() -> None:
 
 
 def test_buckets_pair_sizes_by_position() -> None:
-    assert buckets({"b": (1, 8), "n": (128,)}) == [{"b": 1, "n": 128}, {"b": 8, "n": 128}]
-    assert buckets({}) == [{}]
+    assert shape_buckets({"b": (1, 8), "n": (128,)}) == [{"b": 1, "n": 128}, {"b": 8, "n": 128}]
+    assert shape_buckets({}) == [{}]
     with pytest.raises(BadOption, match="--shape.*one size, or 3"):
-        buckets({"b": (1, 8), "n": (1, 2, 3)})
+        shape_buckets({"b": (1, 8), "n": (1, 2, 3)})
 
 
 def test_outputs_that_are_one_another_keep_their_names() -> None:

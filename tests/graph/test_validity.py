@@ -13,7 +13,7 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from bricolage.frontends import to_model
-from bricolage.graph.extract import extract
+from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.prepare import prepare
 from bricolage.rewrite.variants import rewritten_variants
@@ -54,7 +54,7 @@ def check(proto: onnx.ModelProto, n: int, b: int, seed: int, parts: st.DataObjec
         check_answers(proto, one, n, b, seed)
     numbers = st.integers(0, len(graph) - 1)
     low, high = sorted(parts.draw(st.tuples(numbers, numbers))) if parts else (seed % len(graph), len(graph) - 1)
-    assert_valid(extract(Region(graph, sum(1 << number for number in range(low, high + 1)))))
+    assert_valid(extract_region(Region(graph, sum(1 << number for number in range(low, high + 1)))))
 
 
 def check_answers(proto: onnx.ModelProto, graph: Graph, n: int, b: int, seed: int) -> None:

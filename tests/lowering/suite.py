@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.conformance.suite import Case
-from bricolage.conformance.suite import cases as read
+from bricolage.conformance.suite import suite_cases as read
 from bricolage.errors import UnsupportedOperator, UnsupportedType
 from bricolage.lowering.common import PORTABLE, opset_for, subgraphs_of
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, RegionModel, Resources
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.errors import BackendFailed, Refused
 from bricolage.measure import closed_loop
@@ -54,7 +54,7 @@ Y = np.maximum(X, 0) + X
 def load(backend: str, region: Path, how: Serving, threads: int = 1) -> closed_loop.ClosedLoop:
     needs(backend)
     step = Step(Implementation(backend), region)
-    return closed_loop.load([step], ["x"], ["y"], {"x": X}, Resources(threads), how, caching=False)
+    return closed_loop.load_streams([step], ["x"], ["y"], {"x": X}, Resources(threads), how, caching=False)
 
 
 @pytest.mark.parametrize("backend", ["native", "onnxruntime", "openvino", "torch"])
@@ -82,7 +82,7 @@ def test_a_queue_has_the_streams_that_are_asked_for(region: Path) -> None:
     needs("openvino")
     queue = registry.get("openvino").queue(RegionModel(region), Implementation("openvino").config, Resources(2), 2)
     assert queue.streams == 2 and queue.lanes >= 2
-    given, wanted = aligned(X.shape, X.dtype), [aligned(X.shape, X.dtype) for _ in range(queue.lanes)]
+    given, wanted = allocate_aligned(X.shape, X.dtype), [allocate_aligned(X.shape, X.dtype) for _ in range(queue.lanes)]
     given[...] = X
     for lane, buffer in enumerate(wanted):
         queue.bind(lane, [given], [buffer])

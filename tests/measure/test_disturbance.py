@@ -22,7 +22,7 @@ from bricolage.measure.loading import Loader
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import compare, disturbed
+from bricolage.measure.rounds import compare_jobs, disturbed
 from bricolage.measure.specs import CandidateSpec, Limits, TimingPolicy
 from tests.measure.test_measurer import step
 
@@ -205,7 +205,7 @@ def test_a_busy_neighbour_disturbs_what_a_worker_times(pool: Pool, tmp_path: Pat
     with busy("1-nice0") as (neighbour,):
         os.sched_setaffinity(neighbour, {core})
         log = MeasurementLog()
-        compare(pool, jobs, log, TimingPolicy(rounds=6, most_rounds=9, seconds=300.0))
+        compare_jobs(pool, jobs, log, TimingPolicy(rounds=6, most_rounds=9, seconds=300.0))
     assert all(job.ready and disturbed(job) for job in jobs), "20 ms are more than one slice of the scheduler"
     assert all(len(job.rounds) == len(job.disturbed) for job in jobs)
     assert max(len(job.rounds) for job in jobs) > 6, "who may be fastest and was disturbed has more rounds"

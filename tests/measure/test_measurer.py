@@ -26,7 +26,7 @@ from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import compare
+from bricolage.measure.rounds import compare_jobs
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
 from bricolage.plan.program_step import Step
 from bricolage.verify.compare import Deviation
@@ -346,7 +346,7 @@ def test_near_ties_get_more_rounds_and_others_do_not(
     disturbed: list[bool] = []
 
     def noted(pool: Pool, jobs: list[Job], *rest: Any) -> set[str]:
-        found = compare(pool, jobs, *rest)
+        found = compare_jobs(pool, jobs, *rest)
         for job in jobs:
             rounds[job.spec.steps[0].implementation.config.name] = len(job.rounds)
             disturbed.extend(job.disturbed)

@@ -14,7 +14,7 @@ from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.pool import Pool
 from bricolage.measure.reference_worker import WorkerReference, reference_limit
-from bricolage.verify.bound import limits
+from bricolage.verify.bound import error_limits
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
@@ -128,7 +128,7 @@ def test_what_nobody_knows_is_named(pool: Pool, tmp_path: Path) -> None:
 def test_a_reference_in_the_models_types_may_be_off_itself(pool: Pool, tmp_path: Path) -> None:
     limited: dict[bool, float] = {}
     for borrowed in (False, True):
-        limited[borrowed] = limits({"y": 1e-7}, {"y": X}, borrowed=borrowed)["y"]
+        limited[borrowed] = error_limits({"y": 1e-7}, {"y": X}, borrowed=borrowed)["y"]
     assert limited[True] == 2 * limited[False]
     graph = prepare(parse(FOREIGN, w=W), {})
     store = Store(tmp_path)

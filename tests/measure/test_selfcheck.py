@@ -12,13 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from bricolage.backends import capabilities, registry
-from bricolage.backends.capabilities import CapabilityTable, engine_claims, table
+from bricolage.backends.capabilities import CapabilityTable, committed_table, engine_claims
 from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import Backend
 from bricolage.cli.main import app
 from bricolage.graph.graph import Graph
 from bricolage.measure import selfcheck
-from bricolage.measure.selfcheck import known, self_checked
+from bricolage.measure.selfcheck import known_findings, self_checked
 from tests.graph.models import graph
 
 
@@ -27,16 +27,16 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Callable[[CapabilityTable], None]
     """Puts a table in the place of the committed one."""
 
     def put(found: CapabilityTable) -> None:
-        real = table
+        real = committed_table
         for module in (capabilities, selfcheck):
             monkeypatch.setattr(module, "table", lambda name: found if name == found.backend else real(name))
-        monkeypatch.setattr(capabilities, "digest", lambda name: f"made up for {name}")
+        monkeypatch.setattr(capabilities, "table_digest", lambda name: f"made up for {name}")
 
     return put
 
 
 def of_record(name: str) -> CapabilityTable:
-    found = table(name)
+    found = committed_table(name)
     assert found is not None
     return found
 
@@ -63,7 +63,11 @@ def test_another_version_is_used_only_for_what_passes_its_self_check(
     assert reason == f"its capability table is of 0.0.1, {backend.table_version()} is installed and was not checked"
     (checked,) = self_checked([backend], [made])
     assert accepted(checked, made) == 0b11
-    assert checked.self_check == {("MatMul", "13", "float32"): "", ("Relu", "14", "float32"): ""} == known(backend)
+    assert (
+        checked.self_check
+        == {("MatMul", "13", "float32"): "", ("Relu", "14", "float32"): ""}
+        == known_findings(backend)
+    )
     assert backend.self_check is None
     monkeypatch.setattr(selfcheck, "run_trials", lambda *_, **__: pytest.fail("it was run again"))
     (again,) = self_checked([backend], [made])
@@ -135,5 +139,5 @@ def test_what_is_kept_is_there_whole_and_what_a_killed_run_was_writing_goes(
     (left / "native.json").write_text("{", encoding="utf-8")
     backend, found = registry.get("native"), {("Relu", "14", "float32"): ""}
     selfcheck._keep(backend, found)
-    assert known(backend) == found
+    assert known_findings(backend) == found
     assert list((tmp_path / "selfchecks").iterdir()) == [selfcheck._file(backend)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.measure.turns import take_turns, time_in_turns, timed
+from bricolage.measure.turns import make_turn, take_turns, time_in_turns
 
 
 @given(st.lists(st.integers(0, 6), min_size=0, max_size=5), st.integers(0, 3))
@@ -61,5 +61,5 @@ def test_enough_rounds_where_the_time_is_over() -> None:
         nonlocal calls
         calls += 1
 
-    assert len(time_in_turns({"it": timed(call)}, 50, least=3, seconds=0.0).rounds) == 3 == calls
+    assert len(time_in_turns({"it": make_turn(call)}, 50, least=3, seconds=0.0).rounds) == 3 == calls
     assert not time_in_turns({}, 5).rounds

@@ -6,7 +6,7 @@ from bricolage.backends.interface import RegionModel
 from bricolage.device.caches import Cache, Caches
 from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.isa import Isa, available
+from bricolage.native.cpu.isa import Isa, available_isas
 from bricolage.native.cpu.target import CpuTarget, fusion_target
 from bricolage.native.fuse.kernel_plan import FusionPlan
 
@@ -16,7 +16,7 @@ FUSION = fusion_target(CACHES)
 
 def cpu_target(isa: Isa | None = None, threads: int = 2) -> CpuTarget:
     """The best instruction set of this machine, if none is given, with 1 MiB of second-level cache."""
-    return CpuTarget(isa or available()[0], threads, CACHES)
+    return CpuTarget(isa or available_isas()[0], threads, CACHES)
 
 
 def planned_region(region: RegionModel) -> FusionPlan:

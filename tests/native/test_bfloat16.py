@@ -13,16 +13,16 @@ from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
-from bricolage.native.cpu.isa import available
+from bricolage.native.cpu.isa import available_isas
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.kernel_plan import StorageDtypePolicy
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 from tests.native.targets import FUSION
 
 pytestmark = pytest.mark.skipif(
-    not available()[0].multiplies_bfloat16(host()), reason="this processor has no such products"
+    not available_isas()[0].multiplies_bfloat16(host()), reason="this processor has no such products"
 )
 
 BF16 = KernelConfig("bf16")
@@ -122,7 +122,7 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
         w=regions.noise(16, 16, seed=2),
     )
     infer(model.model)
-    inputs, outputs = lower(model.model)
+    inputs, outputs = lower_region(model.model)
 
     def stored(narrow: StorageDtypePolicy) -> list[str]:
         return [kernel.target.dtype for kernel in plan(inputs, outputs, FUSION, narrow).kernels]

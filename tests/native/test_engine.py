@@ -26,7 +26,7 @@ from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.native.cpu import isa as isas
 from bricolage.native.cpu import module, toolchain
-from bricolage.native.cpu.isa import ISAS, available
+from bricolage.native.cpu.isa import ISAS, available_isas
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 from tests.graph.models import graph
@@ -42,15 +42,15 @@ def allowed_processors() -> set[int]:
 def compiler(monkeypatch: pytest.MonkeyPatch) -> object:
     """Forgets which compiler was found, before and after."""
     toolchain.compiler.cache_clear()
-    toolchain.version.cache_clear()
+    toolchain.compiler_version.cache_clear()
     yield
     monkeypatch.undo()
     toolchain.compiler.cache_clear()
-    toolchain.version.cache_clear()
+    toolchain.compiler_version.cache_clear()
 
 
 def test_the_best_instruction_set_is_taken_unless_another_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert instruction_set(host()) == available()[0]
+    assert instruction_set(host()) == available_isas()[0]
     monkeypatch.setenv(FORCED_ISA_VARIABLE, "generic")
     assert instruction_set(host()).name == "generic"
     monkeypatch.setenv(FORCED_ISA_VARIABLE, "sparc")
@@ -93,7 +93,7 @@ def test_configurations_are_those_of_the_device(described: Device, monkeypatch: 
         assert Native().configs(precision, described.kept_to("avx2")) == plain
 
 
-@pytest.mark.skipif(isas.named("avx2") is None, reason="it does not run here")
+@pytest.mark.skipif(isas.find_isa("avx2") is None, reason="it does not run here")
 def test_code_is_that_of_the_device(described: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any environment variable, and each in a library of its own."""
     monkeypatch.delenv(FORCED_ISA_VARIABLE, raising=False)

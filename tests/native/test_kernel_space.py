@@ -24,7 +24,7 @@ from bricolage.native.build import planned
 from bricolage.native.cpu import isa as isas
 from bricolage.native.cpu.arithmetic import Arithmetic
 from bricolage.native.cpu.c_source import CSource
-from bricolage.native.cpu.isa import named
+from bricolage.native.cpu.isa import find_isa
 from bricolage.native.cpu.kernel_choice import choice_of
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.fusion_target import Target
@@ -285,7 +285,7 @@ def test_every_choice_is_right(config: KernelConfig, part: int, tmp_path: Path) 
         assert regions.error(found, reference) < 1e-5, tuned.text
 
 
-@pytest.mark.skipif(named("emulated-amx") is None, reason="it does not run here")
+@pytest.mark.skipif(find_isa("emulated-amx") is None, reason="it does not run here")
 def test_every_choice_for_a_matrix_unit_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, "emulated-amx")
     w = regions.noise(900, 70)

@@ -7,15 +7,15 @@ import pytest
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.device.host import host
 from bricolage.errors import Refused
-from bricolage.native.cpu.isa import available
+from bricolage.native.cpu.isa import available_isas
 from bricolage.native.ir.lowerings import LOWERINGS
 from bricolage.testing import SideBySide, grow_wide
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.native.exactness import check
 
-WAYS = [(isa.name, regions.F32) for isa in available()] + [
-    (isa.name, KernelConfig("bf16")) for isa in available()[:1] if isa.multiplies_bfloat16(host())
+WAYS = [(isa.name, regions.F32) for isa in available_isas()] + [
+    (isa.name, KernelConfig("bf16")) for isa in available_isas()[:1] if isa.multiplies_bfloat16(host())
 ]
 ELSEWHERE = {
     "CausalConvWithState",

@@ -10,7 +10,7 @@ import pytest
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
-from bricolage.native.cpu.isa import available, named
+from bricolage.native.cpu.isa import available_isas, find_isa
 from bricolage.native.ir.lowerings import contractions
 from bricolage.testing import grow
 from bricolage.testing.truth import BOUND
@@ -33,7 +33,7 @@ def test_random_regions(block: int) -> None:
 )
 @pytest.mark.parametrize("isa", ["emulated-amx", pytest.param("split-amx", marks=pytest.mark.slow)])
 def test_random_regions_in_six_products_are_as_accurate(isa: str, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if named(isa) is None:
+    if find_isa(isa) is None:
         pytest.skip("it does not run here")
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
     checked = 0
@@ -50,7 +50,7 @@ def test_random_regions_in_six_products_are_as_accurate(isa: str, start: int, mo
 @pytest.mark.thinned("size", "attributes", "out")
 @pytest.mark.parametrize(
     ("isa", "config"),
-    [*((isa.name, "f32") for isa in available()), ("emulated-amx", "bf16x6"), ("emulated-amx", "bf16x3")],
+    [*((isa.name, "f32") for isa in available_isas()), ("emulated-amx", "bf16x6"), ("emulated-amx", "bf16x3")],
 )
 @pytest.mark.parametrize(
     ("size", "attributes", "out"),
@@ -71,7 +71,7 @@ def test_taps_that_fall_into_the_padding(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    if named(isa) is None:
+    if find_isa(isa) is None:
         pytest.skip("it does not run here")
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
     monkeypatch.setattr(contractions, "_PART", 0)  # in parts even where they are too small to be worth it

@@ -10,7 +10,7 @@ import pytest
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
-from bricolage.native.cpu.isa import Isa, available
+from bricolage.native.cpu.isa import Isa, available_isas
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.thinned("isa"),
 ]
 needs_bfloat16 = pytest.mark.skipif(
-    not available()[0].multiplies_bfloat16(host()), reason="this processor has no such products"
+    not available_isas()[0].multiplies_bfloat16(host()), reason="this processor has no such products"
 )
 
 

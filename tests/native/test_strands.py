@@ -18,7 +18,7 @@ from bricolage.device.caches import Cache, Caches
 from bricolage.device.host import host
 from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.native.cpu.isa import EMULATED_AMX, Isa, available
+from bricolage.native.cpu.isa import EMULATED_AMX, Isa, available_isas
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, kernel_reads
 from bricolage.native.fuse.strands import in_strands
@@ -32,7 +32,7 @@ BOTH = Cell("LSTM", steps=6, direction="bidirectional")
 
 
 def target(threads: int = 2) -> CpuTarget:
-    return CpuTarget(available()[-1], threads, host().caches)
+    return CpuTarget(available_isas()[-1], threads, host().caches)
 
 
 def made(cell: Cell, folder: Path, threads: int = 2) -> FusionPlan:
@@ -220,7 +220,7 @@ def test_the_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "isa",
-    [isa for isa in (*available(), EMULATED_AMX) if isa.multiplies_bfloat16(host())],
+    [isa for isa in (*available_isas(), EMULATED_AMX) if isa.multiplies_bfloat16(host())],
     ids=lambda isa: isa.name,
     indirect=True,
 )

@@ -17,7 +17,7 @@ from bricolage.errors import Refused
 from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.c_source import CSource
-from bricolage.native.cpu.isa import available
+from bricolage.native.cpu.isa import available_isas
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
 from bricolage.native.module import generate
@@ -47,7 +47,7 @@ def branches(folder: Path, threads: int = 2) -> tuple[RegionModel, FusionPlan, F
     model = regions.region(
         folder, BRANCHES, "float[24, 16] x", "float[24, 32] y", u=noise(16, 16), v=noise(16, 16) / 2, axes=np.array([1])
     )
-    target = CpuTarget(available()[-1], threads, host().caches)
+    target = CpuTarget(available_isas()[-1], threads, host().caches)
     one, other = (planned(model, target, FLOAT32, {}, waves=waves) for waves in (False, True))
     return model, one, other, target
 
@@ -80,7 +80,7 @@ def test_independent_kernels_share_a_meeting(tmp_path: Path) -> None:
 
 def test_a_chain_stays_in_its_order(tmp_path: Path) -> None:
     model = regions.conv_net(tmp_path)
-    target = CpuTarget(available()[-1], 2, host().caches)
+    target = CpuTarget(available_isas()[-1], 2, host().caches)
     plan = planned(model, target, FLOAT32, {}, waves=True)
     assert plan.waves == tuple((number,) for number in range(len(plan.kernels)))
     assert generate(plan, target).text == generate(planned(model, target, FLOAT32, {}), target).text
@@ -147,7 +147,7 @@ def test_the_bits_are_those_of_one_after_another(
         Native().compile(model, config, Resources(threads=threads)).run([x])[0] for config in (regions.F32, IN_WAVES)
     )
     assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
-    apart(planned(model, CpuTarget(available()[-1], threads, host().caches), FLOAT32, {}, waves=True))
+    apart(planned(model, CpuTarget(available_isas()[-1], threads, host().caches), FLOAT32, {}, waves=True))
 
 
 _DRIVER = r"""
@@ -181,7 +181,7 @@ def sanitized(folder: Path, source: CSource, threads: int, text: str) -> str:
 
 def test_the_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
     plan = branches(tmp_path)[2]
-    source = generate(plan, CpuTarget(available()[-1], 2, host().caches))
+    source = generate(plan, CpuTarget(available_isas()[-1], 2, host().caches))
     assert "WARNING" not in (told := sanitized(tmp_path, source, 2, source.text)), told[:3000]
     # On a busy machine threads happen not to meet: one run in twenty sees nothing.
     racing = source.text.replace("  meet(at);", "")

@@ -6,13 +6,15 @@ import pytest
 
 from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
-from bricolage.native.cpu.isa import EMULATED_AMX, available, named
+from bricolage.native.cpu.isa import EMULATED_AMX, available_isas, find_isa
 from bricolage.work.implementation import KernelConfig
 
 _EMULATED = (
-    pytest.param(EMULATED_AMX, marks=pytest.mark.slow) if "amx" in {isa.name for isa in available()} else EMULATED_AMX
+    pytest.param(EMULATED_AMX, marks=pytest.mark.slow)
+    if "amx" in {isa.name for isa in available_isas()}
+    else EMULATED_AMX
 )
-ISAS = [*available(), *([_EMULATED] if named(EMULATED_AMX.name) else [])]
+ISAS = [*available_isas(), *([_EMULATED] if find_isa(EMULATED_AMX.name) else [])]
 """Where the processor has the unit itself, what emulates it is for `make test-all`."""
 BOUNDS = {
     KernelConfig("f32"): 2e-6,

@@ -14,7 +14,7 @@ from bricolage.base.codec import Length, Matching, Within
 from bricolage.base.options import PRECISIONS, Options
 from bricolage.plan.constant_inputs import ConstantInput
 from bricolage.plan.disturbance_record import Disturbance
-from bricolage.plan.number_sets import ranges
+from bricolage.plan.number_sets import format_numbers
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion
 from bricolage.plan.rewrite_steps import RewriteStep
 from bricolage.plan.schedules import PlannedSchedule
@@ -98,7 +98,7 @@ def _buckets(draw: st.DrawFn) -> Bucket:
     for owner in sorted(set(owners)):
         own = tuple(number for number, one in enumerate(owners) if one == owner)
         rest = {name: draw(of_type(region[name])) for name in region if name not in ("operators", "count")}
-        regions.append(PlannedRegion(operators=ranges(own), count=len(own), **rest))
+        regions.append(PlannedRegion(operators=format_numbers(own), count=len(own), **rest))
     contestants = draw(st.lists(of_type(typing.get_args(hints["contestants"])[0]), min_size=1, max_size=3))
     names = st.sampled_from([contestant.name for contestant in contestants])
     given |= {"regions": tuple(regions), "contestants": tuple(contestants)}

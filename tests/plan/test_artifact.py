@@ -47,7 +47,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_an_artifact_round_trips(saved: Path) -> None:
-    plan, folder = artifact.load(saved)
+    plan, folder = artifact.load_artifact(saved)
     assert plan == a_plan()
     loaded = graph_of(folder / "graph-0.onnx")
     assert len(loaded) == 2
@@ -93,7 +93,7 @@ def test_truncation_is_noticed(saved: Path, share: float) -> None:
     data = saved.read_bytes()
     saved.write_bytes(data[: int(len(data) * share)])
     with pytest.raises(BadArtifact):
-        artifact.load(saved)
+        artifact.load_artifact(saved)
 
 
 @pytest.mark.parametrize("name", ["plan.json", "weights.data", "graph-0.onnx"])
@@ -106,7 +106,7 @@ def test_editing_is_noticed(saved: Path, name: str, tmp_path: Path) -> None:
                 data[len(data) // 2] ^= 1
             target.writestr(member, bytes(data))
     with pytest.raises(BadArtifact, match="changed"):
-        artifact.load(edited)
+        artifact.load_artifact(edited)
 
 
 def rewrite_manifest(saved: Path, **changes: object) -> Path:
@@ -122,22 +122,24 @@ def rewrite_manifest(saved: Path, **changes: object) -> Path:
 
 def test_an_older_format_is_refused(saved: Path) -> None:
     with pytest.raises(OlderArtifact, match="format 1"):
-        artifact.load(rewrite_manifest(saved, format=1))
+        artifact.load_artifact(rewrite_manifest(saved, format=1))
 
 
 def test_a_newer_format_is_refused(saved: Path) -> None:
     with pytest.raises(NewerArtifact, match="format 999"):
-        artifact.load(rewrite_manifest(saved, format=999))
+        artifact.load_artifact(rewrite_manifest(saved, format=999))
 
 
 def test_a_path_that_climbs_out_is_refused(saved: Path) -> None:
     with pytest.raises(BadArtifact):
-        artifact.load(rewrite_manifest(saved, members={"plan.json": {}, "model.onnx": {}, "../evil": {"size": 1}}))
+        artifact.load_artifact(
+            rewrite_manifest(saved, members={"plan.json": {}, "model.onnx": {}, "../evil": {"size": 1}})
+        )
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match="nothing.bricolage"):
-        artifact.load(tmp_path / "nothing.bricolage")
+        artifact.load_artifact(tmp_path / "nothing.bricolage")
 
 
 def test_a_failed_save_leaves_nothing(saved: Path, tmp_path: Path) -> None:

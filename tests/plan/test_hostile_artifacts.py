@@ -116,7 +116,7 @@ def test_values_out_of_range_are_refused(saved: Path, path: str, value: object) 
     set_at(plan, path, value)
     members["plan.json"] = json.dumps(plan).encode()
     with pytest.raises(BadArtifact) as caught:
-        artifact.load(written(saved, members))
+        artifact.load_artifact(written(saved, members))
     assert caught.value.sentence.isprintable() and len(str(caught.value)) < 2_000
 
 
@@ -180,7 +180,7 @@ def test_models_that_are_not_what_bricolage_writes_are_refused(saved: Path, name
     members = members_of(saved)
     members[name] = HOSTILE_MODELS[how](members[name])
     with pytest.raises(BadArtifact, match=name):
-        artifact.load(written(saved, members))
+        artifact.load_artifact(written(saved, members))
 
 
 def test_what_is_refused_for_running_is_refused_for_planning(saved: Path) -> None:
@@ -226,7 +226,7 @@ ODD = {
 @pytest.mark.parametrize("reason", ODD)
 def test_odd_archives_are_refused(saved: Path, reason: str) -> None:
     with pytest.raises(BadArtifact, match=reason):
-        artifact.load(odd(saved, ODD[reason]))
+        artifact.load_artifact(odd(saved, ODD[reason]))
 
 
 def test_a_bomb_is_not_unpacked(saved: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_bomb_is_not_unpacked(saved: Path) -> None:
             archive.writestr(name, data)
     assert saved.stat().st_size < 1 << 20
     with pytest.raises(BadArtifact, match="compressed"):
-        artifact.load(saved)
+        artifact.load_artifact(saved)
     assert not list(cache_directory().glob("artifacts/*"))
 
 
@@ -254,7 +254,7 @@ def test_a_plan_that_unpacks_to_too_much_is_refused(saved: Path) -> None:
             archive.writestr(zipfile.ZipInfo(name), data)
     saved.write_bytes(target.getvalue())
     with pytest.raises(BadArtifact, match=f"unpacks to {size} bytes"):
-        artifact.load(saved)
+        artifact.load_artifact(saved)
 
 
 MANIFESTS: list[object] = [
@@ -268,14 +268,14 @@ MANIFESTS: list[object] = [
 @pytest.mark.parametrize("manifest", [*(json.dumps(m).encode() for m in MANIFESTS), b"[" * 100_000, b"{", b"\xff"])
 def test_manifests_that_are_none_are_refused(saved: Path, manifest: bytes) -> None:
     with pytest.raises(BadArtifact):
-        artifact.load(written(saved, members_of(saved), manifest))
+        artifact.load_artifact(written(saved, members_of(saved), manifest))
 
 
 @pytest.mark.parametrize("name", ["/abs", "../up", "a/b", ".seal", "a\nb", "C:x", "d/"])
 def test_members_are_plain_files(saved: Path, name: str) -> None:
     members = {**members_of(saved), name: b"x"}
     with pytest.raises(BadArtifact):
-        artifact.load(written(saved, members))
+        artifact.load_artifact(written(saved, members))
 
 
 def test_every_changed_byte_of_the_archives_own_tables_is_told_as_such(saved: Path) -> None:
@@ -286,23 +286,23 @@ def test_every_changed_byte_of_the_archives_own_tables_is_told_as_such(saved: Pa
         for flip in (0x01, 0x80, 0xFF):
             saved.write_bytes(sound[:place] + bytes([sound[place] ^ flip]) + sound[place + 1 :])
             try:
-                artifact.load(saved)
+                artifact.load_artifact(saved)
             except BadArtifact as error:
                 assert str(saved) in error.sentence
 
 
 def test_an_unpacked_artifact_that_was_damaged_is_unpacked_again(saved: Path) -> None:
-    plan, folder = artifact.load(saved)
+    plan, folder = artifact.load_artifact(saved)
     for name in sorted(os.listdir(folder)):
         sound = (folder / name).read_bytes()
         for damaged in (b"", sound[: len(sound) // 2], bytes([sound[0] ^ 1]) + sound[1:]):
             (folder / name).write_bytes(damaged)
-            assert artifact.load(saved) == (plan, folder)
+            assert artifact.load_artifact(saved) == (plan, folder)
             if name != ".seal":
                 assert (folder / name).read_bytes() == sound
     for path in folder.iterdir():
         path.unlink()
-    assert artifact.load(saved) == (plan, folder)
+    assert artifact.load_artifact(saved) == (plan, folder)
 
 
 def test_without_a_writable_cache_it_is_unpacked_elsewhere(
@@ -311,12 +311,12 @@ def test_without_a_writable_cache_it_is_unpacked_elsewhere(
     full = tmp_path / "file"
     full.write_bytes(b"")
     monkeypatch.setenv("BRICOLAGE_CACHE", str(full / "cache"))  # below a file nothing can be made, whoever tries
-    plan, folder = artifact.load(saved)
+    plan, folder = artifact.load_artifact(saved)
     assert plan == a_plan() and (folder / "weights.data").is_file()
     assert not folder.is_relative_to(full) and folder.stat().st_mode & 0o077 == 0
     assert "BRICOLAGE_CACHE or --cache" in caplog.text
-    assert artifact.load(saved)[1] == folder, "once for a process"
+    assert artifact.load_artifact(saved)[1] == folder, "once for a process"
     artifact._temporary.cache_clear()
     monkeypatch.setattr("tempfile.tempdir", str(full))
     with pytest.raises(CacheNotWritable, match="BRICOLAGE_CACHE"):
-        artifact.load(saved)
+        artifact.load_artifact(saved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.quantization.bias import biases_in_order, corrected_biases
 from bricolage.quantization.byte_weights import quantised_weights
 from bricolage.quantization.insertion import Scales, with_pairs
@@ -24,7 +24,7 @@ def test_the_mean_error_of_each_channel_is_taken_up(network: tuple[str, str, dic
     graph = graph_of(*network)
     (product,), _ = products(graph)
     samples = data(*((6, 8) if network is GEMM else (1, 4, 3, 5)), count=5)
-    weights, bias = (known(graph.constants[name or ""]) for name in (product.weight, product.bias))
+    weights, bias = (constant_elements(graph.constants[name or ""]) for name in (product.weight, product.bias))
     assert weights is not None and bias is not None
     scale = affine(0.0, 400.0)  # far too wide: most numbers lie between the first two steps
     rounded = quantised_weights(product, weights, bias, float(scale.scale), pair_safe=True)
@@ -58,7 +58,7 @@ def test_behind_integers_that_are_corrected_every_mean_is_that_of_the_float_mode
     )
     weights = {}
     for one in found:
-        array, bias = (known(graph.constants[name or ""]) for name in (one.weight, one.bias))
+        array, bias = (constant_elements(graph.constants[name or ""]) for name in (one.weight, one.bias))
         assert array is not None
         step = float(scales.activations[one.activation].scale)
         weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=True)

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.quantization.awq import activation_aware, salient_factors
-from bricolage.quantization.block_quantization import corrected, half_quadratic, rounded
+from bricolage.quantization.block_quantization import corrected, half_quadratic, round_to_nearest
 from bricolage.quantization.byte_weights import quantised_weights
 from bricolage.quantization.products import WeightedProduct
-from bricolage.quantization.weights_only import packed
+from bricolage.quantization.weights_only import pack_integers
 
 KINDS = st.sampled_from(["Conv", "MatMul", "Gemm"])
 
@@ -60,7 +60,7 @@ def test_blocks_are_near_and_better_ways_are_nearer(bits: int) -> None:
     weights = rng.standard_normal((70, 8)).astype(np.float32)
     x = rng.standard_normal((200, 70)) @ rng.standard_normal((70, 70))
     ways = {
-        "rtn": rounded(weights, bits, 32),
+        "rtn": round_to_nearest(weights, bits, 32),
         "hqq": half_quadratic(weights, bits, 32),
         "awq": activation_aware(weights, bits, 32, (x**2).mean(axis=0)),
         "gptq": corrected(weights, bits, 32, (x.T @ x).astype(np.float32)),
@@ -87,7 +87,7 @@ def test_weights_that_meet_large_activations_become_larger() -> None:
 
 
 def test_zeros_are_exact_in_blocks() -> None:
-    for make in (rounded, half_quadratic):
+    for make in (round_to_nearest, half_quadratic):
         assert not make(np.zeros((33, 2), np.float32), 4, 32).floats.any()
 
 
@@ -95,6 +95,6 @@ def test_zeros_are_exact_in_blocks() -> None:
 @settings(max_examples=20, deadline=None)
 def test_nibbles(count: int, seed: int) -> None:
     integers = np.random.default_rng(seed).integers(0, 16, (2, count)).astype(np.uint8)
-    found = packed(integers, 4)
+    found = pack_integers(integers, 4)
     back = np.stack([found & 15, found >> 4], axis=-1).reshape(2, -1)[:, :count]
     assert (back == integers).all()

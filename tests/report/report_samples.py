@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage.base.options import Options
 from bricolage.graph.graph import Graph
-from bricolage.plan.number_sets import ranges
+from bricolage.plan.number_sets import format_numbers
 from bricolage.plan.plan import (
     Alternative,
     Bucket,
@@ -80,7 +80,7 @@ def planned(rng: random.Random, members: tuple[int, ...], kinds: Sequence[str], 
     others.append(Alternative(Implementation("tvm"), "timed-out", reason="no answer within 60 s"))
     return PlannedRegion(
         implementation=Implementation(order[0]),
-        operators=ranges(members),
+        operators=format_numbers(members),
         count=len(members),
         title="+".join(kinds),
         key=f"{rng.getrandbits(128):032x}",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bricolage.plan.accuracy_record import FloatOperator, JudgedAccuracy, QuantisedGraph
 from bricolage.plan.plan import Bucket
 from bricolage.report import accuracy_front, words
-from bricolage.report.accuracy_front import Plotted, front
+from bricolage.report.accuracy_front import Plotted, accuracy_pareto
 from bricolage.report.summary import bucket_summary
 from tests.report import report_samples
 
@@ -28,7 +28,7 @@ points = st.builds(
 
 @given(st.lists(points, min_size=1, max_size=8))
 def test_the_front_is_what_nothing_beats_in_both(found: list[Plotted]) -> None:
-    best = front(found)
+    best = accuracy_pareto(found)
     for one in found:
         beaten = any(o.ms <= one.ms and o.error <= one.error and (o.ms, o.error) != (one.ms, one.error) for o in found)
         assert ((one.ms, one.error) in {(p.ms, p.error) for p in best}) == (not beaten)
@@ -59,10 +59,10 @@ def test_points_show_the_error_against_the_float_model() -> None:
     bucket = with_integers()
     found = {point.name: point.error for point in accuracy_front.points(bucket, {})}
     assert found[bucket.contestants[0].name] == 0.03, "and not the one against exact integers"
-    drawn = accuracy_front.figure(bucket, {})
+    drawn = accuracy_front.accuracy_figure(bucket, {})
     assert drawn.count("<circle") == len(found) and 'class="front"' in drawn
     alike = tuple(replace(one, error=1e-7, held_back_error=None) for one in bucket.contestants)
-    assert accuracy_front.figure(replace(bucket, contestants=alike), {}) == "", (
+    assert accuracy_front.accuracy_figure(replace(bucket, contestants=alike), {}) == "", (
         "where all are about as accurate it says nothing"
     )
 
@@ -70,7 +70,7 @@ def test_points_show_the_error_against_the_float_model() -> None:
 def test_what_was_asked_and_reached_is_said() -> None:
     bucket = with_integers()
     assert words.accuracy(bucket) == "accuracy: relative error 0.03, at most 0.1 asked for, on 3 samples"
-    (line,) = words.quantised(bucket)
+    (line,) = words.quantised_lines(bucket)
     assert "5 products in integers, 1 float" in line and "raced: 1 ms" in line
     assert words.kept_float(bucket) == [("head", "MatMul", "it costs")]
     assert words.kept_float(BUCKET) == [] and words.accuracy(BUCKET) == ""

@@ -67,17 +67,17 @@ def test_contestants_of_which_nothing_was_compiled_are_a_line_for_each_reason() 
         for name, reason in zip(left, reasons, strict=True)
     )
     bucket = dataclasses.replace(bucket, contestants=(*bucket.contestants, *contestants))
-    assert not {"xla f32", "ours f32"} & {one.name for one in words.ranked(bucket)}
+    assert not {"xla f32", "ours f32"} & {one.name for one in words.rank_contestants(bucket)}
     assert "no time: it was up before its turn: ours f32, theirs f32" in agenda_rows.sentences(bucket)
     assert sum("xla f32" in line for line in agenda_rows.sentences(bucket)) == 1
 
 
 def test_the_decision_and_its_explanation_show_it() -> None:
     bucket = with_agenda()
-    shown = tables.text(tables.decision(bucket, 100), 100)
+    shown = tables.render_text(tables.decision(bucket, 100), 100)
     assert "unlikely, chances of 10.0 % or less to save 12.0 % or less: whole model on xla f32, tvm f32" in shown
     _, graphs = samples.small()
-    text = tables.text(overview(bucket, graphs[0]), 80)
+    text = tables.render_text(overview(bucket, graphs[0]), 80)
     assert max(map(len, text.splitlines())) <= 80
     flowing = " ".join(text.split())
     for wanted in ("Agenda", "Bound", "Chance", "10.0 %", "3.1 %", "unlikely", "bounded", "no time", "unknown"):
@@ -89,7 +89,7 @@ def test_a_bound_and_a_chance_are_never_one_for_the_other() -> None:
     facts = {item["name"]: (item["bound"], item["chance"]) for item in told}
     assert facts["whole model on xla f32"] == (0.7, 0.03) and facts["whole model on tvm f32"] == (None, 0.1)
     assert facts["schedules"] == (0.004, None) and facts["rewritten graph"] == (None, None)
-    cells = {row[0]: row[2:4] for row in agenda_rows.rows(with_agenda())}
+    cells = {row[0]: row[2:4] for row in agenda_rows.agenda_rows(with_agenda())}
     assert cells["whole model on tvm f32"] == (words.MISSING, "10.0 %") and cells["schedules"] == ("0.4 %", "unknown")
 
 

@@ -94,7 +94,7 @@ def test_where_no_other_tool_ran_that_is_said() -> None:
         "native f32 (0.37 ms) is the fastest here. No other tool was timed on this model. "
         "No plan beats it, so it ships alone."
     )
-    assert headline.summary(shown)["best_other"] is headline.summary(shown)["speedup_vs_other"] is None
+    assert headline.headline_json(shown)["best_other"] is headline.headline_json(shown)["speedup_vs_other"] is None
     assert not headline.good_news(shown)
 
 
@@ -130,7 +130,7 @@ def test_plans_of_before_load_and_speak_of_separate_measurements() -> None:
         del one["over_other"], one["over_other_ci"]
     plan = decode(Plan, data)
     assert "is about 1.73 times as fast as openvino f32, the best other tool here." in headline.verdict(plan.buckets[0])
-    assert headline.summary(plan.buckets[0])["speedup_vs_other_ci"] is None
+    assert headline.headline_json(plan.buckets[0])["speedup_vs_other_ci"] is None
     assert not headline.good_news(plan.buckets[0]), "that is not sure"
 
 
@@ -153,12 +153,12 @@ def test_a_comparison_tells_how_the_plan_stands() -> None:
         NATIVE, name="bricolage", kind="plan", implementation=None, speedup=0.998, speedup_ci=(0.98, 1.01)
     )
     shown = bucket(plan, NATIVE, OPENVINO, chosen="native f32")
-    assert headline.standing(shown) == (
+    assert headline.race_standing(shown) == (
         "bricolage (0.37 ms) is 1.73 [1.70, 1.76] times as fast as openvino f32, the best other tool here. "
         "It is 1.00 [0.98, 1.01] times as fast as native f32, the best single configuration, which is within the noise."
     )
     alone = bucket(NATIVE, OPENVINO, chosen="native f32")
-    assert headline.standing(alone).startswith("fastest: native f32 (0.37 ms) is 1.73 [1.70, 1.76] times as fast")
+    assert headline.race_standing(alone).startswith("fastest: native f32 (0.37 ms) is 1.73 [1.70, 1.76] times as fast")
 
 
 def test_of_several_shapes_the_best_gain_leads() -> None:

@@ -13,7 +13,7 @@ from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
 from bricolage.report import concurrency
-from bricolage.report.facts import regions
+from bricolage.report.facts import region_facts
 from bricolage.report.html import render
 from bricolage.report.perfetto import chrome_trace
 from bricolage.runtime.spans import RunSpan
@@ -53,15 +53,15 @@ def test_a_shape_that_was_not_planned_has_numbers_only() -> None:
 def test_what_side_by_side_could_save_is_told() -> None:
     plan, graphs = samples.small()
     bucket = plan.buckets[0]
-    facts = regions(bucket, graphs[0])
+    facts = region_facts(bucket, graphs[0])
     problem = concurrency.as_problem(facts, 2)
     assert len(problem) == len(facts)
     for index, one in enumerate(facts):
         assert problem.graph.predecessors[index] == one.before
-    assert "at most" in concurrency.told(bucket, facts, 2)
-    assert not concurrency.told(bucket, facts[:1], 2)
+    assert "at most" in concurrency.describe_concurrency(bucket, facts, 2)
+    assert not concurrency.describe_concurrency(bucket, facts[:1], 2)
     unknown = (dataclasses.replace(facts[0], planned=dataclasses.replace(facts[0].planned, cost_ms=None)), *facts[1:])
-    assert not concurrency.told(bucket, unknown, 2)
+    assert not concurrency.describe_concurrency(bucket, unknown, 2)
 
 
 def page(plan: Plan, graphs: Sequence[Graph | None], bucket: Bucket) -> str:
@@ -84,13 +84,13 @@ def test_a_schedule_is_told_with_its_bounds() -> None:
     plan, graphs = samples.small()
     cores = ((0,),) * len(plan.buckets[0].regions)
     bucket = dataclasses.replace(plan.buckets[0], schedule=PlannedSchedule(cores, "CPR", 3.0, 2.5, 4.0))
-    told = concurrency.told(bucket, regions(bucket, graphs[0]), 2)
+    told = concurrency.describe_concurrency(bucket, region_facts(bucket, graphs[0]), 2)
     assert "raced" not in told
     some = tuple(0.5 for _ in cores)
     regions_ = tuple(dataclasses.replace(one, start_ms=0.5 * n) for n, one in enumerate(bucket.regions))
     kept = PlannedSchedule(cores, "CPR", 3.0, 2.5, 4.0, 1.25, (1.1, 1.3), some)
     won = dataclasses.replace(bucket, regions=regions_, schedule=kept)
-    assert "1.250 times as fast" in concurrency.told(won, regions(won, graphs[0]), 2)
+    assert "1.250 times as fast" in concurrency.describe_concurrency(won, region_facts(won, graphs[0]), 2)
     (picture,) = re.findall(r'<svg class="chart"[^>]*aria-label="Predicted schedule.*?</svg>', page(plan, graphs, won))
     count = len(won.regions)
     assert picture.count("<rect") == count and "core 0" in picture and "no schedule below" in picture

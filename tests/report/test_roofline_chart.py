@@ -10,7 +10,7 @@ import report_samples as samples
 from bricolage.backends.interface import Anatomy, FusedKernel
 from bricolage.device.device import Peaks
 from bricolage.report.html import render
-from bricolage.report.roofline_chart import roofline, roofs, timed
+from bricolage.report.roofline_chart import roofline, roofs, timed_kernels
 
 PEAKS = Peaks(gflops=500.0, gbytes=50.0)
 
@@ -42,7 +42,7 @@ def test_the_roof_is_the_larger_of_arithmetic_and_bytes() -> None:
 def test_kernels_that_took_time_are_ranked_and_those_that_compute_are_dots() -> None:
     plan, _ = samples.small()
     regions = {1: plan.buckets[0].regions[0]}
-    found = timed(regions, {1: MADE})
+    found = timed_kernels(regions, {1: MADE})
     assert [one.name for one in found] == ["1.1", "1.0", "1.2"]
     assert sum(one.share for one in found) == pytest.approx(1.0)
     figure = roofline(found, roofs(regions, {1: MADE}), {regions[1].implementation.backend: 0})
@@ -53,9 +53,15 @@ def test_kernels_that_took_time_are_ranked_and_those_that_compute_are_dots() -> 
 def test_without_roof_or_arithmetic_there_is_no_figure() -> None:
     plan, _ = samples.small()
     regions = {1: plan.buckets[0].regions[0]}
-    assert roofline(timed(regions, {1: Anatomy(MADE.kernels, "")}), {}, {regions[1].implementation.backend: 0}) == ""
+    assert (
+        roofline(timed_kernels(regions, {1: Anatomy(MADE.kernels, "")}), {}, {regions[1].implementation.backend: 0})
+        == ""
+    )
     idle = Anatomy((kernel(0, 0, 100, 1.0),), "", PEAKS)
-    assert roofline(timed(regions, {1: idle}), roofs(regions, {1: idle}), {regions[1].implementation.backend: 0}) == ""
+    assert (
+        roofline(timed_kernels(regions, {1: idle}), roofs(regions, {1: idle}), {regions[1].implementation.backend: 0})
+        == ""
+    )
 
 
 def test_the_page_shows_kernels_only_where_they_are_known_and_escapes_names() -> None:

@@ -13,7 +13,7 @@ from bricolage.report import tables
 @pytest.mark.parametrize("width", [80, 120])
 def test_result_fits_the_width_and_says_everything(width: int) -> None:
     plan, _ = samples.small()
-    text = tables.text(tables.result(plan, width), width)
+    text = tables.render_text(tables.result(plan, width), width)
     assert max(map(len, text.splitlines())) <= width
     for wanted in (
         "plan exact",
@@ -37,13 +37,13 @@ def test_result_fits_the_width_and_says_everything(width: int) -> None:
 
 def test_reasons_stand_under_the_table_where_it_is_narrow() -> None:
     plan, _ = samples.small()
-    assert "Reason" not in tables.text(tables.contestants(plan.buckets[0], 80), 80)
-    assert "Reason" in tables.text(tables.contestants(plan.buckets[0], 120), 120)
+    assert "Reason" not in tables.render_text(tables.contestants(plan.buckets[0], 80), 80)
+    assert "Reason" in tables.render_text(tables.contestants(plan.buckets[0], 120), 120)
 
 
 def test_every_bucket_is_shown() -> None:
     plan, _ = samples.several()
-    text = tables.text(tables.result(plan, 100))
+    text = tables.render_text(tables.result(plan, 100))
     assert "batch=1, sequence=128" in text and "batch=8, sequence=128" in text
     said = " ".join(text.split())
     assert "plan exact (4.83 ms) is 1.14 [1.12, 1.16] times as fast as openvino f32" in said
@@ -74,13 +74,13 @@ def test_names_are_neither_markup_nor_terminal_commands() -> None:
     bucket = plan.buckets[0]
     odd = dataclasses.replace(bucket.contestants[-1], name="[bold]x\x1b[2J", reason="[/nothing] \x1b]0;t\x07")
     bucket = dataclasses.replace(bucket, contestants=(*bucket.contestants[:-1], odd))
-    text = tables.text(tables.contestants(bucket, 120), 120)
+    text = tables.render_text(tables.contestants(bucket, 120), 120)
     assert r"[bold]x\x1b[2J" in text and r"[/nothing] \x1b]0;t\x07" in text and "\x1b" not in text
 
 
 def test_a_mere_comparison_ships_nothing() -> None:
     plan, _ = samples.small(gain=False)
-    text = tables.text(tables.result(plan, 100, ships=False), 100)
+    text = tables.render_text(tables.result(plan, 100, ships=False), 100)
     said = " ".join(text.split())
     assert "ships" not in said
     assert said.endswith(
@@ -91,8 +91,8 @@ def test_a_mere_comparison_ships_nothing() -> None:
 
 def test_interrupted_search_says_so() -> None:
     plan, _ = samples.small()
-    assert "interrupted" not in tables.text(tables.result(plan, 100))
+    assert "interrupted" not in tables.render_text(tables.result(plan, 100))
     bucket = dataclasses.replace(plan.buckets[0], interrupted=True)
-    assert "interrupted: this is the best plan" in tables.text(
+    assert "interrupted: this is the best plan" in tables.render_text(
         tables.result(dataclasses.replace(plan, buckets=(bucket,)), 100)
     )

@@ -35,21 +35,24 @@ def shown(gain: Ratio | None = GAIN, reason: str = "", tuned: TunedKernels = FOU
 
 def text(found: TunedKernels) -> str:
     console = Console(file=io.StringIO(), width=120)
-    console.print(tuning.kernels(found, 5))
+    console.print(tuning.tuned_table(found, 5))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_a_verdict_says_from_what_to_what_and_how_sure() -> None:
-    words = tuning.verdict(shown())
+    words = tuning.tuning_verdict(shown())
     assert "native f32 on the rewritten graph, batch=1: 14.0 ms → 12.5 ms" in words
     assert "1.120x [1.100, 1.150] (70 trials of 2 tasks)" in words
-    assert "nothing is surely faster" in tuning.verdict(shown(None))
-    assert "tuned: wrong" in tuning.verdict(shown(None, "tuned: wrong"))
+    assert "nothing is surely faster" in tuning.tuning_verdict(shown(None))
+    assert "tuned: wrong" in tuning.tuning_verdict(shown(None, "tuned: wrong"))
     empty = TunedImplementation({}, "original", TunedKernels(FOUND.implementation), (), reason="refused (no)")
-    assert tuning.verdict(empty) == "native f32: not tuned (refused (no))" and tuning.outlook(empty) == ""
-    assert "the last quarter of the time saved 4.8%" in tuning.outlook(shown())
-    assert tuning.course(shown()).endswith("saved 7.7% after 2.0 s, 12.5% after 9.0 s") and tuning.course(empty) == ""
+    assert tuning.tuning_verdict(empty) == "native f32: not tuned (refused (no))" and tuning.search_outlook(empty) == ""
+    assert "the last quarter of the time saved 4.8%" in tuning.search_outlook(shown())
+    assert (
+        tuning.search_course(shown()).endswith("saved 7.7% after 2.0 s, 12.5% after 9.0 s")
+        and tuning.search_course(empty) == ""
+    )
 
 
 def test_what_saved_most_comes_first() -> None:
@@ -63,7 +66,7 @@ def test_the_page_is_complete_and_escapes_everything() -> None:
     found = Tuned(
         "<i>net</i>", "a machine", {"native": "1"}, Options(threads=1), (shown(), hostile, shown(None)), 61.0, True
     )
-    page = tuning.page(found)
+    page = tuning.tuning_page(found)
     reader = read(page)
     assert not reader.scripts and "<script" not in page and "<i>net" not in page and "<b>" not in page
     assert sum(tag == "svg" for tag, _ in reader.tags) == 3 and "interrupted" in page

@@ -23,8 +23,8 @@ def test_milliseconds(value: float | None, text: str) -> None:
 
 def test_what_answers_were_compared_with_is_said_where_it_is_not_float64() -> None:
     bucket = samples.small()[0].buckets[0]
-    assert words.reference(bucket) == []
-    told = words.reference(dataclasses.replace(bucket, without_float64=("SampleOp", "Foo")))
+    assert words.reference_lines(bucket) == []
+    told = words.reference_lines(dataclasses.replace(bucket, without_float64=("SampleOp", "Foo")))
     assert told == ["compared with ONNX Runtime without its optimisations; no float64 reference for SampleOp, Foo"]
 
 
@@ -61,7 +61,7 @@ def test_a_loss_is_never_wide(value: float | None, text: str) -> None:
 
 def test_ranked_puts_wrong_and_failed_ones_last() -> None:
     plan, _ = samples.small()
-    names = [c.name for c in words.ranked(plan.buckets[0])]
+    names = [c.name for c in words.rank_contestants(plan.buckets[0])]
     assert names[0] == "plan exact"
     assert names[-2:] == ["inductor bf16", "iree f32"]
 
@@ -136,9 +136,9 @@ def test_a_provisional_decision_says_why_and_what_to_do() -> None:
     shown = dataclasses.replace(bucket, agenda=(late,), provisional=("no time", "load"))
     line = words.provisional(shown)
     assert "there was no time for 1 item of its agenda and it was made under load" in line and "--provisional" in line
-    flat = " ".join(tables.text(tables.decision(shown, 100)).split())
+    flat = " ".join(tables.render_text(tables.decision(shown, 100)).split())
     assert flat.endswith(line), "the last lines of the table say so"
-    assert line in " ".join(tables.text(explain.overview(shown, None)).split())
+    assert line in " ".join(tables.render_text(explain.overview(shown, None)).split())
     assert "no time" not in words.provisional(dataclasses.replace(shown, provisional=("load",)))
 
 
@@ -157,8 +157,8 @@ def test_a_busy_machine_and_what_it_did_stand_in_one_line(decided_by: DecidedBy,
     assert line == (
         f"machine busy: other processes took 48.0 % of the cores; 40 of 120 samples disturbed, 31 repeated; {told}"
     )
-    assert line in tables.text(tables.decision(bucket, 200), 200)
-    assert line in tables.text(explain.overview(bucket, None), 200)
+    assert line in tables.render_text(tables.decision(bucket, 200), 200)
+    assert line in tables.render_text(explain.overview(bucket, None), 200)
     assert line in html.render(dataclasses.replace(plan, buckets=(bucket,)), [None])
     stolen = dataclasses.replace(bucket, disturbance=dataclasses.replace(BUSY, others=0.0, stolen=0.2))
     assert "busy: the hypervisor gave 20.0 % of the cores to others; 40 of" in words.disturbance(stolen)

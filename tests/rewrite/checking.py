@@ -12,7 +12,7 @@ import onnx_ir as ir
 from bricolage.graph.prepare import prepare, symbolic_dimensions
 from bricolage.verify.bound import FACTOR, rounding_errors
 from bricolage.verify.compare import relative_error
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.verify.reference import Evaluator
 
 BOUND = 1e-6
@@ -48,7 +48,7 @@ def check_equal(
     first, second = (prepare(model, sizes).model for model in (before, after))
     evaluators = Evaluator(first), Evaluator(second)
     for attempt in range(attempts):
-        inputs = generate(first, seed, attempt)
+        inputs = draw_inputs(first, seed, attempt)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             named, found = evaluators[0](inputs), list(evaluators[1](inputs).values())

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import simplify
-from bricolage.rewrite.catalogue import named
+from bricolage.rewrite.catalogue import find_rule
 from bricolage.rewrite.engine.apply import apply_everywhere, apply_once
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
 
-WIDEN, FILL = named("pad-channels"), named("fill-groups")
+WIDEN, FILL = find_rule("pad-channels"), find_rule("fill-groups")
 COUNTS = (12, 13, 16, 30)
 """Three that may become whole vectors, and one that is."""
 KEEPING = ("Relu({})", "Sigmoid({})", "Clip({})", "AveragePool<kernel_shape=[3], pads=[1,1]>({})", "Mul({}, s)")

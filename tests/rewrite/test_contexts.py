@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.catalogue import written_rules
 from bricolage.rewrite.engine.apply import apply_once, rewrite
 from bricolage.rewrite.rule import Rule
 from bricolage.testing import contexts
@@ -21,7 +21,7 @@ BODIES = [
     pytest.param(
         rule, context, marks=() if number % 4 == 2 * which else pytest.mark.slow, id=f"{rule.name}-{context.__name__}"
     )
-    for number, rule in enumerate(written())
+    for number, rule in enumerate(written_rules())
     for which, context in enumerate((contexts.in_loop, contexts.in_scan))
 ]
 """A loop for one rule in four, a scan for another; weekly both for each."""
@@ -70,7 +70,7 @@ def in_turn(which: int) -> Any:
     """One rule in three; the others are for `make test-all`: a rule runs in some of the contexts."""
     cases = [
         pytest.param(rule, marks=() if number % 3 == which else pytest.mark.slow, id=rule.name)
-        for number, rule in enumerate(written())
+        for number, rule in enumerate(written_rules())
     ]
     return pytest.mark.parametrize("rule", cases)
 
@@ -118,7 +118,7 @@ def test_weights_of_the_enclosing_graph(rule: Rule, every: bool) -> None:
 
 
 def test_exceptions_are_few_and_known() -> None:
-    names = {rule.name for rule in written()}
+    names = {rule.name for rule in written_rules()}
     for exceptions in (NOT_WITH_SECOND_USERS, NOT_WITH_A_SYMBOLIC_BATCH, NOT_WITH_CAPTURED_CONSTANTS):
         assert set(exceptions) <= names and len(exceptions) < 0.1 * len(names)
 

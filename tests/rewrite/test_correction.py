@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.rewrite.analyses.linear import Window
-from bricolage.rewrite.catalogue import chosen, named
+from bricolage.rewrite.catalogue import choose_rules, find_rule
 from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.predicates import sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators
@@ -92,7 +92,7 @@ def test_what_is_made_equals_the_convolution(
         {"w": (2, 2 // groups, *kernel)},
     )
     model = example.model()
-    applied = apply_once(model, named(rule))
+    applied = apply_once(model, find_rule(rule))
     assert applied is not None or (rule == "corrected-batch-in-width" and batch == 1) or kernel[0] > 3
     check_equal(example.model(), model)
 
@@ -104,7 +104,9 @@ def test_searches_meet_the_mutants(method: Method) -> None:
     body = " ".join(["t = Conv<pads=[1,1,1,1]>(x, w)", *(f"{b} = Tanh({a})" for a, b in pairwise(names))])
     example = Example("float[4,2,6,16] x", body, {"w": (2, 2, 3, 3)})
     options = SearchOptions(method=method, alpha=20.0, graphs=6, keep=6)
-    found = search_graphs(example.model(), chosen(["correction"]), by_type({"Tanh": 1.0, "Conv": 0.01}, 0.001), options)
+    found = search_graphs(
+        example.model(), choose_rules(["correction"]), by_type({"Tanh": 1.0, "Conv": 0.01}, 0.001), options
+    )
     if method == "saturate":  # what it keeps is the cheapest alone
         assert found.statistics.counts.nodes > 4
         return

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.catalogue import named, rules
+from bricolage.rewrite.catalogue import find_rule, rules
 from bricolage.rewrite.engine.apply import apply_everywhere, apply_once, rewrite
 from bricolage.rewrite.predicates import rank
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
 from tests.rewrite.test_kernel_trimming import Array, Geometry, check, geometries
 
-RULE = named("depth-into-channels")
+RULE = find_rule("depth-into-channels")
 
 
 def most_blocks(carried: Array) -> int:

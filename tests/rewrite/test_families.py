@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.catalogue import named, rules
+from bricolage.rewrite.catalogue import find_rule, rules
 from bricolage.rewrite.engine.apply import apply_once, rewrite
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
@@ -15,7 +15,7 @@ def explored(example: Example, *names: str) -> ir.Model:
     """The model after these cost-based rules, each as often as it stands here, and the canonicalising ones after them."""
     model = example.model()
     for name in names:
-        assert apply_once(model, named(name)) is not None, name
+        assert apply_once(model, find_rule(name)) is not None, name
     rewrite(model, rules())
     check_equal(example.model(), model, own_error=True)
     return model

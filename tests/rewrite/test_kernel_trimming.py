@@ -13,7 +13,7 @@ import onnx_ir as ir
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.catalogue import named
+from bricolage.rewrite.catalogue import find_rule
 from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.rule import Example
 from bricolage.verify.reference import evaluate
@@ -153,7 +153,7 @@ def geometries(
 def check(name: str, geometry: Geometry, *, applies: bool) -> ir.Model:
     """The rule applies, or not, and what it makes computes what the definition says. The model that it leaves."""
     model = geometry.model()
-    assert (apply_once(model, named(name)) is not None) == applies
+    assert (apply_once(model, find_rule(name)) is not None) == applies
     event("applies" if applies else "does not apply")
     if not applies:
         return model

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.catalogue import rules, written
+from bricolage.rewrite.catalogue import rules, written_rules
 from bricolage.rewrite.engine.apply import Application, apply_once, failed_matches, rewrite
 from bricolage.rewrite.engine.fuel import Fuel
 from bricolage.rewrite.engine.index import RuleIndex
@@ -18,7 +18,7 @@ from bricolage.testing import random_model
 from tests.rewrite.checking import check_equal
 
 FAST, SLOW, PART = 15, 5_000, 15
-GENERATED = generated.rules()
+GENERATED = generated.generated_rules()
 
 
 def check(seed: int) -> list[str]:
@@ -31,7 +31,7 @@ def check(seed: int) -> list[str]:
         chance.shuffle(chosen)
     if chance.random() < 0.5:
         chosen = chosen[: chance.randint(1, len(chosen))]
-    before, after = random_model(seed, written()), random_model(seed, written())
+    before, after = random_model(seed, written_rules()), random_model(seed, written_rules())
     explored = explore(after, chance.sample(exploring, chance.choice([0, 2, len(exploring)])))
     applied = rewrite(after, chosen)
     check_equal(before, after, seed=seed, attempts=1, own_error=True)
@@ -72,28 +72,28 @@ def test_many_random_models(start: int) -> None:
 def test_generated_rules_among_others(start: int) -> None:
     """Models hold by chance what few of them look for: so an example of each is planted in one."""
     for seed, rule in enumerate(GENERATED[start : start + PART], start):
-        before, after = random_model(seed, written(), rule), random_model(seed, written(), rule)
+        before, after = random_model(seed, written_rules(), rule), random_model(seed, written_rules(), rule)
         others = random.Random(seed).sample(GENERATED, 100)
         if rule.name not in {application.rule for application in explore(after, [rule, *others])}:
             assert "another output" in str(
                 failed_matches(before, rule)
             )  # what a split gives besides is an output of the model
-        rewrite(after, written())
+        rewrite(after, written_rules())
         check_equal(before, after, seed=seed, attempts=1, own_error=True)
 
 
 @pytest.mark.slow
 def test_every_written_rule_takes_part() -> None:
     """What random models hold is what rules look for."""
-    missing = {rule.name: rule for rule in written()}
+    missing = {rule.name: rule for rule in written_rules()}
     for seed in range(SLOW):
         exploring = [rule for rule in missing.values() if rule.cost_based]
-        for application in explore(random_model(seed, written()), exploring):
+        for application in explore(random_model(seed, written_rules()), exploring):
             del missing[application.rule]
-        chosen = [rule for rule in written() if not rule.cost_based]
+        chosen = [rule for rule in written_rules() if not rule.cost_based]
         random.Random(seed).shuffle(chosen)
         chosen.sort(key=lambda rule: rule.name not in missing)  # what comes first takes what others would
-        for application in rewrite(random_model(seed, written()), chosen):
+        for application in rewrite(random_model(seed, written_rules()), chosen):
             missing.pop(application.rule, None)
         if not missing:
             return
@@ -102,7 +102,7 @@ def test_every_written_rule_takes_part() -> None:
 
 def test_the_first_applications_are_the_same_in_every_run() -> None:
     for seed in range(4):
-        whole = rewrite(random_model(seed, written()), rules())
+        whole = rewrite(random_model(seed, written_rules()), rules())
         for limit in {0, 1, len(whole) // 2, len(whole)}:
-            part = rewrite(random_model(seed, written()), rules(), fuel=Fuel(limit))
+            part = rewrite(random_model(seed, written_rules()), rules(), fuel=Fuel(limit))
             assert part == whole[:limit]

@@ -9,10 +9,10 @@ import pytest
 
 from bricolage.equations.term import Equation, read_equation
 from bricolage.errors import BadRuleFile, FalseRule
-from bricolage.rewrite.rulefile import read, write
+from bricolage.rewrite.rulefile import read_rules, write_rules
 from bricolage.rewrite.rules import generated
 from bricolage.rulemaking import generation
-from bricolage.rulemaking.rulegen.generate import generate
+from bricolage.rulemaking.rulegen.generate import generate_equations
 from bricolage.rulemaking.rulegen.grammars import Grammar
 from bricolage.rulemaking.verification import verify
 
@@ -42,7 +42,7 @@ MALFORMED = {
 def test_malformed_lines_are_refused(tmp_path: Path, line: str) -> None:
     path = written(tmp_path / "mine.jsonl", '{"rule": "relu(relu(x)) = relu(x)"}', "", line)
     with pytest.raises(BadRuleFile, match="line 3") as found:
-        read(path)
+        read_rules(path)
     assert MALFORMED[line] in str(found.value)
 
 
@@ -50,12 +50,12 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(BadRuleFile):
-        read(path)
+        read_rules(path)
 
 
 def test_a_false_rule_is_refused_with_numbers(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.jsonl", '{"rule": "relu(add(x, y)) = add(relu(x), relu(y))"}')
-    one, other = read(path)
+    one, other = read_rules(path)
     assert (one.name, other.name) == ("mine-1", "mine-1-back")
     with pytest.raises(FalseRule, match="becomes") as found:
         verify(one)
@@ -64,8 +64,8 @@ def test_a_false_rule_is_refused_with_numbers(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     equations = [read_equation("transpose(transpose(x)) = x"), read_equation("add(relu(x), relu(x)) = relu(add(x, x))")]
-    write(tmp_path / "some.jsonl", equations)
-    assert [str(one.stated) for one in read(tmp_path / "some.jsonl") if not one.name.endswith("-back")] == [
+    write_rules(tmp_path / "some.jsonl", equations)
+    assert [str(one.stated) for one in read_rules(tmp_path / "some.jsonl") if not one.name.endswith("-back")] == [
         str(equation) for equation in equations
     ]
 
@@ -73,7 +73,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_the_shipped_file_is_as_it_would_be_written(tmp_path: Path) -> None:
     lines = generated.FILE.read_text(encoding="utf-8").splitlines()
     picked = lines[::29]
-    write(tmp_path / "some.jsonl", [read_equation(json.loads(line)["rule"]) for line in picked])
+    write_rules(tmp_path / "some.jsonl", [read_equation(json.loads(line)["rule"]) for line in picked])
     assert (tmp_path / "some.jsonl").read_text(encoding="utf-8").splitlines() == picked
 
 
@@ -95,9 +95,9 @@ def test_a_grammar_end_to_end(tmp_path: Path) -> None:
         {"n": 3},
         3,
     )
-    found = generate([grammar], max_operators=3, proved=generation.proved)
-    generation.write(found, tmp_path / "rules.jsonl", tmp_path / "derived.txt")
-    stated = {one.equation for one in read(tmp_path / "rules.jsonl")}
+    found = generate_equations([grammar], max_operators=3, proved=generation.proved)
+    generation.write_generated(found, tmp_path / "rules.jsonl", tmp_path / "derived.txt")
+    stated = {one.equation for one in read_rules(tmp_path / "rules.jsonl")}
     assert "matmul(matmul(x1, x2), x3) = matmul(x1, matmul(x2, x3))" in stated
     assert any("), matmul(" in equation for equation in stated)  # two products that share an input
     assert all(
@@ -109,6 +109,6 @@ def test_a_grammar_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_shipped_rules_come_out_again(tmp_path: Path) -> None:
     found = generation.generate_rules()
-    generation.write(found, tmp_path / "rules.jsonl", tmp_path / "derived.txt")
+    generation.write_generated(found, tmp_path / "rules.jsonl", tmp_path / "derived.txt")
     assert (tmp_path / "rules.jsonl").read_text(encoding="utf-8") == generated.FILE.read_text(encoding="utf-8")
     assert (tmp_path / "derived.txt").read_text(encoding="utf-8") == generated.DERIVED.read_text(encoding="utf-8")

@@ -9,26 +9,26 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.graph.prepare import prepare, symbolic_dimensions
-from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.catalogue import written_rules
 from bricolage.rewrite.engine.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.rule import Example, GraphRule, Rule
 from bricolage.verify.compare import relative_error
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from tests.rewrite.checking import check_equal
 
 CASES = [
     pytest.param(rule, i, marks=pytest.mark.slow if i % 2 else (), id=f"{rule.name}-{i}")
-    for rule in written()
+    for rule in written_rules()
     for i in range(len(rule.examples))
 ]
 """Every second example, the first one among them; weekly all."""
-COUNTERCASES = [(rule, i) for rule in written() for i in range(len(rule.counterexamples))]
+COUNTERCASES = [(rule, i) for rule in written_rules() for i in range(len(rule.counterexamples))]
 
 
 def in_turn(which: int) -> Any:
     """The first example of every second rule; the others are for `make test-all`."""
     cases = []
-    for number, rule in enumerate(written()):
+    for number, rule in enumerate(written_rules()):
         for index in range(len(rule.examples)):
             kept = index == 0 and number % 2 == which
             cases.append(pytest.param(rule, index, marks=() if kept else pytest.mark.slow, id=f"{rule.name}-{index}"))
@@ -69,7 +69,7 @@ def test_counterexamples_are_refused(rule: Rule, index: int) -> None:
         assert any(example.why in reason for reason in reasons), reasons
 
 
-@pytest.mark.parametrize("rule", written(), ids=label)
+@pytest.mark.parametrize("rule", written_rules(), ids=label)
 def test_every_rule_states_its_equation_and_has_examples(rule: Rule) -> None:
     assert rule.equation and rule.examples
     assert all(isinstance(example, Example) for example in (*rule.examples, *rule.counterexamples))
@@ -82,7 +82,7 @@ def test_onnxruntime_runs_what_rules_make(rule: Rule, index: int) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     before, after = (rule.examples[index].model() for _ in range(2))
     apply_once(after, rule)
-    inputs = generate(prepare(before, dict.fromkeys(symbolic_dimensions(before), 3)).model)
+    inputs = draw_inputs(prepare(before, dict.fromkeys(symbolic_dimensions(before), 3)).model)
     try:
         expected = _run(onnxruntime, before, inputs)
     except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:

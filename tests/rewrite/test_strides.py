@@ -10,7 +10,7 @@ import onnx_ir as ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.catalogue import named
+from bricolage.rewrite.catalogue import find_rule
 from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.rule import Example
 from bricolage.verify.reference import evaluate
@@ -42,7 +42,7 @@ def padded(x: Array, pad: tuple[int, int], value: float) -> Array:
 def check(rule: str, example: Example, applies: bool, data: Array, expected: Array) -> ir.Model:
     """The rule applies, or does not, and the model gives what is expected."""
     model = example.model()
-    assert (apply_once(model, named(rule)) is not None) == applies
+    assert (apply_once(model, find_rule(rule)) is not None) == applies
     check_valid(model)
     (found,) = evaluate(model, {"x": data}).values()
     assert np.shape(found) == expected.shape and np.allclose(found, expected, rtol=1e-5)

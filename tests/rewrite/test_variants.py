@@ -9,7 +9,7 @@ from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.prepare import simplify
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig, RewriteStep
-from bricolage.rewrite.search.operator_prices import price
+from bricolage.rewrite.search.operator_prices import price_operators
 from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.rewrite.variants import (
     REWRITTEN,
@@ -69,8 +69,8 @@ def test_a_search_finds_what_is_cheaper_and_can_be_repeated() -> None:
     found = searched_variants(graph, ONE_EACH, NOMINAL, SearchOptions(seconds=20.0), [original])
     best = found[0]
     assert sum(operator.op_type in PRODUCTS for operator in best.graph.operators) == 1
-    assert best.predicted_ms == pytest.approx(price(ONE_EACH, NOMINAL, best.graph.operators))
-    assert best.predicted_ms < price(ONE_EACH, NOMINAL, graph.operators)
+    assert best.predicted_ms == pytest.approx(price_operators(ONE_EACH, NOMINAL, best.graph.operators))
+    assert best.predicted_ms < price_operators(ONE_EACH, NOMINAL, graph.operators)
     assert same(graph, best)
     repeated = recreated_variant(graph, best.name, best.steps)
     assert repeated is not None and repeated.key == best.key and same(graph, repeated)

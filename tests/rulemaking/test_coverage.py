@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bricolage.errors import BadEquationFile
-from bricolage.rewrite.catalogue import chosen, named
+from bricolage.rewrite.catalogue import choose_rules, find_rule
 from bricolage.rulemaking import taso
 from bricolage.rulemaking.coverage import cover
 from bricolage.rulemaking.taso import TermEquation
@@ -18,7 +18,7 @@ ASSOCIATIVE = "matmul(matmul(a,b),c)==matmul(a,matmul(b,c))"
 def written(text: str | bytes, folder: Path) -> list[TermEquation]:
     path = folder / "rules"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return taso.read(path)
+    return taso.read_equations(path)
 
 
 def equation(text: str, folder: Path) -> TermEquation:
@@ -83,20 +83,20 @@ def test_what_is_no_equation_is_refused_with_its_line(text: str, tmp_path: Path)
     ],
 )
 def test_what_rules_derive(text: str, rules: list[str], tmp_path: Path) -> None:
-    found = cover(equation(text, tmp_path), chosen(rules))
+    found = cover(equation(text, tmp_path), choose_rules(rules))
     assert found.verdict == "derived" and found.truth == "proved"
     for name in found.rules:
-        without = [rule for rule in chosen(rules) if rule.name != name and rule.name in found.rules]
+        without = [rule for rule in choose_rules(rules) if rule.name != name and rule.name in found.rules]
         assert cover(found.equation, without).verdict == "not derived", "each rule that is named is needed"
 
 
 def test_without_the_rule_it_is_not_derived(tmp_path: Path) -> None:
-    found = cover(equation(ASSOCIATIVE, tmp_path), [named("factor-out")])
+    found = cover(equation(ASSOCIATIVE, tmp_path), [find_rule("factor-out")])
     assert found.verdict == "not derived" and found.truth == "proved" and not found.rules
 
 
 def test_what_commutes_needs_no_rule(tmp_path: Path) -> None:
-    found = cover(equation("ewadd(a,ewmul(b,c))==ewadd(ewmul(c,b),a)", tmp_path), chosen(["identity"]))
+    found = cover(equation("ewadd(a,ewmul(b,c))==ewadd(ewmul(c,b),a)", tmp_path), choose_rules(["identity"]))
     assert found.verdict == "derived" and found.rules == ()
 
 
@@ -105,15 +105,15 @@ def test_what_commutes_needs_no_rule(tmp_path: Path) -> None:
     ["matmul(a,b)==matmul(b,a)", "relu(ewadd(a,b))==ewadd(relu(a),relu(b))", "split_0(split(0,concat(0,a,b)))==b"],
 )
 def test_what_is_false_is_refuted(text: str, tmp_path: Path) -> None:
-    assert cover(equation(text, tmp_path), chosen(["algebra"])).verdict == "false"
+    assert cover(equation(text, tmp_path), choose_rules(["algebra"])).verdict == "false"
 
 
 @pytest.mark.parametrize("text", ["lstm(a,b)==a", "split_0(split(0,a))==a", "conv2d(1,1,0,7,x,w)==x"])
 def test_what_has_no_counterpart_says_so(text: str, tmp_path: Path) -> None:
-    found = cover(equation(text, tmp_path), chosen(["algebra"]))
+    found = cover(equation(text, tmp_path), choose_rules(["algebra"]))
     assert found.verdict == "not expressed" and found.reason
 
 
 def test_a_split_of_a_nested_join_finds_its_places(tmp_path: Path) -> None:
     text = "split_1(split(1,split_0(split(1,concat(1,concat(1,a,b),c)))))==b"
-    assert cover(equation(text, tmp_path), chosen(["concat", "identity"])).truth == "proved"
+    assert cover(equation(text, tmp_path), choose_rules(["concat", "identity"])).truth == "proved"

@@ -8,7 +8,7 @@ import pytest
 
 from bricolage.equations.term import read_equation
 from bricolage.errors import FalseRule
-from bricolage.rewrite.catalogue import FAMILIES, written
+from bricolage.rewrite.catalogue import FAMILIES, written_rules
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Roots, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
@@ -25,7 +25,7 @@ UNPROVED = {"recognise-hard-sigmoid", "shift-out-of-sum", "log-sum-exp-into-log-
 
 @pytest.mark.parametrize(
     "rule",
-    [pytest.param(rule, marks=pytest.mark.slow if rule.name == LONG else (), id=rule.name) for rule in written()],
+    [pytest.param(rule, marks=pytest.mark.slow if rule.name == LONG else (), id=rule.name) for rule in written_rules()],
 )
 def test_every_rule_holds(rule: Rule) -> None:
     found = verify(rule)

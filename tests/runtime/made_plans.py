@@ -22,7 +22,7 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
-from bricolage.plan.number_sets import ranges
+from bricolage.plan.number_sets import format_numbers
 from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, TensorSpec
 from bricolage.verify.reference import evaluate
 from bricolage.work import bits
@@ -190,7 +190,7 @@ def made_bucket(
     regions = tuple(
         PlannedRegion(
             one.implementation,
-            ranges(tuple(bits.members(one.region))),
+            format_numbers(tuple(bits.members(one.region))),
             one.region.bit_count(),
             "",
             "",

@@ -9,7 +9,7 @@ import pytest
 from bricolage.device.host import host
 from bricolage.errors import NoTarget
 from bricolage.plan.pack import Pack, PackEntry
-from bricolage.runtime.choosing import choose
+from bricolage.runtime.choosing import choose_entry
 from tests.plan.test_pack import entry
 
 HERE = replace(host(), system="Linux", architecture="x86_64", instructions=frozenset({"avx2", "fma"}))
@@ -20,9 +20,9 @@ def pack(*entries: PackEntry) -> Pack:
 
 
 def test_the_fastest_that_runs_here() -> None:
-    found = choose(pack(entry("two", median_ms=2.0), entry("one", median_ms=3.0, threads=1)), HERE, 2, free=10)
+    found = choose_entry(pack(entry("two", median_ms=2.0), entry("one", median_ms=3.0, threads=1)), HERE, 2, free=10)
     assert found.entry.target.name == "two" and found.because == "the fastest of 2 that run here"
-    found = choose(pack(entry("two", median_ms=2.0), entry("one", median_ms=3.0, threads=1)), HERE, 1, free=10)
+    found = choose_entry(pack(entry("two", median_ms=2.0), entry("one", median_ms=3.0, threads=1)), HERE, 1, free=10)
     assert found.entry.target.name == "one"
     assert found.because == "the only one that runs here (not two: it has 2 threads, and this process may use 1)"
 
@@ -38,26 +38,26 @@ def test_the_fastest_that_runs_here() -> None:
 )
 def test_what_a_machine_lacks(more: dict[str, object], told: str) -> None:
     with pytest.raises(NoTarget, match=told):
-        choose(pack(entry("a", **more)), HERE, 2, free=1 << 30)
-    found = choose(pack(entry("a", median_ms=0.1, **more), entry("b", resident_bytes=5)), HERE, 2, free=1 << 30)
+        choose_entry(pack(entry("a", **more)), HERE, 2, free=1 << 30)
+    found = choose_entry(pack(entry("a", median_ms=0.1, **more), entry("b", resident_bytes=5)), HERE, 2, free=1 << 30)
     assert found.entry.target.name == "b" and told in found.because
 
 
 def test_precision_is_given_up_only_when_asked() -> None:
     both = pack(entry("exact", median_ms=9.0), entry("rough", median_ms=1.0, precision="medium"))
-    assert choose(both, HERE, 2, free=10).entry.target.name == "exact"
-    assert choose(both, HERE, 2, free=10, precision="medium").entry.target.name == "rough"
+    assert choose_entry(both, HERE, 2, free=10).entry.target.name == "exact"
+    assert choose_entry(both, HERE, 2, free=10, precision="medium").entry.target.name == "rough"
     with pytest.raises(NoTarget, match="none has precision high"):
-        choose(pack(entry("rough", precision="medium")), HERE, 2, free=10, precision="high")
+        choose_entry(pack(entry("rough", precision="medium")), HERE, 2, free=10, precision="high")
 
 
 def test_near_ties_go_to_what_uses_more() -> None:
-    found = choose(pack(entry("one", median_ms=1.0, threads=1), entry("two", median_ms=1.05)), HERE, 2, free=10)
+    found = choose_entry(pack(entry("one", median_ms=1.0, threads=1), entry("two", median_ms=1.05)), HERE, 2, free=10)
     assert found.entry.target.name == "two"
 
 
 def test_by_name() -> None:
     both = pack(entry("a"), entry("b", instructions=("amx_tile",)))
-    assert choose(both, HERE, 2, target="b").because == "it was asked for by name"
+    assert choose_entry(both, HERE, 2, target="b").because == "it was asked for by name"
     with pytest.raises(NoTarget, match="no target 'c', only a, b"):
-        choose(both, HERE, 2, target="c")
+        choose_entry(both, HERE, 2, target="c")

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from bricolage.base.options import Options
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.driver.sources import Source, open_source
 from bricolage.errors import UnknownInput, WrongShape
 from bricolage.plan import artifact
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 def test_buffers_of_the_caller(tmp_path: Path) -> None:
     run = Executable(planned(tmp_path / "run"), tmp_path / "run")
-    x, k, out = (aligned((n,), np.dtype(np.float32)) for n in (4, 1, 4))
+    x, k, out = (allocate_aligned((n,), np.dtype(np.float32)) for n in (4, 1, 4))
     x[:], k[:] = X, 2
     bound = run.bind({"x": x, "k": k}, {"x": out})
     bound()

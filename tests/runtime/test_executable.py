@@ -11,7 +11,7 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.base.options import Options
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host, selected
 from bricolage.plan.plan import Bucket, Contestant
 from bricolage.runtime import programs
@@ -63,7 +63,7 @@ def test_a_plan_for_some_cores_runs_on_these_and_leaves_the_caller_where_it_was(
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
-    copy = aligned(array.shape, array.dtype)
+    copy = allocate_aligned(array.shape, array.dtype)
     copy[...] = array
     return copy
 

@@ -201,7 +201,7 @@ def test_it_runs_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_disk_that_is_full_after_unpacking_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, plan_of(tmp_path, QUICK))
-    _, folder = artifact.load(path)
+    _, folder = artifact.load_artifact(path)
     whole_write = store.write_model
 
     def write(model: ir.Model, target: Path) -> None:

@@ -43,7 +43,7 @@ def nearby(tried: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def here(folder: Path, variables: dict[str, str]) -> str:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(TESTS, "another process")
-            return trial.tried(json.loads((folder / "request.json").read_text(encoding="utf-8")))
+            return trial.run_trial(json.loads((folder / "request.json").read_text(encoding="utf-8")))
 
     monkeypatch.setattr(untried_sizes, "_run", here)
     return tried

@@ -16,7 +16,7 @@ from bricolage.testing import CONTEXTS, KINDS, ModelCase, cases, made, models
 from bricolage.testing.contexts import sizes
 from bricolage.testing.edges import sliced
 from bricolage.testing.grow import grow_wide
-from bricolage.verify.inputs import choose
+from bricolage.verify.inputs import choose_sample
 
 FEW = settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 CONTROL = {"If", "Loop", "Scan"}
@@ -35,7 +35,7 @@ def test_both_references_agree_and_what_is_declared_holds(seed: int) -> None:
     context = ("", "inner outputs", "symbolic")[seed % 3]
     model = made(seed, KINDS[seed % len(KINDS)], context)
     case = ModelCase(model, sizes(model), {})
-    disputed = replace(case, inputs=choose(case.fixed(), seed).inputs).truth().disputed()
+    disputed = replace(case, inputs=choose_sample(case.fixed(), seed).inputs).truth().disputed()
     assert [one for one in disputed if one.error > 1e-5] == [], onnx.printer.to_text(ir.to_proto(model))
 
 

@@ -40,7 +40,7 @@ def trained(spec: StepSpec, folder: Path, *steps: int) -> dict[str, object]:
     """What the checkpoint holds after runs to these numbers of steps."""
     folder.mkdir()
     for number in steps:
-        job.train(spec, folder, folder / "progress", number)
+        job.train_job(spec, folder, folder / "progress", number)
         assert (folder / "steps").read_text() == str(number)
     found: dict[str, object] = torch.load(folder / "state.pt", weights_only=True)
     return found
@@ -62,5 +62,5 @@ def test_who_is_asked_to_end_saves(spec: StepSpec, tmp_path: Path, monkeypatch: 
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(job._Training, "run", once)
-    job.train(spec, tmp_path, tmp_path / "progress", 1000)
+    job.train_job(spec, tmp_path, tmp_path / "progress", 1000)
     assert (tmp_path / "steps").read_text() == "3"

@@ -14,11 +14,11 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Limits
-from bricolage.trust.bisect import Diagnosis, bisect
+from bricolage.trust.bisect import Diagnosis, bisect_changes
 from bricolage.trust.changed_program import SubjectProgram
 from bricolage.trust.changes import Subject
 from bricolage.trust.probe import Prober
-from bricolage.verify.inputs import choose
+from bricolage.verify.inputs import choose_sample
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import LIBRARY_VARIABLE
 from tests.trust import planted
@@ -36,7 +36,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def oracle_of(graph: Graph, store: Store, bound: float = 1e-5) -> Oracle:
-    return Oracle(graph, choose(graph.model).inputs, store, bound, "model")
+    return Oracle(graph, choose_sample(graph.model).inputs, store, bound, "model")
 
 
 @pytest.fixture
@@ -49,6 +49,6 @@ def look(tmp_path: Path) -> Iterator[Look]:
             prober = Prober(pool, tmp_path, 1, host(), Limits(limit_s, limit_s))
             store.share([subject.graph.model])
             files = oracle_of(subject.graph, store).files(subject.graph.everything)
-            return bisect(SubjectProgram(subject, store, Resources(1)), prober, files, Silent())
+            return bisect_changes(SubjectProgram(subject, store, Resources(1)), prober, files, Silent())
 
         yield run

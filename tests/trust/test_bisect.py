@@ -12,7 +12,7 @@ from bricolage.backends.interface import Available
 from bricolage.costs.models.roofline import OperatorRoofline
 from bricolage.graph.graph import Graph
 from bricolage.plan.rewrite_steps import RewriteConfig
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.engine.retrace import Configured, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.pattern import AnyValue, Op, op
@@ -56,7 +56,7 @@ class WrongSquare(Rule):
 
 
 def retraced(start: Graph, way: str) -> Retrace:
-    known, wrong = chosen(generated=False), WrongSquare()
+    known, wrong = choose_rules(generated=False), WrongSquare()
     if way == "fixpoint":
         return Fixpoint(start.model, [*known, wrong])
     if way == "configured":
@@ -142,7 +142,7 @@ def test_a_rule_and_a_region_at_once(look: Look) -> None:
 
 def test_nothing_is_wrong(look: Look) -> None:
     start = layers()
-    retrace = Fixpoint(start.model, chosen(generated=False))
+    retrace = Fixpoint(start.model, choose_rules(generated=False))
     made = Graph(retrace.made().model)
     found = look(Subject("subject", start, retrace, whole(made, "sound")))
     assert found.verdict.right and not found.faulty and not found.culprits and found.tried == 1

@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.trust.isolate import Finding, Remembered, Subset, culprits, isolate, minimise
+from bricolage.trust.isolate import Finding, Remembered, Subset, culprits, isolate, isolate_faults
 
 COUNT = st.integers(1, 200)
 
@@ -71,4 +71,4 @@ def test_minimising_keeps_just_what_is_needed(data: st.DataObject) -> None:
     count = data.draw(COUNT)
     needed = data.draw(st.frozensets(st.integers(0, count - 1), min_size=1, max_size=5))
     test = Remembered(lambda subset: "wrong" if needed <= subset else "unresolved")
-    assert set(minimise(range(count), test)) == needed
+    assert set(isolate_faults(range(count), test)) == needed

@@ -20,7 +20,7 @@ from bricolage.rewrite.engine.retrace import Finished, Fixpoint
 from bricolage.rewrite.variants import REWRITTEN, rewritten_variants
 from bricolage.trust.changed_program import SubjectProgram
 from bricolage.trust.changes import fused_kernels
-from bricolage.trust.subjects import of_backends, of_plan
+from bricolage.trust.subjects import of_backends, plan_subject
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.runtime import made_plans
 from tests.trust.test_bisect import layers, whole
@@ -67,7 +67,7 @@ def test_a_plan_of_a_rewritten_graph(tmp_path: Path) -> None:
     bucket = made_plans.made_bucket(tmp_path, variant.graph, placement, {}, variant=REWRITTEN)
     keyed = Identities(variant.graph).key(variant.graph.everything)
     bucket = dataclasses.replace(bucket, regions=(dataclasses.replace(bucket.regions[0], key=keyed),))
-    found = of_plan(bucket, made, variant.graph)
+    found = plan_subject(bucket, made, variant.graph)
     assert isinstance(found.retrace, Fixpoint) and found.placement == placement
     (tmp_path / "store").mkdir()
     store = Store(tmp_path / "store")
@@ -75,7 +75,7 @@ def test_a_plan_of_a_rewritten_graph(tmp_path: Path) -> None:
     program = SubjectProgram(found, store, Resources(1))
     assert [change.kind for change in program.changes] == ["rewrite"] * sum(variant.rules.values()) + ["region"]
     other = dataclasses.replace(bucket, operators=bucket.operators + 1)  # as rules of another version made it
-    assert isinstance(of_plan(other, made, variant.graph).retrace, Finished)
+    assert isinstance(plan_subject(other, made, variant.graph).retrace, Finished)
 
 
 def test_kernels_of_native_can_be_taken_apart(tmp_path: Path) -> None:

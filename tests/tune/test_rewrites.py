@@ -24,7 +24,7 @@ from bricolage.measure.measurer import Measurer
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.rule import Example
 from bricolage.tune import rewrites as tuning
 from bricolage.tune.rewrites import RewriteTuner, ahead
@@ -76,7 +76,7 @@ def search(example: Example, folder: Path, only: tuple[str, ...] = ()) -> Rewrit
     own = RewriteTuner(
         start,
         {},
-        chosen(only, stable=True, generated=False),
+        choose_rules(only, stable=True, generated=False),
         oracle,
         registry.get("onnxruntime"),
         Options(threads=1, budget_s=300.0),

@@ -15,13 +15,13 @@ from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.verify.bound import FACTOR, draws_for, limits, rounding_errors
+from bricolage.verify.bound import FACTOR, draws_for, error_limits, rounding_errors
 from bricolage.verify.compare import deviation, errors
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.verify.named_arrays import load_limits
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import evaluate
-from bricolage.verify.rounding import rounded
+from bricolage.verify.rounding import round_model
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 
 MODELS: dict[str, Callable[[], ir.Model]] = {"conv": convolutional, "bert": bert_like, "loop": looping}
@@ -35,7 +35,7 @@ def weights(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
 def measured(model: ir.Model, inputs: Mapping[str, Any], draws: int = 4) -> tuple[dict[str, Any], dict[str, float]]:
     """Float64 outputs, and the limits of float32."""
     reference = evaluate(model, inputs)
-    return reference, limits(rounding_errors(model, inputs, reference, draws), reference)
+    return reference, error_limits(rounding_errors(model, inputs, reference, draws), reference)
 
 
 def accepted(answer: Sequence[Any], reference: Mapping[str, Any], own: Mapping[str, float]) -> bool:
@@ -45,7 +45,7 @@ def accepted(answer: Sequence[Any], reference: Mapping[str, Any], own: Mapping[s
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_is_within_the_limits_and_not_far_below(name: str) -> None:
     model = MODELS[name]()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     reference, own = measured(model, inputs)
     plain = evaluate(model, inputs, dtype=np.float32)
     (error,) = errors([plain["y"]], [reference["y"]])
@@ -56,7 +56,7 @@ def test_float32_is_within_the_limits_and_not_far_below(name: str) -> None:
 def test_the_limits_are_the_same_without_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     model = MODELS[name]()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     _, with_torch = measured(model, inputs, 2)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     _, without = measured(model, inputs, 2)
@@ -65,7 +65,7 @@ def test_the_limits_are_the_same_without_torch(name: str, monkeypatch: pytest.Mo
 
 def test_the_same_model_has_the_same_limits_each_time() -> None:
     model, again = convolutional(), convolutional()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     assert measured(model, inputs)[1] == measured(again, inputs)[1]
 
 
@@ -130,7 +130,7 @@ def test_small_probabilities_are_judged_on_the_scale_of_one_and_others_are_not()
 @pytest.mark.parametrize("name", MODELS)
 def test_wrong_answers_are_refused(name: str) -> None:
     model = MODELS[name]()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     reference, own = measured(model, inputs)
     plain = np.array(evaluate(model, inputs, dtype=np.float32)["y"])
     assert accepted([plain], reference, own)
@@ -144,7 +144,7 @@ def test_wrong_answers_are_refused(name: str) -> None:
 
 def test_a_dropped_bias_and_a_wrong_epsilon_are_refused() -> None:
     model = convolutional()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     reference, own = measured(model, inputs)
     changes: dict[str, Callable[[ir.Model], None]] = {
         "bias": lambda m: _constant(m, "b", np.zeros(4, np.float32)),
@@ -238,7 +238,7 @@ def test_declared_shapes_that_are_wrong_do_not_stop_the_noise() -> None:
 def test_the_model_itself_is_not_touched() -> None:
     model = looping()
     before = ir.to_proto(model).SerializeToString()
-    noisy = rounded(model)
+    noisy = round_model(model)
     assert len(noisy.model.graph) > len(model.graph) and ir.to_proto(model).SerializeToString() == before
     assert [value.name for value in noisy.model.graph.outputs] == [value.name for value in model.graph.outputs]
 
@@ -256,7 +256,7 @@ def test_one_model_serves_all_draws() -> None:
     inputs = {"h0": weights(4, 9)}
     found = rounding_errors(model, inputs, evaluate(model, inputs), 8, evaluator)
     assert len(asked) == 8 and len({id(one) for one in asked}) == 1 and 1e-8 < found["h100"] < 1e-5
-    noisy = rounded(model)
+    noisy = round_model(model)
     assert len(noisy.fields) <= 32 and noisy.noise(3).keys() == noisy.fields.keys()
     assert all(np.array_equal(one, noisy.noise(3)[name]) for name, one in noisy.noise(3).items())
     assert any(not np.array_equal(one, noisy.noise(4)[name]) for name, one in noisy.noise(3).items())

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from bricolage import errors
 from bricolage.verify import inputs as inputs_
-from bricolage.verify.inputs import check, choose, generate, judge, not_finite, read_arrays
+from bricolage.verify.inputs import check_inputs, choose_sample, draw_inputs, judge, not_finite, read_arrays
 from bricolage.verify.roles import role, saturating
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 
@@ -33,7 +33,7 @@ def test_indices_lie_in_their_tables_and_masks_end_in_zeros(
     seed: int, attempt: int, vocabulary: int, sequence: int
 ) -> None:
     model = bert_like(vocabulary, sequence, sequence)
-    drawn = generate(model, seed, attempt)
+    drawn = draw_inputs(model, seed, attempt)
     for name, bound in (("input_ids", vocabulary), ("position_ids", sequence), ("token_type_ids", 2)):
         assert drawn[name].dtype == np.int64
         assert drawn[name].min() >= 0 and drawn[name].max() < bound
@@ -46,7 +46,7 @@ def test_indices_lie_in_their_tables_and_masks_end_in_zeros(
 
 def test_the_same_seed_gives_the_same_inputs() -> None:
     model = bert_like()
-    first, again, other = generate(model, 1), generate(model, 1), generate(model, 2)
+    first, again, other = draw_inputs(model, 1), draw_inputs(model, 1), draw_inputs(model, 2)
     assert all(np.array_equal(first[name], again[name]) for name in first)
     assert not np.array_equal(first["input_ids"], other["input_ids"])
 
@@ -73,7 +73,7 @@ def test_roles_of_sizes_and_lengths() -> None:
         {"y": (F, ["n"]), "i": (I64, ["n"])},
     )
     assert role(value_of(count, "k")).kind == "size"
-    assert choose(count).quality.finite == 1.0
+    assert choose_sample(count).quality.finite == 1.0
     rng = np.random.default_rng(0)
     constants = {
         "w": rng.standard_normal((1, 4, 3)).astype(np.float32),
@@ -86,7 +86,7 @@ def test_roles_of_sizes_and_lengths() -> None:
         constants,
     )
     assert role(value_of(recurrent, "lengths")).bound == 6
-    drawn = generate(recurrent)["lengths"]
+    drawn = draw_inputs(recurrent)["lengths"]
     assert drawn.dtype == np.int32 and (drawn >= 1).all() and (drawn <= 5).all()
 
 
@@ -108,7 +108,7 @@ def test_every_element_type_can_be_drawn() -> None:
     for kind in kinds:
         element = getattr(TensorProto, kind)
         model = make([helper.make_node("Identity", ["x"], ["y"])], {"x": (element, [2, 3])}, {"y": (element, [2, 3])})
-        drawn = generate(model)["x"]
+        drawn = draw_inputs(model)["x"]
         assert drawn.shape == (2, 3)
         assert kind == "STRING" or drawn.dtype == ir.DataType[kind].numpy()
 
@@ -116,26 +116,26 @@ def test_every_element_type_can_be_drawn() -> None:
 def test_a_draw_that_gives_nan_is_replaced() -> None:
     """The logarithm of a normal number is NaN half of the time; a later draw is positive."""
     model = make([helper.make_node("Log", ["x"], ["y"])], {"x": (F, [64])}, {"y": (F, [64])})
-    sample = choose(model)
+    sample = choose_sample(model)
     assert sample.quality.good and np.isfinite(sample.reference["y"]).all()
-    assert (generate(model, 0, 0)["x"] < 0).any()
+    assert (draw_inputs(model, 0, 0)["x"] < 0).any()
 
 
 def test_a_draw_that_gives_a_constant_is_replaced() -> None:
     """Clipping normal numbers to [100, 200] gives 100 everywhere."""
     nodes = [helper.make_node("Clip", ["x", "low", "high"], ["y"])]
     model = make(nodes, {"x": (F, [64])}, {"y": (F, [64])}, {"low": np.float32(100), "high": np.float32(200)})
-    assert choose(model).quality.good
+    assert choose_sample(model).quality.good
 
 
 def test_a_model_that_always_gives_nan_has_no_reference() -> None:
     nodes = [helper.make_node("Sub", ["x", "x"], ["z"]), helper.make_node("Div", ["z", "z"], ["y"])]
     with pytest.raises(errors.NoReference, match="NaN"):
-        choose(make(nodes, {"x": (F, [4])}, {"y": (F, [4])}))
+        choose_sample(make(nodes, {"x": (F, [4])}, {"y": (F, [4])}))
 
 
 def test_control_flow_gets_good_inputs() -> None:
-    assert choose(looping()).quality.good
+    assert choose_sample(looping()).quality.good
 
 
 def test_judging() -> None:
@@ -150,13 +150,13 @@ def test_judging() -> None:
 def test_symbolic_inputs_cannot_be_drawn() -> None:
     model = make([helper.make_node("Relu", ["x"], ["y"])], {"x": (F, ["batch", 3])}, {"y": (F, ["batch", 3])})
     with pytest.raises(errors.UnboundDimension, match="'batch'"):
-        generate(model)
+        draw_inputs(model)
 
 
 def test_inputs_of_unknown_rank_cannot_be_drawn() -> None:
     model = ir.Model(ir.Graph([ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT))], [], nodes=[]), ir_version=8)
     with pytest.raises(errors.UnboundRank, match="'x'.*--input"):
-        generate(model)
+        draw_inputs(model)
 
 
 def test_sequences_can_be_drawn() -> None:
@@ -169,14 +169,14 @@ def test_sequences_can_be_drawn() -> None:
     from bricolage.frontends import to_model
 
     model = to_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
-    sample = choose(model)
+    sample = choose_sample(model)
     assert sample.quality.good and sample.reference["y"].shape == (6, 3)
 
 
 def test_parts_of_a_sequence_have_the_sizes_that_are_stated() -> None:
     kind = ir.SequenceType(ir.TensorType(ir.DataType.FLOAT))
     given = ir.Value(name="q", type=kind, shape=ir.Shape([None, 2]))
-    parts = generate(ir.Model(ir.Graph([given], [], nodes=[]), ir_version=8))["q"]
+    parts = draw_inputs(ir.Model(ir.Graph([given], [], nodes=[]), ir_version=8))["q"]
     assert {part.shape for part in parts} == {(3, 2)}
 
 
@@ -197,7 +197,7 @@ def test_what_an_operator_knows_is_drawn(
     graph = helper.make_graph(
         [node], "g", [helper.make_tensor_value_info("x", kind, [60])], [helper.make_tensor_value_info("y", F, None)]
     )
-    drawn = generate(ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])))["x"]
+    drawn = draw_inputs(ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])))["x"]
     assert set(drawn.tolist()) == known
 
 
@@ -216,7 +216,7 @@ def test_good_inputs_pass(tmp_path: Path) -> None:
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.zeros((2, 3), np.float32)}
     path = tmp_path / "x.npz"
     np.savez(path, **arrays)
-    loaded = check(two_inputs(), read_arrays(path))
+    loaded = check_inputs(two_inputs(), read_arrays(path))
     assert list(loaded) == ["a", "b"]
     np.testing.assert_array_equal(loaded["a"], arrays["a"])
 
@@ -235,7 +235,7 @@ def test_good_inputs_pass(tmp_path: Path) -> None:
 def test_wrong_inputs_are_refused(change: dict, error: type[Exception], words: str) -> None:
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.zeros((2, 3), np.float32), **change}
     with pytest.raises(error, match=words) as caught:
-        check(two_inputs(), {name: array for name, array in arrays.items() if array is not None})
+        check_inputs(two_inputs(), {name: array for name, array in arrays.items() if array is not None})
     assert caught.value.exit_code == 2  # type: ignore[attr-defined]
 
 
@@ -259,13 +259,13 @@ def test_bfloat16_survives_a_file(tmp_path: Path) -> None:
     kind = TensorProto.BFLOAT16
     model = make([helper.make_node("Identity", ["x"], ["y"])], {"x": (kind, [2])}, {"y": (kind, [2])})
     np.savez(tmp_path / "x.npz", x=np.array([1, 2], ml_dtypes.bfloat16))
-    assert check(model, read_arrays(tmp_path / "x.npz"))["x"].dtype == ml_dtypes.bfloat16
+    assert check_inputs(model, read_arrays(tmp_path / "x.npz"))["x"].dtype == ml_dtypes.bfloat16
 
 
 def test_boolean_inputs_are_drawn_true_and_false() -> None:
     model = make([helper.make_node("Not", ["flags"], ["y"])], {"flags": (BOOL, [40])}, {"y": (BOOL, [40])})
-    assert set(generate(model)["flags"].tolist()) == {True, False}
-    assert inputs_.choose(model).quality.good
+    assert set(draw_inputs(model)["flags"].tolist()) == {True, False}
+    assert inputs_.choose_sample(model).quality.good
 
 
 def detector() -> ir.Model:
@@ -289,8 +289,8 @@ def detector() -> ir.Model:
 
 
 def test_inputs_that_saturate_a_map_are_replaced_with_a_word() -> None:
-    sample = choose(detector())
-    first = judge([choose(detector(), candidates=1).reference["y"]], saturating(detector()))
+    sample = choose_sample(detector())
+    first = judge([choose_sample(detector(), candidates=1).reference["y"]], saturating(detector()))
     assert first.open == 0.0 and first.varied == 1.0, "nothing else is wrong with normal noise"
     assert sample.quality.good and np.ptp(sample.reference["y"]) > 0.1
     assert sample.note == "draw 2, as outputs of the first are saturated"
@@ -299,27 +299,27 @@ def test_inputs_that_saturate_a_map_are_replaced_with_a_word() -> None:
 def test_outputs_that_are_always_saturated_are_told() -> None:
     nodes = [helper.make_node("Add", ["x", "low"], ["s"]), helper.make_node("Sigmoid", ["s"], ["y"])]
     model = make(nodes, {"x": (F, [64])}, {"y": (F, [64])}, {"low": np.float32(-1e4)})
-    sample = choose(model)
+    sample = choose_sample(model)
     assert not sample.quality.good and "--input" in sample.note
     assert str(sample.quality) in ("constant and zero and saturated", "saturated")
-    assert not choose(convolutional()).note
+    assert not choose_sample(convolutional()).note
 
 
 def test_small_probabilities_of_many_classes_are_not_called_saturated() -> None:
     nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
-    assert choose(make(nodes, {"x": (F, [2, 5000])}, {"y": (F, [2, 5000])})).quality.good
+    assert choose_sample(make(nodes, {"x": (F, [2, 5000])}, {"y": (F, [2, 5000])})).quality.good
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (400,), (1, 16000), (2, 3, 20, 400), (1, 64, 64, 3), (2, 8, 8)])
 def test_strokes_fit_every_shape(shape: tuple[int, ...]) -> None:
     model = make([helper.make_node("Relu", ["x"], ["y"])], {"x": (F, shape)}, {"y": (F, shape)})
-    drawn = generate(model, 0, 1)["x"]
+    drawn = draw_inputs(model, 0, 1)["x"]
     assert drawn.shape == shape and np.isfinite(drawn).all() and np.abs(drawn).max() < 10
 
 
 def test_nan_and_infinities_of_the_caller_are_taken() -> None:
     arrays = {"a": np.full((2, 3), np.nan, np.float32), "b": np.full((2, 3), -np.inf, np.float32)}
-    assert set(check(two_inputs(), arrays)) == {"a", "b"}
+    assert set(check_inputs(two_inputs(), arrays)) == {"a", "b"}
     assert not_finite({**arrays, "c": np.ones(2), "d": [np.ones(1), np.array([np.inf])]}) == ["a", "b", "d"]
 
 
@@ -331,6 +331,6 @@ def test_an_optional_is_drawn_as_what_it_holds() -> None:
     outputs = [helper.make_tensor_value_info(f"has_{name}", TensorProto.BOOL, []) for name in kinds]
     graph = helper.make_graph(nodes, "optionals", inputs, outputs)
     model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
-    drawn = generate(model)
+    drawn = draw_inputs(model)
     assert drawn["t"].shape == (2, 3) and drawn["t"].dtype == np.float32
     assert len(drawn["s"]) > 1 and all(isinstance(one, np.ndarray) for one in drawn["s"])

@@ -16,7 +16,7 @@ from bricolage.errors import InvalidGraph, NoReference
 from bricolage.frontends import to_model
 from bricolage.verify import reference
 from bricolage.verify.compare import relative_error
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.verify.reference import Evaluator, Library, evaluate
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 
@@ -36,7 +36,7 @@ def float32(model: ir.Model, inputs: dict) -> list:
 @pytest.mark.parametrize("name", MODELS)
 def test_close_to_float32_runtimes_but_not_equal(name: str, library: Library) -> None:
     model = MODELS[name]()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     found = evaluate(model, inputs, library=library)
     assert list(found) == ["y"] and found["y"].dtype == np.float64
     for other in (float32(model, inputs), ReferenceEvaluator(ir.to_proto(model)).run(None, inputs)):
@@ -46,7 +46,7 @@ def test_close_to_float32_runtimes_but_not_equal(name: str, library: Library) ->
 @pytest.mark.parametrize("name", MODELS)
 def test_both_libraries_agree_to_float64(name: str) -> None:
     model = MODELS[name]()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     one, two = (evaluate(model, inputs, library=library)["y"] for library in LIBRARIES)
     assert relative_error([one], [two]) < 1e-12  # epsilon of BatchNormalization is a float32 number in one of them
 
@@ -54,7 +54,7 @@ def test_both_libraries_agree_to_float64(name: str) -> None:
 def test_the_convolutional_model_by_hand() -> None:
     """An independent float64 computation of one output pixel before pooling."""
     model = convolutional()
-    x = generate(model)["x"]
+    x = draw_inputs(model)["x"]
     kept = evaluate(model, {"x": x}, keep=["c"])["c"]
     w = model.graph.initializers["w"].const_value.numpy().astype(np.float64)
     expected = np.einsum("nchw,ochw->no", x[:, :, 2:5, 3:6].astype(np.float64), w)
@@ -64,7 +64,7 @@ def test_the_convolutional_model_by_hand() -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_intermediates_are_kept(library: Library) -> None:
     model = convolutional()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     found = evaluate(model, inputs, keep=["r", "logits", "x"], library=library)
     assert list(found) == ["y", "r", "logits", "x"]
     softmax = np.exp(found["logits"] - found["logits"].max(-1, keepdims=True))
@@ -100,7 +100,7 @@ def test_operators_that_torch_does_not_know_run_between_stretches() -> None:
     w = np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)
     model = make(nodes, {"x": (F, [2, 3])}, {"y": (F, [2, 6])}, {"w": w})
     evaluator = Evaluator(model)
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     x = inputs["x"].astype(np.float64)
     for _ in range(2):  # the second call uses what the first prepared
         found = evaluator(inputs)["y"]
@@ -159,7 +159,7 @@ def test_loops_without_condition_or_count(library: Library, inputs: list[str]) -
 def test_a_value_that_torch_cannot_compute_sends_only_its_operator_to_onnx() -> None:
     """A failing stretch is halved until the operator at fault stands alone."""
     model = bert_like()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     evaluator = Evaluator(model)
     expected = evaluator(inputs)["y"]
     stretches = evaluator._stretches
@@ -181,7 +181,7 @@ def test_the_thread_count_of_torch_is_restored() -> None:
     try:
         torch.set_num_threads(2)
         model = convolutional()
-        evaluate(model, generate(model))
+        evaluate(model, draw_inputs(model))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -195,7 +195,7 @@ def test_no_reference() -> None:
     unknown = make([node], {"x": (F, [1, 2, 2, 1])}, {"y": (F, None)})
     for library in LIBRARIES:
         with pytest.raises(NoReference, match="the_node"):
-            evaluate(unknown, generate(unknown), library=library)
+            evaluate(unknown, draw_inputs(unknown), library=library)
 
 
 def test_nothing_is_printed_where_another_library_takes_over(capfd: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +271,7 @@ def test_four_bits_are_exact(kind: int, block: int) -> None:
 
 def test_a_model_with_many_weights_is_evaluated_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
     model = bert_like()
-    inputs = generate(model)
+    inputs = draw_inputs(model)
     whole = evaluate(model, inputs, library="torch")["y"]
     monkeypatch.setattr(reference, "_MOST_BYTES", 1 << 10)
     parts = Evaluator(model, library="torch")

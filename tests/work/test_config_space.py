@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bricolage.base.codec import DecodeError, decode, encode
-from bricolage.work.config_space import REGION, ConfigSpace, TuningTask, chosen
+from bricolage.work.config_space import REGION, ConfigSpace, TuningTask, make_choice
 from bricolage.work.implementation import KernelConfig
 
 TASK = TuningTask("conv-3", {"tile": (0, 2, 4), "pack": (True,)}, ("3.", "7."), "abc", "conv", {"m": 49}, 1000)
@@ -15,7 +15,7 @@ SPACE = ConfigSpace(KernelConfig("f32"), (TASK, TuningTask(REGION, {"waves": (Tr
 
 
 def test_choices_become_parameters_of_all_kernels_of_a_task() -> None:
-    config = SPACE.config({"conv-3": chosen({"tile": 2, "pack": True}), REGION: (("waves", True),)})
+    config = SPACE.config({"conv-3": make_choice({"tile": 2, "pack": True}), REGION: (("waves", True),)})
     assert dict(config.parameters) == {"3.tile": 2, "3.pack": True, "7.tile": 2, "7.pack": True, "waves": True}
     assert config in SPACE and SPACE.choices(config) == {
         "conv-3": (("pack", True), ("tile", 2)),

@@ -18,10 +18,10 @@ from bricolage.driver.bucket_decision import make_plan
 from bricolage.driver.context import open_context
 from bricolage.driver.decide import compete
 from bricolage.driver.given_samples import NO_DATA
-from bricolage.driver.promising_variants import write
+from bricolage.driver.promising_variants import write_variant_files
 from bricolage.driver.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.driver.state import Challenger
-from bricolage.driver.throughput_decision import compare
+from bricolage.driver.throughput_decision import compare_operating_points
 from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
 from bricolage.plan import artifact
@@ -65,7 +65,9 @@ def bench(
     if options.weights is not None:
         advice = "A model is raced as it is here; bricolage optimize and bricolage quantize make another one of it"
         raise BadOption(option="--weights", value=options.weights, advice=advice)
-    racing = [(f"{Path(rival).stem} (rival {n})", *artifact.load(Path(rival))) for n, rival in enumerate(rivals, 1)]
+    racing = [
+        (f"{Path(rival).stem} (rival {n})", *artifact.load_artifact(Path(rival))) for n, rival in enumerate(rivals, 1)
+    ]
     if artifact.is_named(source):
         plans, kept = artifact.plans(Path(source), target)
         racing.insert(0, (CHALLENGER, next(iter(plans.values())), kept))
@@ -75,7 +77,7 @@ def bench(
         decided = []
         with open_context(options, backends, device, progress, database=directory / "costs.sqlite") as context:
             if options.objective == "throughput":
-                base, served = compare(context, opened, racing)
+                base, served = compare_operating_points(context, opened, racing)
                 return replace(make_plan(opened, [base], options, backends, device), throughput=served)
             for bucket in opened.buckets:
                 variants, challengers = _racing(racing, opened, bucket)
@@ -108,7 +110,7 @@ def _racing(
             variant = variants[0]
             if bucket.variant != ORIGINAL:
                 variant = GraphVariant(f"{bucket.variant} {name}", graph_of(kept / bucket.graph))
-                write(variant, opened.store)
+                write_variant_files(variant, opened.store)
                 variants.append(variant)
             if len(variant.graph) != bucket.operators:
                 difference = f"it has {bucket.operators} operators where the model has {len(variant.graph)}"

@@ -10,7 +10,7 @@ from bricolage._version import __version__
 from bricolage.base.codec import encode
 from bricolage.costs.database import Database
 from bricolage.costs.entries import SCHEMA
-from bricolage.costs.models.learned.fitting import Errors, Sample, left_out, train
+from bricolage.costs.models.learned.fitting import Errors, Sample, fit_costs, left_out
 from bricolage.costs.models.learned.model import LearnedCosts
 from bricolage.work.cost import Setting
 
@@ -35,7 +35,7 @@ def train_costs(database: Database) -> TrainedCostModel:
         TooFewCosts: there are not enough.
         MissingLibrary: LightGBM is not installed.
     """
-    samples = samples_of(database)
+    samples = learning_samples(database)
     networks = {sample.network for sample in samples}
     provenance = {
         "made": datetime.date.today().isoformat(),
@@ -45,7 +45,7 @@ def train_costs(database: Database) -> TrainedCostModel:
         "machines": "; ".join(sorted({sample.machine for sample in samples})),
         "backends": ", ".join(sorted({f"{sample.backend} {sample.version}" for sample in samples})),
     }
-    model = train(samples, provenance)
+    model = fit_costs(samples, provenance)
     by_network = left_out(samples, lambda one: one.network)
     by_machine = left_out(samples, lambda one: one.machine)
     errors = {"errors by network": by_network, "errors by machine": by_machine}
@@ -55,7 +55,7 @@ def train_costs(database: Database) -> TrainedCostModel:
     )
 
 
-def samples_of(database: Database) -> list[Sample]:
+def learning_samples(database: Database) -> list[Sample]:
     """What there is to learn from: latencies of single regions that nothing disturbed, in the configuration that the backend's own
     rules of thumb choose, one for each region, implementation, machine and number of threads."""
     workloads, devices = database.workloads(), database.devices()

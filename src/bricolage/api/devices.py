@@ -25,9 +25,9 @@ from bricolage.search.devices.fastt import dpos
 from bricolage.search.devices.genetic_placement import random_keys
 from bricolage.search.devices.list_placement import cpop, heft, peft
 from bricolage.search.devices.machine import on_machine
-from bricolage.search.devices.subgraphs import contracted
+from bricolage.search.devices.subgraphs import contract_regions
 from bricolage.search.schedules.certificates import TypedTasks, lower_bound
-from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.path_bound import new_b_2
 from bricolage.search.schedules.schedule import Move, Schedule, check, moves
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem, task_times
@@ -126,7 +126,7 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
             )
     nothing = {machine.devices[0].name: (0.0,)}
     problem = ScheduleProblem(
-        contracted(divided.graph, divided.regions, [graph.title for graph in sub_graphs]),
+        contract_regions(divided.graph, divided.regions, [graph.title for graph in sub_graphs]),
         (nothing, *tasks, nothing),
         {device.name: device.threads for device in machine.devices},
         machine.move_ms,
@@ -162,7 +162,7 @@ def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedS
         schedules.append(duet(problem))
     proven = False
     if len(problem) <= _EXACT_UP_TO + 2:
-        result = exact(problem)
+        result = shortest_schedule(problem)
         proven = result.proven
         schedules.append(result.schedule)
     found = []

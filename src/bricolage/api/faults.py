@@ -28,7 +28,7 @@ from bricolage.plan import artifact
 from bricolage.plan.plan import Plan
 from bricolage.trust.changes import Subject
 from bricolage.trust.probe import Prober
-from bricolage.trust.subjects import of_backends, of_plan
+from bricolage.trust.subjects import of_backends, plan_subject
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import Evaluate
 
@@ -90,7 +90,7 @@ class Workplace:
                 if dict(bucket.sizes) == dict(prepared.sizes):
                     shipped = graph_of(folder / bucket.graph)
                     self.store.share([shipped.model], f"weights-shipped-{bucket.graph}.data")
-                    yield of_plan(bucket, prepared.graph, shipped)
+                    yield plan_subject(bucket, prepared.graph, shipped)
             return
         backends = registry.available(self.options.backends)
         if self.options.backends is None:
@@ -113,7 +113,7 @@ def opened_for(
 ) -> Iterator[Workplace]:
     """The workplace for a source; its files are gone afterwards. Arguments and errors as for `bisect`."""
     is_artifact = isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX
-    plan = artifact.load(Path(source)) if is_artifact else None
+    plan = artifact.load_artifact(Path(source)) if is_artifact else None
     device = selected(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)

@@ -11,7 +11,7 @@ from bricolage.device.host import host
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
-from bricolage.plan.number_sets import numbers
+from bricolage.plan.number_sets import parse_numbers
 from bricolage.plan.plan import PlannedRegion
 from bricolage.work import bits as bitset
 
@@ -30,7 +30,7 @@ def kernel_report(
     identities, resources, store = Identities(graph), Resources(threads, host(), alone=True), Store(directory)
     found: dict[int, Anatomy] = {}
     for number, one in planned.items():
-        region = Region(graph, bitset.of(numbers(one.operators)))
+        region = Region(graph, bitset.of(parse_numbers(one.operators)))
         path = store.region(region, identities.key(region))
         chosen = one.implementation
         made = registry.get(chosen.backend).kernel_report(RegionModel(path), chosen.config, resources)

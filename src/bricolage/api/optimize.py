@@ -23,9 +23,9 @@ from bricolage.device.host import selected
 from bricolage.driver.bucket_decision import decide_bucket, decision_key, make_plan
 from bricolage.driver.context import DecisionContext, check_again, open_context
 from bricolage.driver.given_samples import Data, GivenData
-from bricolage.driver.shipping import ArtifactTrial, TriedArtifacts, planned_trial, shipped
+from bricolage.driver.shipping import ArtifactTrial, TriedArtifacts, planned_trial, ship_plan
 from bricolage.driver.sources import Source, open_source, working_folder
-from bricolage.driver.throughput_decision import Decision, decide
+from bricolage.driver.throughput_decision import Decision, decide_throughput
 from bricolage.errors import StatedOtherwise
 from bricolage.measure.pool import Pool
 from bricolage.plan.plan import Bucket, Plan
@@ -144,7 +144,7 @@ def _plan(context: DecisionContext, opened: Source, output: Path | None, spent_s
     trials: list[ArtifactTrial] = []
     served: Decision | None = None
     if options.objective == "throughput":
-        served = decide(context, opened)
+        served = decide_throughput(context, opened)
         decided += served.buckets
     else:
         for index, bucket in enumerate(opened.buckets):
@@ -158,4 +158,4 @@ def _plan(context: DecisionContext, opened: Source, output: Path | None, spent_s
         return plan
     trials = trials or [planned_trial(opened, 0)]
     keys = [decision_key(opened, one, options, backends, device) for one in opened.buckets]
-    return shipped(context, opened, plan, output, trials, TriedArtifacts(context.database, keys))
+    return ship_plan(context, opened, plan, output, trials, TriedArtifacts(context.database, keys))

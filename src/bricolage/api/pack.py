@@ -31,7 +31,7 @@ from bricolage.device.host import selected, unlimited
 from bricolage.driver.bucket_decision import Start, decide_bucket, decision_key, make_plan
 from bricolage.driver.context import check_again, open_context, open_pool
 from bricolage.driver.session import ModelFindings
-from bricolage.driver.shipping import TriedArtifacts, planned_trial, shipped
+from bricolage.driver.shipping import TriedArtifacts, planned_trial, ship_plan
 from bricolage.driver.sources import Source, open_source, working_folder
 from bricolage.errors import BadOption, BadTargets, MissingFile
 from bricolage.graph.graph import Graph
@@ -259,7 +259,7 @@ def _decided(
             keys.append(start.key(decision_key(opened, bucket, options, backends, device)))
         plan = make_plan(opened, decided, options, backends, device)
         tried, path = TriedArtifacts(context.database, keys), opened.store.directory / f"{target.name}.bricolage"
-        plan = shipped(context, opened, plan, path, trials, tried)
+        plan = ship_plan(context, opened, plan, path, trials, tried)
         path.unlink()
         return plan, max(tried.held, default=0)
 

@@ -89,7 +89,7 @@ class PackStation:
             try:
                 for name, content in files.items():
                     (directory / name).write_bytes(content)
-                model, made = model_interface.read(directory / artifact.MODEL), directory / _PACK
+                model, made = model_interface.read_written_model(directory / artifact.MODEL), directory / _PACK
                 self._decide(
                     model,
                     asked.targets,
@@ -213,7 +213,7 @@ class PackNodes:
                 resources={group.resource: min(units, 1.0)},
                 scheduling_strategy=self._session.on_node(node),
             )
-            .remote(registry.added(), self._decide)
+            .remote(registry.registered_references(), self._decide)
         )
         group.host, group.since, group.coming = "", time.monotonic(), group.actor.describe.remote()
 
@@ -269,7 +269,7 @@ def taken_over(content: bytes, targets: Sequence[PackTarget], opened: Source) ->
         path.write_bytes(content)
         try:
             plans, source = artifact.plans(path)
-            index = artifact.packed(source)
+            index = artifact.read_pack(source)
         except BadArtifact as error:
             raise wrong(error.sentence) from error
         entries = {} if index is None else {entry.target.name: entry for entry in index.entries}

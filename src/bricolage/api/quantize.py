@@ -13,7 +13,7 @@ from bricolage.base.option_words import parse_accuracy
 from bricolage.errors import BadOption, UnusableCalibration
 from bricolage.frontends import to_model
 from bricolage.graph.model_interface import externalised, settle_defaults
-from bricolage.quantization.calibration_samples import samples
+from bricolage.quantization.calibration_samples import make_samples
 from bricolage.quantization.canonical import canonical
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.products import require_float
@@ -83,10 +83,10 @@ def quantize(
 
 def _samples(model: ir.Model, given: Calibration, option: str, *, more: bool) -> list[Sample]:
     if isinstance(given, str | Path):
-        return samples(model, read_arrays(Path(given), option), more=more)
+        return make_samples(model, read_arrays(Path(given), option), more=more)
     if isinstance(given, Mapping):
-        return samples(model, given, more=more)
+        return make_samples(model, given, more=more)
     own = {value.name for value in model.graph.inputs}
     inputs = {f"{name}.{at}": a for at, one in enumerate(given) for name, a in one.items() if name in own or not more}
     others = [{name: array for name, array in one.items() if more and name not in own} for one in given]
-    return [{**one, **other} for one, other in zip(samples(model, inputs), others, strict=True)]
+    return [{**one, **other} for one, other in zip(make_samples(model, inputs), others, strict=True)]

@@ -17,7 +17,7 @@ from bricolage.base.progress import Progress, Silent
 from bricolage.errors import NotReduced
 from bricolage.graph.graph import Graph
 from bricolage.rewrite.catalogue import rules
-from bricolage.trust.bisect import Diagnosis, FaultyChange, bisect
+from bricolage.trust.bisect import Diagnosis, FaultyChange, bisect_changes
 from bricolage.trust.changed_program import SubjectProgram
 from bricolage.trust.model_reduction import Reduced, Reducer, Suspect
 from bricolage.trust.repro import write_repro
@@ -63,7 +63,7 @@ def reduce(
     with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
         for _, subject, oracle in place.subjects():
             program = SubjectProgram(subject, place.store, place.resources)
-            found = bisect(program, place.prober, oracle.files(oracle.graph.everything), progress)
+            found = bisect_changes(program, place.prober, oracle.files(oracle.graph.everything), progress)
             if not found.faulty:
                 continue
             reduced = _reduced(program, found, oracle, place, options, progress)

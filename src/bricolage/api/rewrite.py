@@ -20,14 +20,14 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.model_interface import externalised
 from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
-from bricolage.graph.work import flops, moved
-from bricolage.rewrite.catalogue import chosen, named
+from bricolage.graph.work import bytes_moved, flops
+from bricolage.rewrite.catalogue import choose_rules, find_rule
 from bricolage.rewrite.engine import apply
 from bricolage.rewrite.engine.apply import Application, FailedMatch
 from bricolage.rewrite.engine.retrace import Fixpoint, Recorded, Retrace
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
-from bricolage.rewrite.search.operator_prices import price
+from bricolage.rewrite.search.operator_prices import price_operators
 from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.trust.rewrite_bisection import first_wrong
 from bricolage.verify.reference import Evaluate
@@ -165,9 +165,9 @@ def _rewritten(
     start = prepare(original, sizes)
     made = rewriter.make(limit)
     if evaluate is not None:
-        return checked(original, start, rewriter.simplified, made, sizes, seed, evaluate)
+        return verify_rewritten(original, start, rewriter.simplified, made, sizes, seed, evaluate)
     with references(start, *limits) as there:
-        return checked(original, start, rewriter.simplified, made, sizes, seed, there)
+        return verify_rewritten(original, start, rewriter.simplified, made, sizes, seed, there)
 
 
 def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
@@ -176,7 +176,7 @@ def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -
     Raises:
         UnknownFamily, BadOption: as `rewrite`.
     """
-    rules = [*chosen(only, skip, generated=False), *own]
+    rules = [*choose_rules(only, skip, generated=False), *own]
     names = [rule.name for rule in rules]
     for rule in own:
         if names.count(rule.name) > 1:
@@ -201,7 +201,7 @@ def at_opset(original: ir.Model, opset: int | None) -> ir.Model:
     return raised
 
 
-def checked(
+def verify_rewritten(
     original: ir.Model,
     start: Graph,
     simplified: ir.Model,
@@ -231,7 +231,7 @@ def checked(
         raise _culprit(made, check, found.error)
     _check_edges(original, made, sizes, seed, evaluate)
     end = prepare(made.model, sizes)
-    estimate = partial(price, OperatorRoofline(), NOMINAL, sizes=sizes)
+    estimate = partial(price_operators, OperatorRoofline(), NOMINAL, sizes=sizes)
     return Rewritten(
         externalised(made.model, original),
         made.applications,
@@ -246,7 +246,7 @@ def checked(
     )
 
 
-def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[FailedMatch]:
+def explain_failures(source: Any, rule: str, *, example_inputs: Any = None) -> list[FailedMatch]:
     """For every operator of the model at which the rule could start and does not: what stands in the way.
 
     Raises:
@@ -255,7 +255,7 @@ def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[FailedMat
     """
     model = to_model(source, example_inputs=example_inputs)
     simplify(model)
-    return apply.failed_matches(model, named(rule))
+    return apply.failed_matches(model, find_rule(rule))
 
 
 @dataclass(frozen=True)
@@ -268,13 +268,13 @@ class RuleUse:
     refused: tuple[FailedMatch, ...]
 
 
-def uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
+def list_rule_uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
     """The rules that apply to a model or nearly do, in the order in which they are tried; the model is not changed.
 
     Raises:
         UsageError: the model is not usable.
     """
-    kept = [rule for rule in chosen() if not rule.cost_based]
+    kept = [rule for rule in choose_rules() if not rule.cost_based]
     model = to_model(source, example_inputs=example_inputs)
     simplify(model)
     applications = apply.rewrite(model, kept)
@@ -389,4 +389,4 @@ def _operators(model: ir.Model) -> int:
 
 
 def _work(graph: Graph) -> tuple[int, int]:
-    return sum(map(flops, graph.operators)), sum(map(moved, graph.operators))
+    return sum(map(flops, graph.operators)), sum(map(bytes_moved, graph.operators))

@@ -27,7 +27,7 @@ from bricolage.graph.extract import graph_of
 from bricolage.graph.to_work import to_work
 from bricolage.measure.in_place import step_ms_apart
 from bricolage.measure.statistics import Ratio
-from bricolage.measure.turns import time_in_turns, timed
+from bricolage.measure.turns import make_turn, time_in_turns
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.schedules import PlannedSchedule
@@ -35,7 +35,7 @@ from bricolage.runtime import signature
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
 from bricolage.runtime.programs import PlanSource, placement_of
-from bricolage.search.schedules.candidate_schedules import Proposals, propose
+from bricolage.search.schedules.candidate_schedules import Proposals, propose_schedules
 from bricolage.search.schedules.certificates import TypedTasks, new_b_1
 from bricolage.search.schedules.path_bound import new_b_2
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
@@ -112,7 +112,7 @@ def schedule(
 
     Ctrl-C once the regions are timed leaves out the race, so that nothing is written; a second one gives up.
     """
-    plan, directory = artifact.load(Path(path))
+    plan, directory = artifact.load_artifact(Path(path))
     difference = foreign(plan)
     if difference:
         raise ForeignArtifact(path=path, difference=difference)
@@ -141,7 +141,7 @@ def _bucket_of(plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray]) ->
     """
     source = PlanSource(plan, directory)
     arrays = source.collect((), inputs)
-    sizes, overridden = signature.dimensions(plan.inputs, arrays), signature.overridden(plan.defaults, arrays)
+    sizes, overridden = signature.bound_dimensions(plan.inputs, arrays), signature.overridden(plan.defaults, arrays)
     index = source.planned(sizes, overridden)
     return index if index is not None and graph_of(directory / plan.buckets[index].graph).static else None
 
@@ -215,7 +215,7 @@ class _Proposing(Stage[_Search]):
         moved = [float(region.bytes) for region in bucket.regions]
         contention = BandwidthContention.seen(moved, problem, state.context.device.peaks.gbytes)
         exact_s = state.context.options.profile.shares.schedules.exact_s
-        proposals = state.proposals = propose(problem, contention, exact_s=exact_s)
+        proposals = state.proposals = propose_schedules(problem, contention, exact_s=exact_s)
         state.told = Scheduled(
             regions=len(problem),
             cores=len(state.cores),
@@ -247,8 +247,8 @@ class _Racing(Stage[_Search]):
         results = as_planned.run(state.inputs), scheduled.run(state.inputs)  # which warms both
         error = relative_error(list(results[1].values()), list(results[0].values()))
         contestants = {
-            "planned": timed(lambda: as_planned.run(state.inputs)),
-            "scheduled": timed(lambda: scheduled.run(state.inputs)),
+            "planned": make_turn(lambda: as_planned.run(state.inputs)),
+            "scheduled": make_turn(lambda: scheduled.run(state.inputs)),
         }
         found = time_in_turns(contestants, state.effort.rounds)
         ratio = found.ratio("scheduled", "planned")

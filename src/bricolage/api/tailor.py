@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
+from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, taking_part, verify_rewritten
 from bricolage.backends import registry
 from bricolage.base import scratch
 from bricolage.base.deadline import Deadline
@@ -86,7 +86,9 @@ def tailor(
                 result = PipelineRunner(start, rules).run(found.rewrite_config)
                 made = RewriteTrace(result.model, result.applications, None, None)
             graph = prepare(original, bucket.sizes)
-            told = checked(original, graph, start, made, bucket.sizes, options.seed, filed(evaluate, opened.store))
+            told = verify_rewritten(
+                original, graph, start, made, bucket.sizes, options.seed, filed(evaluate, opened.store)
+            )
     return replace(told, tailored=found)
 
 

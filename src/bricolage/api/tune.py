@@ -16,7 +16,7 @@ from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
 from bricolage.device.host import selected
 from bricolage.driver.context import DecisionContext, open_context
-from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search
+from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search_arms
 from bricolage.driver.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.graph_variants import RewrittenVariants
@@ -151,7 +151,7 @@ def _tuned(
     if not found:
         return []
     session.progress.start("tuning kernels")
-    turned = search(found, tuner, searching, order, lambda one, seen: _tell(session.progress, told, one, seen))
+    turned = search_arms(found, tuner, searching, order, lambda one, seen: _tell(session.progress, told, one, seen))
     session.progress.finish()
     return [_raced(arm, bucket.sizes, shares.race_s if deadline.interrupted else deadline.left) for arm in turned]
 

@@ -22,7 +22,7 @@ from typing import Any
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, Pattern, SelfCheck, any_operator, op
-from bricolage.backends.operator_features import features, operator_key, operator_kind, type_key
+from bricolage.backends.operator_features import operator_features, operator_kind, operator_type_key, type_key
 from bricolage.backends.quarantine import QuarantineEntry, entries
 from bricolage.graph.graph import Graph, Operator, bodies, with_bodies
 from bricolage.graph.operator_kinds import operator_types
@@ -86,22 +86,22 @@ class CapabilityTable:
 
 
 @cache
-def table(backend: str) -> CapabilityTable | None:
+def committed_table(backend: str) -> CapabilityTable | None:
     """The committed table of a backend; None when there is none."""
     path = FOLDER / f"{backend}.json"
     return CapabilityTable(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 @cache
-def digest(backend: str) -> str:
+def table_digest(backend: str) -> str:
     """Short hash of a backend's committed table; what a self-check found holds for this table only."""
     return hashlib.sha256((FOLDER / f"{backend}.json").read_bytes()).hexdigest()[:12]
 
 
-def holds(backend: Backend) -> bool:
+def is_current(backend: Backend) -> bool:
     """Whether the table of a backend was made on the version that is installed (or none is, so that nothing speaks
     against it)."""
-    found, installed = table(backend.name), backend.table_version()
+    found, installed = committed_table(backend.name), backend.table_version()
     return found is None or installed is None or installed == found.version
 
 
@@ -134,9 +134,9 @@ def needed(backend: str, graph: Graph) -> dict[OperatorKind, set[frozenset[str]]
     for operator in graph.operators:
         for node in _computing(operator.node):
             opset = graph.opsets.get(node.domain, 1)
-            kind = _tested_kind(table(backend), node, opset)
+            kind = _tested_kind(committed_table(backend), node, opset)
             if kind is not None and node.domain != CONTRIB and _check(backend, None, node, graph.opsets) is None:
-                found.setdefault(kind, set()).add(features(node, opset))
+                found.setdefault(kind, set()).add(operator_features(node, opset))
     return found
 
 
@@ -159,16 +159,16 @@ def _computing(node: ir.Node) -> Iterator[ir.Node]:
 
 def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
     opset = opsets.get(node.domain, 1)
-    found = table(backend)
+    found = committed_table(backend)
     if found is None:
         return f"{backend} has no capability table"
-    if (operator_key(node), type_key(node)) in _OWN.get(backend, ()):
+    if (operator_type_key(node), type_key(node)) in _OWN.get(backend, ()):
         return None
     if node.domain == CONTRIB:
         return None if backend == "onnxruntime" else f"{node.op_type} belongs to {CONTRIB}"
     sought = _tested_kind(found, node, opset)
     if sought is None:
-        return f"{operator_key(node)} is a custom operator"
+        return f"{operator_type_key(node)} is a custom operator"
     if not node.domain and opset > found.opset:
         return f"{backend} {found.version} reads opsets up to {found.opset}"
     name, version, kind = sought
@@ -177,7 +177,7 @@ def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Ma
         return f"{name}-{version} was not tested at {kind}"
     if not outcome.startswith("passes"):
         return f"{name}-{version} at {kind}: {outcome}"
-    met = avoided(found, sought, features(node, opset))
+    met = avoided(found, sought, operator_features(node, opset))
     if met is not None:
         return f"{name}-{version} at {kind} was wrong or crashed" + ("" if met == EVERYTHING else f" where {met}")
     if self_check is not None and (reason := self_check.get(sought, "not part of the self-check")):
@@ -205,8 +205,8 @@ def _check_bodies(backend: str, self_check: SelfCheck | None, node: ir.Node, ops
 
 def _vouched(backend: Backend) -> Rule:
     """What may be claimed on the installed version."""
-    found = table(backend.name)
-    if found is None or holds(backend):
+    found = committed_table(backend.name)
+    if found is None or is_current(backend):
         return accepts(backend.name)
     if backend.self_check is not None:
         return accepts(backend.name, backend.self_check)
@@ -230,7 +230,7 @@ def _quarantined(kept: Sequence[QuarantineEntry], graph: Graph, operator: Operat
 def _met(kept: Sequence[QuarantineEntry], root: ir.Node, opsets: Mapping[str, int]) -> Iterator[QuarantineEntry]:
     """Entries about an operator, or one in its bodies."""
     for node in _computing(root) if kept else ():
-        name, types, own = operator_key(node), type_key(node), features(node, opsets.get(node.domain, 1))
+        name, types, own = operator_type_key(node), type_key(node), operator_features(node, opsets.get(node.domain, 1))
         yield from (entry for entry in kept if entry.meets(node, name, types, own))
 
 

@@ -36,7 +36,7 @@ from bricolage.backends.interface import (
 from bricolage.backends.isa_limits import library_limits, llvm_target
 from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
 from bricolage.backends.suitability import reads_floats
-from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bound, lowered, openmp, tensor_of
+from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bind_call, lowered, openmp, tensor_of
 from bricolage.base import scratch, sealed
 from bricolage.base.options import Precision
 from bricolage.device.device import Device
@@ -120,7 +120,7 @@ class Inductor(Backend):
                     region, _package(region, config, folder / _PACKAGE, resources.threads), resources.threads
                 )
         flags = str(llvm_target(resources.device))  # "native", for the C++ compiler, means these
-        return sealed.kept(
+        return sealed.keep_sealed(
             resources.cache / f"inductor-{content_key(region, config.text, str(resources.threads), flags)}",
             lambda folder: _package(region, config, folder / _PACKAGE, resources.threads),
             lambda folder: _InductorKernel(region, folder / _PACKAGE, resources.threads),
@@ -177,7 +177,7 @@ class _InductorKernel(StaticKernel):
         self._unbound = UnboundFunction(self._function, None, threads)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        return bound(self._function, inputs, outputs, self._threads)
+        return bind_call(self._function, inputs, outputs, self._threads)
 
     def bind_inputs(self, inputs: Sequence[Array]) -> Answer:
         return self._unbound.bind(inputs)

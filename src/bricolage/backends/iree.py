@@ -30,7 +30,16 @@ from bricolage.backends.interface import (
     require_static,
     values_of,
 )
-from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, IN_BF16, OPTIONS, STACK_BYTES, TUNED, build, processor
+from bricolage.backends.iree_compile import (
+    CONVOLUTIONS,
+    ENTRY,
+    IN_BF16,
+    OPTIONS,
+    STACK_BYTES,
+    TUNED,
+    compile_in_child,
+    processor,
+)
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.suitability import convolution_weights, is_depthwise, may_multiply, nodes_of
 from bricolage.base import scratch, sealed
@@ -113,11 +122,11 @@ class Iree(Backend):
         if resources.cache is None:
             with scratch.using(scratch.temporary()) as folder:
                 program = folder / _PROGRAM
-                build(region, program, options)
+                compile_in_child(region, program, options)
                 return _IreeKernel(region, program, resources)  # mapped: may be unlinked afterwards
-        return sealed.kept(
+        return sealed.keep_sealed(
             resources.cache / f"iree-{content_key(region, *options)}",
-            lambda folder: build(region, folder / _PROGRAM, options),
+            lambda folder: compile_in_child(region, folder / _PROGRAM, options),
             lambda folder: _IreeKernel(region, folder / _PROGRAM, resources),
         )
 

@@ -64,7 +64,7 @@ def processor(device: Device) -> tuple[str, ...]:
     return f"--iree-llvmcpu-target-cpu={told.cpu}", f"--iree-llvmcpu-target-cpu-features={','.join(told.features)}"
 
 
-def build(region: RegionModel, program: Path, options: Sequence[str]) -> None:
+def compile_in_child(region: RegionModel, program: Path, options: Sequence[str]) -> None:
     """Compiles in a child process: the compiler's assertions then end the child, and its diagnostics can be read."""
     from iree.compiler.tools.binaries import find_tool
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo
 from bricolage.graph.region_model import Resources
@@ -85,9 +85,9 @@ class StaticKernel(Kernel):
         """
         given = []
         for info, array in zip(self.inputs, self.checked(inputs), strict=True):
-            given.append(aligned(info.sizes, info.numpy))
+            given.append(allocate_aligned(info.sizes, info.numpy))
             given[-1][...] = array
-        results = [aligned(info.sizes, info.numpy) for info in self.outputs]
+        results = [allocate_aligned(info.sizes, info.numpy) for info in self.outputs]
         self.bind(given, results)()
         return list(results)
 

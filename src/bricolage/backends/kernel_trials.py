@@ -17,7 +17,7 @@ import numpy as np
 
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.base.codec import Within
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.errors import BricolageError
 from bricolage.graph.region_model import RegionModel, Resources
 from bricolage.work.config_space import USUAL, Choice, ConfigSpace
@@ -95,13 +95,13 @@ class RegionTrials(Trials):
 
     def usual(self, rounds: int) -> Mapping[str, float]:
         call, _ = self._usual
-        spent = statistics.median(milliseconds(call) for _ in range(rounds))
+        spent = statistics.median(call_milliseconds(call) for _ in range(rounds))
         return {task.name: spent for task in self._space.tasks}
 
     def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
         made = [self._made(build) for build in builds]
         calls = [self._usual[0], *(one for one in made if not isinstance(one, str))]
-        turns = [[milliseconds(call) for call in calls] for _ in range(rounds)]
+        turns = [[call_milliseconds(call) for call in calls] for _ in range(rounds)]
         usual = tuple(times[0] for times in turns)
         found: list[Mapping[str, Trial]] = []
         ran = 0
@@ -130,7 +130,7 @@ def on_random_inputs(kernel: Kernel, region: RegionModel) -> tuple[Call, list[Ar
     """A call of a kernel with inputs drawn at random (integers are 0, which is an index everywhere), and the arrays of its
     outputs. It has run once."""
     draw = np.random.default_rng(0)
-    inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
+    inputs, outputs = ([allocate_aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
     for array in inputs:
         array[...] = draw.standard_normal(array.shape) if _is_float(array) else 0
     call = kernel.bind(inputs, outputs)
@@ -159,7 +159,7 @@ def _is_float(array: Array) -> bool:
     return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
 
 
-def milliseconds(call: Callable[[], object]) -> float:
+def call_milliseconds(call: Callable[[], object]) -> float:
     """Of one call, from as many as take a millisecond."""
     count, begun = 0, time.perf_counter()
     while (spent := (time.perf_counter() - begun) * 1e3) < _SAMPLE_MS or not count:

@@ -39,7 +39,7 @@ from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import Region, TensorInfo
 from bricolage.graph.operator_kinds import ANCHORS
-from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
+from bricolage.verify.unoptimised import from_value, is_foreign, load_onnxruntime, to_value
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, Team, named
 
@@ -184,7 +184,7 @@ def _declined() -> tuple[type[Exception], ...]:
 
 def _own_session(path: Path, threads: int | None) -> InferenceSession:
     """A session as a user makes one: of the file, with defaults. `threads` where the user asks for a number of them."""
-    ort = library()
+    ort = load_onnxruntime()
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     if threads is not None:
@@ -207,7 +207,7 @@ def _multiplies_bytes(node: ir.Node) -> bool:
 
 def _session(region: RegionModel, config: KernelConfig, resources: Resources, without: Sequence[str]) -> Any:
     """`without`: optimisations in quarantine."""
-    ort = library()
+    ort = load_onnxruntime()
     chosen = values_of(config, _PARAMETERS, OnnxRuntime.title)
     levels = ort.GraphOptimizationLevel
     known = {"basic": levels.ORT_ENABLE_BASIC, "extended": levels.ORT_ENABLE_EXTENDED}
@@ -275,7 +275,9 @@ class _Kernel(Kernel):
         self._read, self._written = ([info.name for info in ends] for ends in (region.inputs, region.outputs))
         self._foreign = any(is_foreign(info.dtype) for info in (*region.inputs, *region.outputs))
         self.direct_bytes = math.inf if self._foreign else _DIRECT_BYTES
-        self._run_options = library().RunOptions()  # made once: making one at each call costs a third of the call
+        self._run_options = (
+            load_onnxruntime().RunOptions()
+        )  # made once: making one at each call costs a third of the call
         self._run_options.log_severity_level = _FATAL_ONLY
         # Each call asks for this entry, which only GPUs use; where it is missing, an exception within costs 70 µs (1.31.1).
         self._run_options.add_run_config_entry("gpu_graph_id", "-1")

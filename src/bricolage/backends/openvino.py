@@ -29,7 +29,7 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.isa_limits import library_limits
 from bricolage.backends.kernel import Array, Kernel
-from bricolage.backends.openvino_kernel import TYPES, InputCopy, OpenVinoKernel, library, tensor_of
+from bricolage.backends.openvino_kernel import TYPES, InputCopy, OpenVinoKernel, load_openvino, wrap_tensor
 from bricolage.backends.request_queue import Done, RequestQueue
 from bricolage.backends.suitability import may_multiply, nodes_of
 from bricolage.base import sealed
@@ -317,7 +317,7 @@ def _unwritten(compiled: CompiledModel) -> list[int]:
 @cache
 def _core() -> Core:
     """One per process: plugins and thread pools are loaded once."""
-    return library().Core()
+    return load_openvino().Core()
 
 
 def _reason(error: RuntimeError) -> str:
@@ -331,7 +331,7 @@ class _Queue(RequestQueue):
     """`openvino.AsyncInferQueue` with as many requests as the compiled model says are best."""
 
     def __init__(self, region: RegionModel, compiled: CompiledModel, places: Sequence[int | None]) -> None:
-        self._requests = library().AsyncInferQueue(compiled)
+        self._requests = load_openvino().AsyncInferQueue(compiled)
         self._places, self._region = places, region
         self._keep: list[Tensor] = []  # the requests refer to the tensors' memory
         self.lanes = len(self._requests)
@@ -340,13 +340,13 @@ class _Queue(RequestQueue):
     def bind(self, lane: int, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         request = self._requests[lane]
         given = [
-            (place, tensor_of(info, array))
+            (place, wrap_tensor(info, array))
             for place, info, array in zip(self._places, self._region.inputs, inputs, strict=True)
             if place is not None
         ]
         for place, tensor in given:
             request.set_input_tensor(place, tensor)
-        wanted = [tensor_of(info, array) for info, array in zip(self._region.outputs, outputs, strict=True)]
+        wanted = [wrap_tensor(info, array) for info, array in zip(self._region.outputs, outputs, strict=True)]
         for position, tensor in enumerate(wanted):
             request.set_output_tensor(position, tensor)
         self._keep += [*inputs, *outputs, *wanted, *(tensor for _, tensor in given)]

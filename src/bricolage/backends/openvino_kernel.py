@@ -40,7 +40,7 @@ _COPIED_BYTES = 1 << 19
 
 
 @cache
-def library() -> ModuleType:
+def load_openvino() -> ModuleType:
     """The `openvino` module, loaded with its telemetry off."""
     telemetry.disable()
     import openvino
@@ -71,9 +71,9 @@ class OpenVinoKernel(Kernel):
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         request = self._compiled.create_infer_request()
         for place, position, info in self._read:
-            request.set_input_tensor(place, tensor_of(info, inputs[position]))
+            request.set_input_tensor(place, wrap_tensor(info, inputs[position]))
         for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
-            request.set_output_tensor(position, tensor_of(info, array))
+            request.set_output_tensor(position, wrap_tensor(info, array))
         # Without `share_outputs` every call copies the outputs once more into arrays without readers.
         return partial(request.infer, None, False, True)
 
@@ -90,12 +90,12 @@ class OpenVinoKernel(Kernel):
                 held[number] = array = array.copy()
             else:
                 held[number] = None
-            request.set_input_tensor(place, tensor_of(info, array))
+            request.set_input_tensor(place, wrap_tensor(info, array))
         results: list[object] = [None] * len(self._given)
         for position, sizes in enumerate(self._given):
             if sizes is not None:
                 results[position] = array = np.empty(sizes, self._types[position])
-                request.set_output_tensor(position, tensor_of(self._outputs[position], array))
+                request.set_output_tensor(position, wrap_tensor(self._outputs[position], array))
         views = list(request.infer(None, False, True).values())
         if len(views) != len(results):  # two outputs are one of its own
             views = [request.get_output_tensor(position).data for position in range(len(results))]
@@ -108,7 +108,7 @@ class OpenVinoKernel(Kernel):
     def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
         request = self._compiled.create_infer_request()
         given = {
-            place: tensor_of(info, array) if array.dtype.kind == "V" else array
+            place: wrap_tensor(info, array) if array.dtype.kind == "V" else array
             for place, position, info in self._read
             for array in [np.asarray(inputs[position], order="C")]
         }
@@ -133,9 +133,9 @@ class InputCopy(Kernel):
         return [np.array(inputs[self._position])]
 
 
-def tensor_of(info: TensorInfo, array: Array) -> Tensor:
+def wrap_tensor(info: TensorInfo, array: Array) -> Tensor:
     """An OpenVINO tensor over the array's own memory."""
-    openvino = library()
+    openvino = load_openvino()
     if array.dtype.kind != "V":
         return openvino.Tensor(array, shared_memory=True)
     assert info.dtype is not None  # a type that numpy itself lacks: hand over the bits

@@ -53,7 +53,7 @@ def version_class(domain: str, op_type: str, opset: int) -> int | None:
         return None
 
 
-def operator_key(node: ir.Node) -> str:
+def operator_type_key(node: ir.Node) -> str:
     """Name of an operator type in the table."""
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
@@ -81,7 +81,7 @@ def operator_kind(node: ir.Node, opset: int) -> OperatorKind | None:
     version = version_class(node.domain, node.op_type, opset)
     if version is None:
         return None
-    return operator_key(node), str(version), type_key(node) + (RUNTIME if is_runtime(node) else "")
+    return operator_type_key(node), str(version), type_key(node) + (RUNTIME if is_runtime(node) else "")
 
 
 def is_runtime(node: ir.Node) -> bool:
@@ -91,7 +91,7 @@ def is_runtime(node: ir.Node) -> bool:
     return any(value is not None and value.const_value is None for value in given)
 
 
-def features(node: ir.Node, opset: int) -> frozenset[str]:
+def operator_features(node: ir.Node, opset: int) -> frozenset[str]:
     """What tells two uses of one operator apart, coarsely: attributes (with their defaults), which inputs and outputs
     are there, types of other inputs where they differ from the main one's, rank and emptiness of that, whether dimensions
     shrink or grow, whether constant scalars are zero. Lists count as zeros, ones or other."""

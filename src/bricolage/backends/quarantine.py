@@ -41,7 +41,7 @@ class QuarantineEntry:
     types: str = ANY_TYPE
     """Type key of the operator, as capability tables have it."""
     where: tuple[str, ...] = ()
-    """Features (`operator_features.features`), all of which the operator has."""
+    """Features (`operator_features.operator_features`), all of which the operator has."""
     reads: tuple[str, ...] = ()
     """Operator types one of which makes an input of it; empty where that does not matter."""
     read_by: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def entries(backend: str, version: str | None) -> tuple[QuarantineEntry, ...]:
     return tuple(entry for entry in every if entry.holds_for(backend, version))
 
 
-def digest() -> str:
+def quarantine_digest() -> str:
     """Of all entries: what was judged under others may be judged otherwise now."""
     return hashlib.sha256(FILE.read_bytes()).hexdigest()[:8]
 

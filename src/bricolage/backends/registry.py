@@ -60,7 +60,7 @@ def register(name: str, reference: str) -> None:
         raise DuplicateBackend(name=name, first=known[1], second=reference)
 
 
-def added() -> dict[str, str]:
+def registered_references() -> dict[str, str]:
     """Name → reference of what `register` added."""
     return {name: reference for name, (reference, origin) in _sources().items() if origin == "this process"}
 

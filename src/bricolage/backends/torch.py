@@ -140,7 +140,7 @@ class _TorchKernel(Kernel):
         )
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        return bound(self._function, inputs, outputs, self._threads)
+        return bind_call(self._function, inputs, outputs, self._threads)
 
     def bind_inputs(self, inputs: Sequence[Array]) -> Answer:
         return self._unbound.bind(inputs)
@@ -264,7 +264,7 @@ def thread_chooser(threads: int) -> Callable[[], None]:
     return choose_threads
 
 
-def bound(function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array], threads: int) -> Call:
+def bind_call(function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array], threads: int) -> Call:
     """A call of a function on torch tensors, on these buffers."""
     import torch
 

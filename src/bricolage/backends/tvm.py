@@ -34,9 +34,9 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.isa_limits import llvm_target
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
-from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
-from bricolage.backends.tvm_schedule import schedule
-from bricolage.backends.tvm_tuning import TvmTrials, choice_of, tasks
+from bricolage.backends.tvm_rewrite import explicit_statistics, outputs_given, put_channels_last, rewrite_module
+from bricolage.backends.tvm_schedule import schedule_module
+from bricolage.backends.tvm_tuning import TvmTrials, parse_choice, tasks
 from bricolage.base import sealed
 from bricolage.device.device import Device
 from bricolage.errors import Refused
@@ -78,7 +78,7 @@ class Tvm(Backend):
         return engine_claims(self)
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        return tvm_threads.environment(resources)
+        return tvm_threads.tvm_environment(resources)
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         _check(region)
@@ -88,18 +88,20 @@ class Tvm(Backend):
         del config
         _check(region)
         target = _target(resources.threads, resources.device)
-        choose_threads = tvm_threads.thread_chooser(resources, self.title)
+        choose_threads = tvm_threads.tvm_thread_chooser(resources, self.title)
         return TvmTrials(_lowered(region, target), target, resources.threads, choose_threads)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         _check(region)
-        choose_threads = tvm_threads.thread_chooser(resources, self.title)
+        choose_threads = tvm_threads.tvm_thread_chooser(resources, self.title)
         if resources.cache is None or not _can_link():
-            return _TvmKernel(region, build(region, config, resources), choose_threads)
+            return _TvmKernel(region, build_executable(region, config, resources), choose_threads)
         told = str(llvm_target(resources.device))
-        return sealed.kept(
+        return sealed.keep_sealed(
             resources.cache / f"tvm-{content_key(region, config.text, str(resources.threads), told)}",
-            lambda folder: build(region, config, resources).export_library(str(folder / _LIBRARY), fcompile=_link),
+            lambda folder: build_executable(region, config, resources).export_library(
+                str(folder / _LIBRARY), fcompile=_link
+            ),
             lambda folder: _TvmKernel(region, _load(folder / _LIBRARY), choose_threads),
         )
 
@@ -166,7 +168,7 @@ def _lowered(region: RegionModel, target: Target) -> IRModule:
     passes = relax.transform
     with target:
         module = tvm.ir.transform.Sequential([passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()])(module)
-        module = rewrite(channels_last(module))
+        module = rewrite_module(put_channels_last(module))
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),
@@ -178,7 +180,7 @@ def _lowered(region: RegionModel, target: Target) -> IRModule:
         return tvm.ir.transform.Sequential(lower)(module)
 
 
-def build(region: RegionModel, config: KernelConfig, resources: Resources) -> Executable:
+def build_executable(region: RegionModel, config: KernelConfig, resources: Resources) -> Executable:
     """An executable of the region.
 
     Raises:
@@ -190,10 +192,10 @@ def build(region: RegionModel, config: KernelConfig, resources: Resources) -> Ex
 
     threads = resources.threads
     target = _target(threads, resources.device)
-    chosen = {name: choice_of(value) for name, value in config.parameters}
+    chosen = {name: parse_choice(value) for name, value in config.parameters}
     module, passes = _lowered(region, target), relax.transform
     with target:
-        module = schedule(module, target, threads, chosen)
+        module = schedule_module(module, target, threads, chosen)
         explicit = [
             relax.backend.DispatchSampling(),
             relax.backend.DispatchSortScan(),

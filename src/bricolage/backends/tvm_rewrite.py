@@ -54,7 +54,7 @@ def explicit_statistics(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def channels_last(module: IRModule) -> IRModule:
+def put_channels_last(module: IRModule) -> IRModule:
     """Convolutions with channels last, which is the order in which their results fill vectors; weights are turned when
     constants are folded. The pass fails on some models; these keep ONNX's order."""
     import tvm
@@ -86,7 +86,7 @@ def _calls(module: IRModule, operator: str) -> bool:
     return operator in found
 
 
-def rewrite(module: IRModule) -> IRModule:
+def rewrite_module(module: IRModule) -> IRModule:
     """Two operators in better forms (float32 only): erf as a rational function at 3.3e-7 of relative error, because the C
     library's runs one element at a time; and constant right-hand matrices of products cut into panels (`_product`)."""
     from tvm import relax, topi

@@ -70,7 +70,9 @@ Choice = Callable[["PrimFunc", "Target", int], "Schedule | None"]
 """What schedules a tensor program: function, target and threads to a schedule; None where it does not fit."""
 
 
-def schedule(module: IRModule, target: Target, threads: int, chosen: Mapping[str, Choice] | None = None) -> IRModule:
+def schedule_module(
+    module: IRModule, target: Target, threads: int, chosen: Mapping[str, Choice] | None = None
+) -> IRModule:
     """The module with every tensor program scheduled as was `chosen` for the function of its name, else by the first rule that
     applies. Meaning is never changed: each step is one of TVM's checked schedule primitives, and what one of them declines
     leaves the program as it was."""

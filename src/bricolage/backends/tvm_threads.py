@@ -25,13 +25,13 @@ _spinning: dict[int, bool] = {}
 """By process, whether threads of TVM spin while they wait: read once, when the first of them starts."""
 
 
-def environment(resources: Resources) -> dict[str, str]:
+def tvm_environment(resources: Resources) -> dict[str, str]:
     """Variables of a process in which TVM runs."""
     # Waiting threads that spin are faster, but they steal the cores from the next runtime.
     return {_BINDS: "0", **({} if resources.alone else {_SPINS: "0"})}
 
 
-def thread_chooser(resources: Resources, title: str) -> Callable[[], None]:
+def tvm_thread_chooser(resources: Resources, title: str) -> Callable[[], None]:
     """What is called in front of each call of a kernel, in the same thread: from then on TVM computes there with the threads of
     `resources`. By itself it would take those of the environment, or half of the processors, and keep the calling thread on the
     first of them. `title` is the backend's.
@@ -41,7 +41,7 @@ def thread_chooser(resources: Resources, title: str) -> Callable[[], None]:
     """
     import tvm
 
-    os.environ.update(environment(resources))
+    os.environ.update(tvm_environment(resources))
     if _spinning.setdefault(os.getpid(), resources.alone) != resources.alone and resources.threads > 1:
         kept, asked = ("spin", "sleep") if not resources.alone else ("sleep", "spin")
         _LOG.warning(

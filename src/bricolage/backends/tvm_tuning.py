@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials, agree, milliseconds
+from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials, agree, call_milliseconds
 from bricolage.backends.tvm_sampling import sampled
 from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, scheduled_by_rule
 from bricolage.work.config_space import TuningTask
@@ -41,7 +41,7 @@ _PROMISING = 1.3
 _SHORT = 16
 
 
-def choice_of(text: Scalar) -> Choice:
+def parse_choice(text: Scalar) -> Choice:
     """What schedules a tensor program as a choice says.
 
     Raises:
@@ -96,7 +96,7 @@ class TvmTrials(Trials):
         for name, (count, _) in self._functions.items():
             usual = self._usually(name)
             if usual is not None:
-                found[name] = count * statistics.median(milliseconds(usual[0]) for _ in range(rounds))
+                found[name] = count * statistics.median(call_milliseconds(usual[0]) for _ in range(rounds))
         return found
 
     def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
@@ -108,16 +108,16 @@ class TvmTrials(Trials):
 
     def _trial(self, name: str, text: str, rounds: int) -> Trial:
         usual, (count, function) = self._usually(name), self._functions[name]
-        made = self._built(function, choice_of(text))
+        made = self._built(function, parse_choice(text))
         if usual is None or made is None:
             return "the program cannot be scheduled so"
         answers = [[np.asarray(_numbers(argument)) for argument in arguments] for _, arguments in (made, usual)]
         if not agree(*answers):
             return "its answer is another"
-        first = milliseconds(usual[0]), milliseconds(made[0])
+        first = call_milliseconds(usual[0]), call_milliseconds(made[0])
         if first[1] > _PROMISING * first[0]:
             return KernelTiming((count * first[1],), (count * first[0],))
-        turns = [(milliseconds(usual[0]), milliseconds(made[0])) for _ in range(rounds)]
+        turns = [(call_milliseconds(usual[0]), call_milliseconds(made[0])) for _ in range(rounds)]
         return KernelTiming(tuple(count * one for _, one in turns), tuple(count * one for one, _ in turns))
 
     def _usually(self, name: str) -> _Bound | None:

@@ -30,7 +30,7 @@ _swept: set[tuple[Path, str]] = set()
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def write_whole(path: Path) -> Iterator[Path]:
     """Yields where to write a file that is to lie at `path`: in the same folder, under a name that no other thread and no other
     process takes. Without an error it replaces what is at `path`, at once; with one, nothing of it stays. Where nothing was
     written, nothing changes.

@@ -120,7 +120,7 @@ def making(target: Path) -> Iterator[Path]:
         held.release()
 
 
-def kept(target: Path, make: Callable[[Path], object], load: Callable[[Path], T]) -> T:
+def keep_sealed(target: Path, make: Callable[[Path], object], load: Callable[[Path], T]) -> T:
     """What `load` makes of the folder `target`, which `make` fills where it is missing, damaged or cannot be loaded.
 
     Raises:
@@ -166,7 +166,7 @@ def _stamp(facts: os.stat_result) -> _Stamp:
 
 
 def _write(path: Path, seal: _Seal) -> None:
-    with scratch.whole(path) as partial, partial.open("w", encoding="utf-8") as file:
+    with scratch.write_whole(path) as partial, partial.open("w", encoding="utf-8") as file:
         json.dump(encode(seal), file)
         file.flush()
         os.fsync(file.fileno())

@@ -209,13 +209,13 @@ def with_shapes_of(path: Path, options: Options) -> Options:
 
     if options.shapes:
         return options
-    plan, _ = artifact.load(path)
+    plan, _ = artifact.load_artifact(path)
     names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
     shapes = {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
     return dataclasses.replace(options, shapes=shapes)
 
 
-def opened(
+def open_options(
     model: Path, data: Path | None, options: Options, given: Collection[str] | None = None
 ) -> tuple[Options, dict[str, np.ndarray] | None]:
     """The options and the inputs for a `ModelOrArtifact`. Of an artifact they are those of its plan but for those that are
@@ -230,7 +230,7 @@ def opened(
         raise MissingFile(path=model)
     if user_files.is_artifact(model):
         options = with_shapes_of(model, options) if given is None else _as_planned(model, options, given)
-    return options, None if data is None else user_files.read_arrays(data)
+    return options, None if data is None else user_files.load_arrays(data)
 
 
 def _as_planned(path: Path, options: Options, given: Collection[str]) -> Options:
@@ -239,7 +239,7 @@ def _as_planned(path: Path, options: Options, given: Collection[str]) -> Options
 
     from bricolage.plan import artifact
 
-    plan, _ = artifact.load(path)
+    plan, _ = artifact.load_artifact(path)
     # The buckets of a plan for throughput are programs like any other.
     planned = dataclasses.replace(plan.provenance.options, objective="latency", latency_limit_ms=None)
     own = dataclasses.replace(planned, **{name: getattr(options, name) for name in given})

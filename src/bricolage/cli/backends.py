@@ -23,12 +23,12 @@ def backends(as_json: a.Json = False) -> None:
 
 def _facts(name: str) -> dict[str, Any]:
     from bricolage.backends import registry
-    from bricolage.backends.capabilities import command, holds, table
+    from bricolage.backends.capabilities import command, committed_table, is_current
     from bricolage.backends.interface import Missing
     from bricolage.base.options import PRECISIONS
     from bricolage.device.host import host
     from bricolage.errors import BricolageError
-    from bricolage.measure.selfcheck import known
+    from bricolage.measure.selfcheck import known_findings
 
     facts: dict[str, Any] = {"name": name, "source": registry.source(name)}
     try:
@@ -41,18 +41,18 @@ def _facts(name: str) -> dict[str, Any]:
         return facts | {"version": None, "reason": status.reason, "cure": status.cure}
     facts["version"] = status.version
     facts["configs"] = {word: [str(config) for config in backend.configs(word, host())] for word in PRECISIONS}
-    tested = table(name)
+    tested = committed_table(name)
     if tested is not None:
         facts["capabilities"] = {
             "version": tested.version,
             "onnx": tested.onnx,
             "opset": tested.opset,
             "cases": dict(tested.counts),
-            "holds": holds(backend),
+            "holds": is_current(backend),
             "command": command(tested),
         }
-        if not holds(backend):
-            checked = known(backend)
+        if not is_current(backend):
+            checked = known_findings(backend)
             facts["self_check"] = {
                 "passed": sum(not reason for reason in checked.values()),
                 "failed": {
@@ -79,14 +79,14 @@ def _explain_self_checks(found: list[dict[str, Any]]) -> None:
 
     others = [facts for facts in found if "self_check" in facts]
     if others:
-        output.show(
+        output.show_result(
             "\nWhere the table is of another version, a self-check of the model's operators decides what is used.  "
             "What makes the table again, in a checkout of the sources:"
         )
     for facts in others:
-        output.show(f"  {facts['capabilities']['command']}")
+        output.show_result(f"  {facts['capabilities']['command']}")
         for kind, reason in facts["self_check"]["failed"].items():
-            output.show(f"    not used: {kind}: {reason}")
+            output.show_result(f"    not used: {kind}: {reason}")
 
 
 def _show(found: list[dict[str, Any]]) -> None:
@@ -111,9 +111,9 @@ def _show(found: list[dict[str, Any]]) -> None:
         ("Version tested", "fold"),
     ]
     if rows:
-        output.show(plain_table(heads, rows))
+        output.show_result(plain_table(heads, rows))
         _explain_self_checks(found)
     missing = [[Text(f["name"], "bold"), f["reason"], f["cure"]] for f in found if f["version"] is None]
     if missing:
-        output.show("")
-        output.show(plain_table([("Missing", "left"), ("Why", "fold"), ("What adds it", "fold")], missing))
+        output.show_result("")
+        output.show_result(plain_table([("Missing", "left"), ("Why", "fold"), ("What adds it", "fold")], missing))

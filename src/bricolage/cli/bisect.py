@@ -36,7 +36,7 @@ def bisect(
     """
     from bricolage.cli import output, progress_bars
 
-    options, inputs = a.opened(model, data, options, given)
+    options, inputs = a.open_options(model, data, options, given)
     seconds = a.trial_seconds(trial)
     if out is not None:
         output.make_folder(out)
@@ -49,7 +49,7 @@ def bisect(
     if as_json:
         output.show_json(faults.bisected_json(found))
     else:
-        output.show(faults.bisected(found))
+        output.show_result(faults.bisected(found))
     if not found:
         raise errors.NoBackend(why=" that claims an operator of this model")
     return errors.INACCURATE if any(one.diagnosis.faulty for one in found) else errors.OK

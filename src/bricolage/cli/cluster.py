@@ -161,7 +161,7 @@ def whatif(
 ) -> None:
     """Say what other devices, restart costs, rounds, quotas or weights would change."""
     from bricolage.cli import output
-    from bricolage.cli.cluster_changes import weighed, with_changes
+    from bricolage.cli.cluster_changes import change_weight, with_changes
 
     output.check_writable(out)
     if not add and not quota and not weight and restart is None and round_ is None:
@@ -172,7 +172,7 @@ def whatif(
     # Jobs of which only run times are known run on the new kinds, too.
     jobs_after = found if changed.kinds == spec.kinds else _same_jobs(found, history, changed, (rates, profiles), form)
     for word in weight or ():
-        jobs_after = replace(jobs_after, jobs=weighed(jobs_after.jobs, word))
+        jobs_after = replace(jobs_after, jobs=change_weight(jobs_after.jobs, word))
     off = error, _rate_error(rate_error, rates, spec)
     before = _compared(found, spec, policy, off, seeds, None, fitted=fitted)
     after = _compared(jobs_after, changed, policy, off, seeds, None, fitted=fitted)
@@ -285,9 +285,9 @@ def _compared(
     *,
     fitted: bool,
 ) -> ClusterComparison:
-    from bricolage.cluster.policy_comparison import compare
+    from bricolage.cluster.policy_comparison import compare_policies
 
-    return compare(
+    return compare_policies(
         found.jobs,
         spec,
         policy or ["all"],
@@ -304,14 +304,14 @@ def _compared(
 def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool) -> None:
     from bricolage.cli import output
     from bricolage.report import words
-    from bricolage.report.policies import notes, ranked, span, table
+    from bricolage.report.policies import notes, policy_table, rank_policies, span
 
     devices = ", ".join(f"{count} {kind}" for kind, count in found.devices.items())
     print(f"{words.count(found.jobs, 'job')} on {devices}")
-    output.show(table(found, before))
+    output.show_result(policy_table(found, before))
     for note in notes(found):
         output.note(note)
-    for one in ranked(found) if why else ():
+    for one in rank_policies(found) if why else ():
         for waited in one.waits:
             waits = waited.start_s > waited.submit_s
             told = f"{waited.job} under {one.outcome.policy}: submitted at {span(waited.submit_s)}, "

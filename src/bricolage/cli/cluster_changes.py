@@ -27,14 +27,14 @@ def with_changes(
         BadOption: a word is none.
     """
     for word in add:
-        spec = added(spec, word)
+        spec = change_device_count(spec, word)
     for word in quota:
         spec = with_quota(spec, word, jobs)
     spec = replace(spec, restart_s=spec.restart_s if restart_s is None else restart_s)
     return replace(spec, round_s=spec.round_s if round_s is None else round_s)
 
 
-def added(spec: ClusterSpec, word: str) -> ClusterSpec:
+def change_device_count(spec: ClusterSpec, word: str) -> ClusterSpec:
     """With KIND=N devices more, or fewer.
 
     Raises:
@@ -71,7 +71,7 @@ def with_quota(spec: ClusterSpec, word: str, jobs: Sequence[TrainingJob]) -> Clu
     return replace(spec, quota=(*others, QueueQuota(queue, int(count))))
 
 
-def weighed(jobs: Sequence[TrainingJob], word: str) -> tuple[TrainingJob, ...]:
+def change_weight(jobs: Sequence[TrainingJob], word: str) -> tuple[TrainingJob, ...]:
     """With WHO=W as the weight of the jobs of a queue, else of a user: their part under policies that share by weight.
 
     Raises:

@@ -186,7 +186,7 @@ def _show(found: list[JobOnDevices]) -> None:
         memory = size if one.fits else f"{size}!"
         rates = f"{one.steps_per_s:.3g}", f"{low:.3g}–{high:.3g}", f"{one.samples_per_s:,.0f}"
         rows.append([one.kind, str(one.devices), *rates, memory, f"{one.cost_per_1000_steps:.3g}", one.step.source])
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))
     output.note("Cost: of a thousand steps, device-hours times price.")
     for one in dict.fromkeys(f"{one.kind}: {one.reason}" for one in found if one.reason):
         output.note(one)

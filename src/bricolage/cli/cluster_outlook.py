@@ -56,10 +56,10 @@ def outlook(
     from bricolage.cluster.history.rates import read_rates
     from bricolage.cluster.history.read import read_history
     from bricolage.cluster.machines import read_cluster
-    from bricolage.cluster.policy_catalogue import named
+    from bricolage.cluster.policy_catalogue import find_policy
     from bricolage.cluster.prospects import Doubt, prospects, scene_of
 
-    spec, entry = read_cluster(cluster), named(policy)
+    spec, entry = read_cluster(cluster), find_policy(policy)
     read = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds))
     jobs = read.jobs
     _tell(read)
@@ -109,7 +109,7 @@ def _show(found: list[Prospect], at: float) -> None:
         start = ["runs", ""] if one.kind else _times(expected.start_s, expected.start_interval_s, at)
         place = str(expected.place) if expected.place else words.MISSING
         rows.append([one.job, str(one.devices), place, *start, *_times(expected.end_s, expected.end_interval_s, at)])
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))
     for one in waiting:
         told = f"{one.job} waits for {one.reason}. It would start now with {one.change}" if one.reason else ""
         print(errors.plain(told or f"{one.job} starts now"))

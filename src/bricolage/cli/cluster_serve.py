@@ -109,7 +109,7 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
             errors.plain(job.name, 40), errors.plain(job.state, 60), f"{job.devices} {job.kind}".strip(),
             f"{job.done:.0f} of {job.steps:.0f}", span(max(listed.now - since, 0.0)),
         )  # fmt: skip
-    output.show(table)
+    output.show_result(table)
 
 
 @guarded

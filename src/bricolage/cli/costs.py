@@ -198,7 +198,7 @@ def _show_errors(trained: TrainedCostModel) -> None:
         for what, found in (("networks", trained.by_network), ("machines", trained.by_machine))
         if found is not None
     ]
-    output.show(
+    output.show_result(
         plain_table(heads, rows)
         if rows
         else "too few networks and machines to leave one out: how far off it is cannot be said"
@@ -229,4 +229,4 @@ def _show(entries: list[Entry], failures: bool) -> None:
         row = [key.region[:8], f"{key.backend} {key.version}", key.config, result, when]
         bounds = (cost.latency.low_ms, cost.latency.high_ms) if cost.latency else None
         rows.append(row + ([cost.reason] if failures else [words.interval(bounds)] * wide))
-    output.show(plain_table(heads, rows) if rows else "no measurements")
+    output.show_result(plain_table(heads, rows) if rows else "no measurements")

@@ -37,7 +37,7 @@ def record(error: BaseException) -> Path | None:
             folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=root))
             (folder / "traceback.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")
             (folder / "command.txt").write_text(shlex.join(sys.argv) + "\n", encoding="utf-8")
-            (folder / "versions.txt").write_text(versions(), encoding="utf-8")
+            (folder / "versions.txt").write_text(installed_versions(), encoding="utf-8")
             plan = _plan_text()
             if plan is not None:
                 (folder / "plan.json").write_text(plan, encoding="utf-8")
@@ -47,7 +47,7 @@ def record(error: BaseException) -> Path | None:
     return None
 
 
-def versions() -> str:
+def installed_versions() -> str:
     """Python, the system, and every package that bricolage may use, one a line."""
     lines = [f"python {platform.python_version()}", f"system {platform.platform()}"]
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -58,7 +58,7 @@ def versions() -> str:
     return "\n".join(lines) + "\n"
 
 
-def first_line(error: BaseException) -> str:
+def short_line(error: BaseException) -> str:
     """The first line of a message, short enough for a sentence."""
     lines = str(error).strip().splitlines()
     return lines[0][:200].rstrip(".") if lines else "no message"

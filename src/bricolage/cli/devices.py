@@ -41,7 +41,7 @@ def predict(
         )
     if out is not None:
         raise BadOption(option="-o", value=str(out), advice="With --simulate no artifact is written; leave it out")
-    inputs = None if data is None else user_files.read_arrays(data)
+    inputs = None if data is None else user_files.load_arrays(data)
     output.check_writable(trace)
     with output.stdout_kept():
         from bricolage.api.devices import simulate_devices
@@ -80,9 +80,9 @@ def _show(found: Simulated) -> None:
         ]
         for number, sub_graph in list(enumerate(found.sub_graphs, 1))[:_MOST_ROWS]
     ]
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))
     if len(found.sub_graphs) > _MOST_ROWS:
-        output.show(f"and {len(found.sub_graphs) - _MOST_ROWS} more sub-graphs: --json has them all")
+        output.show_result(f"and {len(found.sub_graphs) - _MOST_ROWS} more sub-graphs: --json has them all")
     summary = [
         ("Method", "left"),
         ("Predicted", "right"),
@@ -98,14 +98,14 @@ def _show(found: Simulated) -> None:
         ]
         for one in found.predicted
     ]
-    output.show(plain_table(summary, methods))
-    output.show(
+    output.show_result(plain_table(summary, methods))
+    output.show_result(
         f"{words.count(len(found.sub_graphs), 'sub-graph')} on {words.count(len(found.devices), 'described device')}: no schedule "
         f"takes less than {words.milliseconds(found.lower_ms)} by these times"
     )
     if found.pipelined is not None:
         several = len(set(found.pipelined.devices))
-        output.show(
+        output.show_result(
             f"With samples one behind another: {words.milliseconds(found.pipelined.sample_ms)} each on the busiest of "
             f"{words.count(several, 'device')}; no cut of the graph gives less than {words.milliseconds(found.pipelined.bound_ms)}"
         )

@@ -57,7 +57,7 @@ def explain(
         _explain_rules(artifact, as_json)
         return
     from bricolage.cli import output
-    from bricolage.report.tables import plain
+    from bricolage.report.tables import plain_text
 
     if dump is not None:
         output.make_folder(dump)
@@ -65,7 +65,7 @@ def explain(
     told: list[JsonObject] = []
     for name, plan in plans.items():
         if name and not as_json:
-            output.show(plain(f"target '{name}'", "bold"))
+            output.show_result(plain_text(f"target '{name}'", "bold"))
         prefix = f"{name}-" if name else ""
         told.append(
             ({"target": name} if name else {})
@@ -99,44 +99,44 @@ def _explained(
     from bricolage.cli import output
     from bricolage.report import explain as because
     from bricolage.report import words
-    from bricolage.report.facts import regions
-    from bricolage.report.tables import plain
+    from bricolage.report.facts import region_facts
+    from bricolage.report.tables import plain_text
 
     graphs, look_inside = _graphs(plan, directory), kernels or dump is not None
     found: list[JsonObject] = []
     if plan.throughput is not None and not as_json and op is None:
-        from bricolage.report.operating_points import overview
+        from bricolage.report.operating_points import points_overview
 
-        output.show(overview(plan.throughput, plan.operating_point, output.console().width))
-        output.show("")
+        output.show_result(points_overview(plan.throughput, plan.operating_point, output.console().width))
+        output.show_result("")
     if plan.constants and not as_json and op is None:
-        output.show(plain(f"constant inputs: {', '.join(map(str, plan.constants))}"))
+        output.show_result(plain_text(f"constant inputs: {', '.join(map(str, plan.constants))}"))
     for number, (bucket, graph) in enumerate(zip(plan.buckets, graphs, strict=True)):
-        facts = regions(bucket, graph)
-        chosen = because.find(facts, op) if op is not None else list(facts)
+        facts = region_facts(bucket, graph)
+        chosen = because.find_regions(facts, op) if op is not None else list(facts)
         wanted = {f.number: f.planned for f in chosen} if look_inside else {}
         shown = kernel_report(graph, wanted, plan.provenance.options.threads, directory)
         if dump is not None:
             _write_sources(dump, prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
-            told = [because.as_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
+            told = [because.region_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
             kept = {"provisional": list(bucket.provisional), "disturbance": encode(bucket.disturbance)}
             found.append({"sizes": dict(bucket.sizes), **kept, "regions": told})
             continue
         if bucket.sizes:
-            output.show(plain(words.shape(bucket.sizes), "bold"))
+            output.show_result(plain_text(words.format_shape(bucket.sizes), "bold"))
         if op is None:
-            output.show(because.overview(bucket, graph, everything, plan.provenance.options.threads))
+            output.show_result(because.overview(bucket, graph, everything, plan.provenance.options.threads))
         for region in chosen if op is not None else ():
-            output.show(because.details(region, len(facts)))
+            output.show_result(because.details(region, len(facts)))
         if kernels:
             for region_number, made in shown.items():
-                output.show(because.kernels(region_number, made, everything))
+                output.show_result(because.kernel_table(region_number, made, everything))
         if look_inside and not shown:
             output.note(_NOTHING_INSIDE)
-    from bricolage.report.operating_points import summary
+    from bricolage.report.operating_points import points_json
 
-    served = {} if plan.throughput is None else summary(plan.throughput, plan.operating_point)
+    served = {} if plan.throughput is None else points_json(plan.throughput, plan.operating_point)
     constants = {"constants": {constant.name: constant.value for constant in plan.constants}} if plan.constants else {}
     return (found[0] if len(found) == 1 else {"buckets": found}) | served | constants
 
@@ -148,19 +148,19 @@ def _explain_rules(source: Path, as_json: bool) -> None:
     if not source.exists():
         raise MissingFile(path=source)
     with output.stdout_kept():
-        from bricolage.api.rewrite import uses
+        from bricolage.api.rewrite import list_rule_uses
         from bricolage.report import rewrites
 
         if zipfile.is_zipfile(source):
             from bricolage.plan import artifact
 
-            plan, directory = artifact.load(source)
+            plan, directory = artifact.load_artifact(source)
             source = directory / plan.buckets[0].graph
-        found = uses(source)
+        found = list_rule_uses(source)
     if as_json:
         output.show_json(rewrites.uses_json(found))
     else:
-        output.show(rewrites.uses(found))
+        output.show_result(rewrites.uses_table(found))
 
 
 def _inside(made: Anatomy) -> JsonObject:
@@ -214,9 +214,9 @@ def report(
 
 def _of_targets(path: Path, directory: Path, pages: Mapping[str, str]) -> str:
     from bricolage.plan import artifact
-    from bricolage.report.pack import page as pack_page
+    from bricolage.report.pack import pack_page as pack_page
 
-    pack = artifact.packed(directory)
+    pack = artifact.read_pack(directory)
     assert pack is not None, "only a pack's plans have names"
     return pack_page(path.name, [entry for entry in pack.entries if entry.target.name in pages], pages)
 
@@ -231,11 +231,14 @@ def page(plan: Plan, graphs: Sequence[Graph], insides: Sequence[Mapping[int, Ana
 def _insides(plan: Plan, graphs: Sequence[Graph], directory: Path) -> list[dict[int, Anatomy]]:
     """The kernels of each bucket's regions, by the regions' numbers."""
     from bricolage.api.kernel_report import kernel_report
-    from bricolage.report.facts import regions
+    from bricolage.report.facts import region_facts
 
     return [
         kernel_report(
-            graph, {f.number: f.planned for f in regions(bucket, graph)}, plan.provenance.options.threads, directory
+            graph,
+            {f.number: f.planned for f in region_facts(bucket, graph)},
+            plan.provenance.options.threads,
+            directory,
         )
         for bucket, graph in zip(plan.buckets, graphs, strict=True)
     ]

@@ -61,7 +61,7 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
             from bricolage.cli import crash
 
             folder = crash.record(error)
-            what = f"bricolage itself failed ({type(error).__name__}: {crash.first_line(error)})"
+            what = f"bricolage itself failed ({type(error).__name__}: {crash.short_line(error)})"
             step = (
                 f"What is needed to look into it is in {folder}"
                 if folder

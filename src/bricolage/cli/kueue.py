@@ -40,9 +40,9 @@ def kueue(
     from bricolage.cli import output
     from bricolage.cluster.kueue.api import KueueClient
     from bricolage.cluster.kueue.controller import KueueController
-    from bricolage.cluster.policy_catalogue import named
+    from bricolage.cluster.policy_catalogue import find_policy
 
-    named(policy)
+    find_policy(policy)
     looks = 0
 
     def over() -> bool:

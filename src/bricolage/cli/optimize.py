@@ -52,7 +52,7 @@ def optimize(
 
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
     options = _checked(model, target, report, options)
-    inputs = None if data is None else user_files.read_arrays(data)
+    inputs = None if data is None else user_files.load_arrays(data)
     output.check_writable(target, report)
     with output.stdout_kept() as results:
 
@@ -61,7 +61,7 @@ def optimize(
             from bricolage.report.tables import decision
 
             if not as_json:
-                output.show(decision(bucket, output.console().width), results)
+                output.show_result(decision(bucket, output.console().width), results)
 
         with progress_bars.shown(decided) as shown:
             from bricolage.api.optimize import optimize as run
@@ -108,7 +108,7 @@ def _told(plan: Plan, written: str, require_gain: float | None, *, as_json: bool
         gains = any(headline.gains(bucket, percent) for bucket in plan.buckets)
         note = headline.no_gain_sentence(plan, percent)
     else:
-        gains = operating_points.gains(plan.throughput, percent)
+        gains = operating_points.gains_requests(plan.throughput, percent)
         note = operating_points.no_gain_sentence(plan.throughput, percent)
     return a.exit_code(require_gain, note, gains=gains)
 
@@ -133,13 +133,13 @@ def _checked(model: Path, target: Path, report: Path | None, options: Options) -
 
 def _show(plan: Plan) -> None:
     from bricolage.cli import output
-    from bricolage.report.operating_points import overview
+    from bricolage.report.operating_points import points_overview
     from bricolage.report.tables import header, stages
 
     if plan.throughput is not None:
-        output.show(overview(plan.throughput, plan.operating_point, output.console().width, _SERVERS))
-        output.show("")
-    output.show(header(plan))
+        output.show_result(points_overview(plan.throughput, plan.operating_point, output.console().width, _SERVERS))
+        output.show_result("")
+    output.show_result(header(plan))
     if a.verbose():
         for bucket in plan.buckets:
-            output.show(stages(bucket))
+            output.show_result(stages(bucket))

@@ -27,7 +27,7 @@ def logs() -> Console:
     return Console(file=sys.stderr, highlight=False)
 
 
-def show(renderable: RenderableType, file: IO[str] | None = None) -> None:
+def show_result(renderable: RenderableType, file: IO[str] | None = None) -> None:
     """Prints a result on stdout, or on the stream that `stdout_kept` gives; without a terminal, lines end where their text
     ends."""
     target = console() if file is None else Console(file=file, highlight=False, soft_wrap=False)
@@ -88,7 +88,7 @@ def check_writable(*paths: Path | None) -> None:
             raise NotWritable(path=path, reason=error.strerror or error) from error
 
 
-def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+def write_file(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Writes a file through a temporary one in the same folder: it is there whole or not at all.
 
     Raises:
@@ -96,7 +96,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """
     check_writable(path)
     try:
-        with scratch.whole(path) as partial, partial.open("wb") as file:
+        with scratch.write_whole(path) as partial, partial.open("wb") as file:
             fill(file)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
@@ -115,8 +115,8 @@ def make_folder(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write` for text."""
-    write(path, lambda file: file.write(text.encode()))
+    """`write_file` for text."""
+    write_file(path, lambda file: file.write(text.encode()))
 
 
 def _finite(value: Any) -> Any:

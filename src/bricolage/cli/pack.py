@@ -52,7 +52,7 @@ def pack(
     if target.resolve() in (model.resolve(), targets.resolve()):
         raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model or the targets")
     output.check_writable(target)
-    inputs = None if data is None else user_files.read_arrays(data)
+    inputs = None if data is None else user_files.load_arrays(data)
     with output.stdout_kept(), progress_bars.shown(lambda _: None) as shown:
         found = run(
             model,
@@ -78,6 +78,6 @@ def pack(
 
 def _show(found: Pack) -> None:
     from bricolage.cli import output
-    from bricolage.report.pack import table
+    from bricolage.report.pack import pack_table
 
-    output.show(table(found))
+    output.show_result(pack_table(found))

@@ -182,12 +182,12 @@ def quantize(
     from bricolage.report import quantization
 
     if html is not None:
-        output.write_text(html, quantization.page(found.report, model.stem))
+        output.write_text(html, quantization.quantization_page(found.report, model.stem))
         output.note(f"wrote {html}")
     if as_json:
-        output.show_json(quantization.as_json(found.report))
+        output.show_json(quantization.quantization_json(found.report))
     else:
-        output.show(quantization.result(found.report))
+        output.show_result(quantization.quantization_table(found.report))
     output.note(f"wrote {out}")
 
 

@@ -36,7 +36,7 @@ def reduce(
     """
     from bricolage.cli import output, progress_bars
 
-    options, inputs = a.opened(model, data, options, given)
+    options, inputs = a.open_options(model, data, options, given)
     seconds = a.trial_seconds(trial)
     target = out if out is not None else Path(model.with_suffix(".repro").name)
     existed = target.exists()
@@ -54,7 +54,7 @@ def reduce(
     if as_json:
         output.show_json(faults.reduced_json(found))
     else:
-        output.show(faults.reduced(found))
+        output.show_result(faults.reduced(found))
     if found is None:
         return errors.NO_GAIN
     output.note(f"wrote {target}")

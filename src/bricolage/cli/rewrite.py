@@ -116,16 +116,16 @@ def rewrite(
     if as_json:
         output.show_json(rewrites.as_json(found))
     else:
-        output.show(rewrites.result(found))
+        output.show_result(rewrites.rewriting_table(found))
     output.note(f"wrote {out}")
 
 
 def _stated(own: Path | None, seed: int) -> list[Rule]:
     """The rules of a file, proved."""
-    from bricolage.rewrite.rulefile import read
+    from bricolage.rewrite.rulefile import read_rules
     from bricolage.rulemaking.verification import verify
 
-    stated = [] if own is None else read(own, cost_based=False)
+    stated = [] if own is None else read_rules(own, cost_based=False)
     for rule in stated:
         verify(rule, seed=seed)
     return list(stated)
@@ -159,9 +159,9 @@ def _tailored(model: Path, backend: str, options: Options, inputs: Path | None, 
     """The variant that a backend runs fastest."""
     from bricolage.api.tailor import tailor
     from bricolage.cli import progress_bars
-    from bricolage.cli.user_files import read_arrays
+    from bricolage.cli.user_files import load_arrays
 
-    given = read_arrays(inputs) if inputs is not None else None
+    given = load_arrays(inputs) if inputs is not None else None
     with progress_bars.shown() as shown:
         return tailor(model, backend, options, inputs=given, progress=shown, **rules)
 
@@ -220,7 +220,7 @@ def list_rules(
     """List the rules by family: equation and conditions."""
     from bricolage.cli import output
     from bricolage.report import rewrites
-    from bricolage.rewrite.catalogue import by_family, chosen
+    from bricolage.rewrite.catalogue import by_family, choose_rules
 
     if instances:
         from bricolage.rewrite.rules.generated import substitutions
@@ -232,13 +232,13 @@ def list_rules(
             print("\n".join(found))
             output.note(f"{len(found)} distinct substitutions")
         return
-    families = {family: found for family, found in by_family(chosen(only or ())).items() if found}
+    families = {family: found for family, found in by_family(choose_rules(only or ())).items() if found}
     if as_json:
         output.show_json(rewrites.rules_json(families))
     elif markdown:
         print(rewrites.rules_markdown(families), end="")
     else:
-        output.show(rewrites.rules(families))
+        output.show_result(rewrites.rules_table(families))
 
 
 @rules.command("why")
@@ -254,18 +254,18 @@ def why_not(
     if not model.exists():
         raise errors.MissingFile(path=model)
     with output.stdout_kept():
-        from bricolage.api.rewrite import why
+        from bricolage.api.rewrite import explain_failures
 
-        found = why(model, rule)
+        found = explain_failures(model, rule)
     if as_json:
         output.show_json([{"operator": refusal.operator, "reason": refusal.reason} for refusal in found])
     elif found:
         from bricolage.report.tables import plain_table
 
         rows = [[refusal.operator, refusal.reason] for refusal in found]
-        output.show(plain_table([("Operator", "fold"), ("Why not", "fold")], rows))
+        output.show_result(plain_table([("Operator", "fold"), ("Why not", "fold")], rows))
     else:
-        output.show("there is no operator at which it could start and does not apply")
+        output.show_result("there is no operator at which it could start and does not apply")
 
 
 @rules.command("verify")
@@ -281,8 +281,8 @@ def verify_rules(
     """Prove every rule on its examples, in exact arithmetic; a false rule ends the command with a counterexample."""
     from bricolage.cli import output
     from bricolage.report import rewrites
-    from bricolage.rewrite.catalogue import chosen
-    from bricolage.rewrite.rulefile import read
+    from bricolage.rewrite.catalogue import choose_rules
+    from bricolage.rewrite.rulefile import read_rules
     from bricolage.rulemaking.verification import verify
 
     if file is not None and not file.exists():
@@ -291,11 +291,11 @@ def verify_rules(
         raise errors.BadOption(
             option="--only", value=", ".join(only), advice="With --file, all rules of the file are verified"
         )
-    found = [verify(rule, seed=seed) for rule in (read(file) if file is not None else chosen(only or ()))]
+    found = [verify(rule, seed=seed) for rule in (read_rules(file) if file is not None else choose_rules(only or ()))]
     if as_json:
         output.show_json(rewrites.verified_json(found))
     else:
-        output.show(rewrites.verified(found))
+        output.show_result(rewrites.verified(found))
 
 
 @rules.command("covers")
@@ -318,12 +318,12 @@ def covers(
 
     from bricolage.cli import output, progress_bars
     from bricolage.report import rewrites
-    from bricolage.rewrite.catalogue import chosen
+    from bricolage.rewrite.catalogue import choose_rules
     from bricolage.rulemaking import coverage, taso
 
     if not file.exists():
         raise errors.MissingFile(path=file)
-    ours, equations = chosen(only or (), skip or ()), taso.read(file)
+    ours, equations = choose_rules(only or (), skip or ()), taso.read_equations(file)
     found = []
     with progress_bars.shown() as shown:
         shown.start("equations", len(equations))
@@ -334,7 +334,7 @@ def covers(
     if as_json:
         output.show_json(rewrites.coverage_json(found))
     else:
-        output.show(rewrites.coverage(found))
+        output.show_result(rewrites.coverage(found))
 
 
 @rules.command("generate")
@@ -361,10 +361,10 @@ def generate_rules(
             output.check_writable(path)
     with output.stdout_kept(), progress_bars.shown() as shown:
         found = generation.generate_rules(max_operators, seed, shown)
-        generation.write(found, out, derived)
-    output.show(
+        generation.write_generated(found, out, derived)
+    output.show_result(
         f"{found.visited:,} terms, {found.candidates:,} candidates: {found.false:,} false at other shapes, "
         f"{found.instances:,} instances of others, {found.unproved:,} without a proof"
     )
-    output.show(f"{len(found.rules):,} rules; {len(found.derived):,} more substitutions follow from them")
+    output.show_result(f"{len(found.rules):,} rules; {len(found.derived):,} more substitutions follow from them")
     output.note(f"wrote {out}")

@@ -71,7 +71,7 @@ def run(
     chosen = None if point is None else OperatingPoint.parse(point)
     if chosen is not None and not requests:
         raise BadOption(option="--operating-point", value=point, advice="It is for requests: add --requests 200")
-    inputs = user_files.read_arrays(data)
+    inputs = user_files.load_arrays(data)
     output.check_writable(out, trace)
     with output.stdout_kept():
         from bricolage.api.serve import serve
@@ -126,7 +126,7 @@ def bench(
     """
     from bricolage.cli import crash, output, progress_bars
 
-    options, inputs = a.opened(model, data, options)
+    options, inputs = a.open_options(model, data, options)
     given = _targets(model, target, options)
     raced: dict[str, Plan] = {}
     with output.stdout_kept(), progress_bars.shown() as shown:
@@ -141,11 +141,11 @@ def bench(
         told = [({"target": name} if name else {}) | summary(plan) for name, plan in raced.items()]
         output.show_json(told[0] if "" in raced else {"targets": told})
         return
-    from bricolage.report.tables import plain
+    from bricolage.report.tables import plain_text
 
     for name, plan in raced.items():
         if name:
-            output.show(plain(f"target '{name}'", "bold"))
+            output.show_result(plain_text(f"target '{name}'", "bold"))
         _raced(plan)
 
 
@@ -176,32 +176,36 @@ def _targets(model: Path, target: str, options: Options) -> dict[str, Options]:
 
 def _raced(plan: Plan) -> None:
     from bricolage.cli import output
-    from bricolage.report.operating_points import overview
+    from bricolage.report.operating_points import points_overview
     from bricolage.report.tables import header, result
 
     width = output.console().width
     if plan.throughput is not None:
-        output.show(header(plan))
-        output.show("")
-        output.show(overview(plan.throughput, None, width, ships=False))
+        output.show_result(header(plan))
+        output.show_result("")
+        output.show_result(points_overview(plan.throughput, None, width, ships=False))
     else:
-        output.show(result(plan, width, ships=False))
+        output.show_result(result(plan, width, ships=False))
 
 
 def _served(served: ServedRequests) -> None:
     from bricolage.cli import output
-    from bricolage.report.tables import plain, plain_table
+    from bricolage.report.tables import plain_table, plain_text
 
     told = served.statistics
     each = told.rows / told.batches
-    output.show(plain(f"{served.point}; {served.requests} requests, {served.concurrency} under way at a time"))
-    output.show(plain(f"{served.requests_per_s:.4g} requests/s; {told.batches} runs of {each:.3g} rows on average"))
+    output.show_result(
+        plain_text(f"{served.point}; {served.requests} requests, {served.concurrency} under way at a time")
+    )
+    output.show_result(
+        plain_text(f"{served.requests_per_s:.4g} requests/s; {told.batches} runs of {each:.3g} rows on average")
+    )
     heads = [("ms", "left"), ("Mean", "right"), ("p50", "right"), ("p99", "right"), ("Max", "right")]
     times = (("latency", told.latency), ("queueing", told.queueing), ("service", told.service))
     rows = [
         [name, *(f"{value:.3g}" for value in (one.mean_ms, one.p50_ms, one.p99_ms, one.max_ms))] for name, one in times
     ]
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))
 
 
 def _describe(array: ModelValue) -> dict[str, Any]:
@@ -236,4 +240,4 @@ def _table(results: Mapping[str, ModelValue]) -> None:
         rows.append(
             [name, facts["type"], shape, *(f"{facts[k]:.6g}" if k in facts else "-" for k in ("min", "max", "mean"))]
         )
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))

@@ -60,7 +60,7 @@ def schedule(
         raise BadOption(option="-o", value="", advice="Name the file that the artifact with its schedule goes to")
     from bricolage.cli import output, user_files
 
-    inputs = user_files.read_arrays(data)
+    inputs = user_files.load_arrays(data)
     output.check_writable(out)
     with output.stdout_kept():
         from bricolage.api.schedule import schedule as search
@@ -82,7 +82,7 @@ def _show(found: Scheduled) -> None:
     from bricolage.report.tables import plain_table
 
     if not found.proposals:
-        output.show(
+        output.show_result(
             f"nothing to run side by side: {words.count(found.regions, 'region')} on {words.count(found.cores, 'core')}"
         )
         return
@@ -96,18 +96,18 @@ def _show(found: Scheduled) -> None:
         ]
         for proposal in found.proposals
     ]
-    output.show(plain_table(heads, rows))
-    output.show(
+    output.show_result(plain_table(heads, rows))
+    output.show_result(
         f"{words.count(found.regions, 'region')} on {words.count(found.cores, 'core')}: no schedule takes less than "
         f"{words.milliseconds(found.lower_ms)}; with one core a region, none without needless gaps takes more than "
         f"{words.milliseconds(found.new_b_2_ms)} (NEW-B-2; NEW-B-1 {words.milliseconds(found.new_b_1_ms)})"
     )
     if found.speedup is None:
-        output.show("one after the other is predicted to be fastest: nothing was written")
+        output.show_result("one after the other is predicted to be fastest: nothing was written")
         return
     ratio = f"{found.speedup.value:.3f} [{found.speedup.low:.3f}, {found.speedup.high:.3f}]"
     verdict = "written" if found.kept else "not written: it must win by more than the noise and more than 2 %"
-    output.show(
+    output.show_result(
         f"{found.proposals[0].method} measured {words.milliseconds(found.measured_ms)}, {ratio} times as fast as the plan as it "
         f"is; {verdict}"
     )

@@ -183,12 +183,12 @@ def _show(
 
         output.show_json({"advice": encode(advice), "changes": encode(list(wanted)), "applied": applied is not None})
         return
-    from bricolage.report.slurm_advice import heading, notes, table
+    from bricolage.report.slurm_advice import advice_notes, advice_table, heading
 
     print(errors.plain(heading(advice)))
     if advice.jobs:
-        output.show(table(advice))
-    for note in notes(advice):
+        output.show_result(advice_table(advice))
+    for note in advice_notes(advice):
         output.note(errors.plain(note))
     if applied is None:
         told = "1 job would be changed" if len(wanted) == 1 else f"{len(wanted)} jobs would be changed"

@@ -78,7 +78,7 @@ def tune(
         raise errors.BadOption(option="--order", value=order, advice=f"Use {' or '.join(get_args(Word))}")
     if report is not None and report.resolve() == model.resolve():
         raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model")
-    inputs = None if data is None else user_files.read_arrays(data)
+    inputs = None if data is None else user_files.load_arrays(data)
     output.check_writable(report)
     with output.stdout_kept(), progress_bars.shown() as shown:
         from bricolage.api.tune import tune as run
@@ -87,9 +87,9 @@ def tune(
         tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed, trials=trials)
         found = run(model, options, tuning=tuning, order=cast(Word, order), inputs=inputs, progress=shown)
     if report is not None:
-        from bricolage.report.tuning import page
+        from bricolage.report.tuning import tuning_page
 
-        output.write_text(report, page(found))
+        output.write_text(report, tuning_page(found))
     if as_json:
         from bricolage.base.codec import encode
 
@@ -111,13 +111,13 @@ def tune(
 
 def _show(found: Tuned) -> None:
     from bricolage.cli import output
-    from bricolage.report.tuning import course, kernels, outlook, verdict
+    from bricolage.report.tuning import search_course, search_outlook, tuned_table, tuning_verdict
 
     for implementation in found.implementations:
-        output.show(verdict(implementation))
+        output.show_result(tuning_verdict(implementation))
         if implementation.tuned.tasks:
-            output.show(kernels(implementation.tuned, _ROWS))
-        for line in (course(implementation), outlook(implementation)):
+            output.show_result(tuned_table(implementation.tuned, _ROWS))
+        for line in (search_course(implementation), search_outlook(implementation)):
             if line:
-                output.show(line)
-        output.show("")
+                output.show_result(line)
+        output.show_result("")

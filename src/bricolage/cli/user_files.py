@@ -20,7 +20,7 @@ def is_artifact(path: Path) -> bool:
     return path.suffix in ARTIFACT_SUFFIXES
 
 
-def read_arrays(path: Path, option: str = "--input") -> dict[str, np.ndarray]:
+def load_arrays(path: Path, option: str = "--input") -> dict[str, np.ndarray]:
     """The arrays of a `.npz` file. Pickled objects are refused, since loading them runs code.
 
     Raises:
@@ -52,4 +52,4 @@ def write_arrays(path: Path, outputs: Mapping[str, ModelValue]) -> None:
             arrays[name] = np.asarray(value)
     foreign = {name for name, array in arrays.items() if array.dtype.kind == "V" or array.dtype.isbuiltin == 2}
     known = {name: array.astype(np.float32) if name in foreign else array for name, array in arrays.items()}
-    output.write(path, lambda file: np.savez(file, **known))  # type: ignore[arg-type]
+    output.write_file(path, lambda file: np.savez(file, **known))  # type: ignore[arg-type]

@@ -227,7 +227,7 @@ POLICIES = (
         _shares(gavel.finish_time_fairness_blind, False),
         slow=True,
     ),
-    PolicyEntry("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.cheapest), slow=True),
+    PolicyEntry("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.minimise_price), slow=True),
     PolicyEntry("gavel-throughput", "Gavel: most steps", _shares(gavel.max_sum), "nothing", slow=True),
     PolicyEntry("allox", "AlloX: least sum of completion times", _target(lambda _: AlloX()), slow=True),
     PolicyEntry(
@@ -282,7 +282,7 @@ POLICIES = (
 )
 
 
-def named(name: str) -> PolicyEntry:
+def find_policy(name: str) -> PolicyEntry:
     """A policy.
 
     Raises:

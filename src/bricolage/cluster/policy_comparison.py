@@ -11,7 +11,7 @@ from bricolage.cluster.event_loop import Replayed, ReplayLoop
 from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.policy_catalogue import MOST_IN_ROUNDS, POLICIES, PolicyEntry, named
+from bricolage.cluster.policy_catalogue import MOST_IN_ROUNDS, POLICIES, PolicyEntry, find_policy
 from bricolage.cluster.prospects import Doubt, predicted_at_submission
 from bricolage.cluster.replay_figures import PolicyOutcome, fairness, outcome
 from bricolage.cluster.sleeping import Slept, slept
@@ -71,7 +71,7 @@ class ClusterComparison:
     results: tuple[PolicyResult, ...]
 
 
-def chosen(
+def choose_policies(
     names: Sequence[str], jobs: Sequence[TrainingJob], cluster: ClusterSpec
 ) -> tuple[list[PolicyEntry], dict[str, str]]:
     """The policies that are asked for, and those of `all` that cannot serve, with the reason.
@@ -83,7 +83,7 @@ def chosen(
     if "all" in names:
         refused = {entry.name: _reason(entry, jobs, cluster) for entry in POLICIES}
         return [entry for entry in POLICIES if not refused[entry.name]], {n: why for n, why in refused.items() if why}
-    entries = [named(name) for name in dict.fromkeys(names)]
+    entries = [find_policy(name) for name in dict.fromkeys(names)]
     for entry in entries:
         if reason := entry.refuses(jobs, cluster):
             raise PolicyRefuses(name=entry.name, reason=reason)
@@ -96,7 +96,7 @@ def _reason(entry: PolicyEntry, jobs: Sequence[TrainingJob], cluster: ClusterSpe
     return entry.refuses(jobs, cluster)
 
 
-def compare(
+def compare_policies(
     jobs: Sequence[TrainingJob],
     cluster: ClusterSpec,
     names: Sequence[str],
@@ -124,10 +124,10 @@ def compare(
         told: called with each policy's name before its replay.
 
     Raises:
-        UnknownPolicy, PolicyRefuses: as `chosen` has it.
+        UnknownPolicy, PolicyRefuses: as `choose_policies` has it.
         JobFitsNowhere, ClusterStuck: as the loop has it.
     """
-    entries, refused = chosen(names, jobs, cluster)
+    entries, refused = choose_policies(names, jobs, cluster)
     runs = []
     for entry in entries:
         told(entry.name)

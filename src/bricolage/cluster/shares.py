@@ -139,14 +139,14 @@ class SharePolicy(Apart):
     def problem(self, view: ClusterView) -> ShareProblem:
         """What the rule is asked. Isolated time is brought up to date on the way."""
         states = view.states
-        problem = problem_of(view, np.zeros(len(states)))
+        problem = share_problem(view, np.zeros(len(states)))
         rates = problem.isolated_rates
         isolated = np.zeros(len(states))
         for row, state in enumerate(states):
             spent, left, rate = self._isolated.get(state.number, (0.0, problem.steps_left[row], math.inf))
             isolated[row] = spent + max(left - problem.steps_left[row], 0.0) / rate
             self._isolated[state.number] = (isolated[row], problem.steps_left[row], rates[row] or math.inf)
-        return problem_of(view, isolated)
+        return share_problem(view, isolated)
 
     def _round(self, view: ClusterView) -> Target:
         none = np.zeros(len(self._kinds))
@@ -173,7 +173,7 @@ class SharePolicy(Apart):
         return wanted
 
 
-def problem_of(view: ClusterView, isolated_s: Matrix) -> ShareProblem:
+def share_problem(view: ClusterView, isolated_s: Matrix) -> ShareProblem:
     """The arrays of a view."""
     kinds, states = view.cluster.kinds, view.states
     fits = np.array([[view.capacity[kind] >= s.job.devices for kind in kinds] for s in states], dtype=float)

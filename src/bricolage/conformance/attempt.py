@@ -13,7 +13,7 @@ import onnx_ir as ir
 from bricolage.backends.interface import Backend, Resources
 from bricolage.base import scratch
 from bricolage.conformance.expected_outputs import difference
-from bricolage.conformance.regions import run_bound, written
+from bricolage.conformance.regions import run_bound, write_region
 from bricolage.conformance.trial_cases import OperatorTrial
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.graph.graph import Graph
@@ -31,11 +31,11 @@ class Result:
     reason: str = ""
 
 
-def attempt(backend: Backend, trial: OperatorTrial, resources: Resources) -> Result:
+def attempt_trial(backend: Backend, trial: OperatorTrial, resources: Resources) -> Result:
     """Compiles and runs one trial in this process and compares the outputs with the expected ones. Static models run
     through `Kernel.bind` and must give the same answer in two calls; all others through `Kernel.run`."""
     with scratch.using(scratch.temporary()) as folder:
-        region = written(ir.from_proto(trial.model), folder)
+        region = write_region(ir.from_proto(trial.model), folder)
         try:
             kernel = backend.compile(region, backend.configs("highest", resources.device)[0], resources)
             static = all(info.static for info in (*region.inputs, *region.outputs))
@@ -54,7 +54,7 @@ def attempt(backend: Backend, trial: OperatorTrial, resources: Resources) -> Res
 
 
 def attempt_together(backend: Backend, trials: Sequence[OperatorTrial], resources: Resources) -> list[Result]:
-    """As `attempt` for each trial, with static trials of one opset compiled as one model, for backends that take seconds to
+    """As `attempt_trial` for each trial, with static trials of one opset compiled as one model, for backends that take seconds to
     compile anything. A batch that fails in any way is halved, down to trials that then fail by themselves."""
     results: dict[str, Result] = {}
     by_opset: dict[tuple[tuple[str, int], ...], list[OperatorTrial]] = {}
@@ -63,17 +63,17 @@ def attempt_together(backend: Backend, trials: Sequence[OperatorTrial], resource
             imports = tuple(sorted((o.domain, o.version) for o in trial.model.opset_import))
             by_opset.setdefault(imports, []).append(trial)
         else:
-            results[trial.name] = attempt(backend, trial, resources)
+            results[trial.name] = attempt_trial(backend, trial, resources)
     for group in by_opset.values():
         results.update(_halving(backend, group, resources))
     return [results[trial.name] for trial in trials]
 
 
 def _halving(backend: Backend, trials: Sequence[OperatorTrial], resources: Resources) -> dict[str, Result]:
-    if len(trials) > 1 and attempt(backend, _merged(trials), resources).outcome == "passes":
+    if len(trials) > 1 and attempt_trial(backend, _merged(trials), resources).outcome == "passes":
         return {trial.name: Result("passes") for trial in trials}
     if len(trials) == 1:
-        return {trials[0].name: attempt(backend, trials[0], resources)}
+        return {trials[0].name: attempt_trial(backend, trials[0], resources)}
     half = len(trials) // 2
     return {**_halving(backend, trials[:half], resources), **_halving(backend, trials[half:], resources)}
 

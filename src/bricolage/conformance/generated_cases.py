@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from bricolage.conformance.retype import EVERY_TYPE, expected, restate, retyped, schema_of, variables
+from bricolage.conformance.retype import EVERY_TYPE, expected, restate, retyped, schema_of, type_variables
 from bricolage.conformance.suite import Case
 
 _BASES = 3
@@ -66,7 +66,7 @@ def _spread(cases: Sequence[Case]) -> list[Case]:
 def _in_other_types(case: Case, *, several: bool) -> Iterator[Case]:
     """The case with each type of its inputs replaced alone, and with all that are of the main one's replaced together. `several`:
     in all types of results where an operator converts, otherwise in one."""
-    names = variables(case)
+    names = type_variables(case)
     if not names:
         return
     given = dict(zip(_variables_of_inputs(case), types_of(case)[1], strict=False))

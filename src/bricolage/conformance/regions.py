@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Kernel, RegionModel, Resources
 from bricolage.base import scratch
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.graph.extract import write_model
 from bricolage.graph.store import Store
 from bricolage.work.implementation import KernelConfig
@@ -21,7 +21,7 @@ RUBBISH = 0x5A
 """Every byte of an output buffer before a call."""
 
 
-def written(model: ir.Model, folder: Path) -> RegionModel:
+def write_region(model: ir.Model, folder: Path) -> RegionModel:
     """The model in `folder`, which exists, as backends get regions. Its weights are moved there.
 
     Raises:
@@ -49,7 +49,7 @@ def answers(
         Refused: the backend declines the model. Anything else: it fails.
     """
     with scratch.using(scratch.temporary()) as folder:
-        region = written(model.clone(), folder)
+        region = write_region(model.clone(), folder)
         kernel = backend.compile(region, config, resources or Resources())
         values = [inputs[info.name] for info in region.inputs]
         names = [info.name for info in region.outputs]
@@ -66,8 +66,8 @@ def run_bound(kernel: Kernel, region: RegionModel, values: Sequence[object], cal
     Raises:
         TypeError: a value is of another type than the region's input.
     """
-    inputs = [aligned(info.sizes, info.numpy) for info in region.inputs]
-    outputs = [aligned(info.sizes, info.numpy) for info in region.outputs]
+    inputs = [allocate_aligned(info.sizes, info.numpy) for info in region.inputs]
+    outputs = [allocate_aligned(info.sizes, info.numpy) for info in region.outputs]
     for buffer, value in zip(inputs, values, strict=True):
         np.copyto(buffer, np.asarray(value).reshape(buffer.shape), casting="no")
     call = kernel.bind(inputs, outputs)

@@ -51,7 +51,7 @@ def schema_of(case: Case) -> onnx.defs.OpSchema | None:
         return None
 
 
-def variables(case: Case) -> list[str]:
+def type_variables(case: Case) -> list[str]:
     """Names of the types of an operator's inputs that its definition leaves open, the main one first."""
     schema = schema_of(case)
     if schema is None:
@@ -70,7 +70,7 @@ def retyped(
     Args:
         case: of one operator.
         target: an element type.
-        which: the types that are replaced, as `variables` names them; the main one by default.
+        which: the types that are replaced, as `type_variables` names them; the main one by default.
         results: of Cast and its like.
     """
     node, schema = case.model.graph.node[0], schema_of(case)

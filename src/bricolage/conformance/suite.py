@@ -54,7 +54,7 @@ def tenth(found: Iterable[Case]) -> list[Case]:
     return [case for case in found if zlib.crc32(case.name.encode()) % 10 == 0]
 
 
-def cases(
+def suite_cases(
     operators: Collection[str] | None = None, kinds: Collection[str] = KINDS, *, expansions: bool = False
 ) -> list[Case]:
     """All cases of some kinds, sorted by name, or only those of one operator among `operators` (names of operator types), with

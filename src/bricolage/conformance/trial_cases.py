@@ -20,7 +20,14 @@ import onnx_ir as ir
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from bricolage.backends.operator_features import PARAMETERS, RUNTIME, features, operator_key, type_key, version_class
+from bricolage.backends.operator_features import (
+    PARAMETERS,
+    RUNTIME,
+    operator_features,
+    operator_type_key,
+    type_key,
+    version_class,
+)
 from bricolage.conformance.expected_outputs import difference
 from bricolage.conformance.generated_cases import generated, without_weights
 from bricolage.conformance.retype import TYPES, retyped
@@ -191,10 +198,10 @@ def _trial(case: Case, form: str, restamped: bool) -> OperatorTrial:
     kind = type_key(node) + form
     return OperatorTrial(
         f"{case.name} {version} {kind}",
-        operator_key(node),
+        operator_type_key(node),
         version=version,
         kind=kind,
-        traits=features(node, opset),
+        traits=operator_features(node, opset),
         model=case.model,
         inputs=case.inputs,
         outputs=case.outputs,

@@ -15,7 +15,7 @@ _LARGE_PAGE = 2 << 20
 """Bytes of a large page of x86-64 and most of Arm's; elsewhere what is aligned by it is aligned enough."""
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
+def allocate_aligned(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
     """An uninitialised C-contiguous array whose data starts at a multiple of 64 bytes (a cache line, a vector)."""
     count = math.prod(shape) * dtype.itemsize
     raw = np.empty(count + ALIGNMENT, dtype=np.uint8)
@@ -24,18 +24,18 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
 
 
 def lasting(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
-    """As `aligned`, for what is read again and again, such as weights. From 2 MiB on it lies on large pages of its own, where the
-    system has them: an array that malloc makes may take over small pages that another one has left, and what does was read at 20 to
-    24 GB/s by one thread instead of 29 (26 MB of weights in the third-level cache of a Xeon)."""
+    """As `allocate_aligned`, for what is read again and again, such as weights. From 2 MiB on it lies on large pages of its own,
+    where the system has them: an array that malloc makes may take over small pages that another one has left, and what does was
+    read at 20 to 24 GB/s by one thread instead of 29 (26 MB of weights in the third-level cache of a Xeon)."""
     count = math.prod(shape) * dtype.itemsize
     if count < _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return aligned(shape, dtype)
+        return allocate_aligned(shape, dtype)
     pages = mmap.mmap(-1, count + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     try:
         pages.madvise(mmap.MADV_HUGEPAGE)
     except OSError:  # a system without them
         pages.close()
-        return aligned(shape, dtype)
+        return allocate_aligned(shape, dtype)
     raw = np.frombuffer(pages, np.uint8)
     return np.ndarray(shape, dtype, buffer=raw, offset=-raw.ctypes.data % _LARGE_PAGE)
 
@@ -62,6 +62,6 @@ def in_buffer(array: np.ndarray) -> np.ndarray:
     """The array in a buffer that kernels can be bound to: itself where it is one."""
     if bindable(array):
         return array
-    buffer = aligned(array.shape, array.dtype)
+    buffer = allocate_aligned(array.shape, array.dtype)
     buffer[...] = array
     return buffer

@@ -96,7 +96,7 @@ def _getcpu() -> Callable[[], int] | None:
 def _whole(threads: int) -> Device:
     facts = cpuinfo(_CPUINFO)
     flags = set(facts.get("flags", facts.get("features", "")).split()) or _sysctl_flags()
-    instructions = usable(flags & {*_KNOWN, *GENERAL_FLAGS}, _numpy_features())
+    instructions = usable_flags(flags & {*_KNOWN, *GENERAL_FLAGS}, _numpy_features())
     cores = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else tuple(range(threads))
     return Device(
         name="cpu",
@@ -113,7 +113,7 @@ def _whole(threads: int) -> Device:
     )
 
 
-def usable(flags: set[str], seen: Mapping[str, bool]) -> frozenset[str]:
+def usable_flags(flags: set[str], seen: Mapping[str, bool]) -> frozenset[str]:
     """Those of the system's processor flags that this process can use. In an emulator `/proc/cpuinfo` tells of the real processor.
 
     Args:

@@ -19,14 +19,14 @@ from bricolage.base.options import Options
 from bricolage.costs.database import Database
 from bricolage.costs.entries import SCHEMA
 from bricolage.costs.models.learned.installed import model_in_use
-from bricolage.costs.models.track_record import DecisionSubject, shipped
+from bricolage.costs.models.track_record import DecisionSubject, shipped_record
 from bricolage.device.device import Device
 from bricolage.driver.attempts import log_decision
 from bricolage.driver.context import DecisionContext
 from bricolage.driver.decide import decide
 from bricolage.driver.describe import WHOLE, whole_model
 from bricolage.driver.given_samples import samples_of
-from bricolage.driver.promising_variants import made_again, write
+from bricolage.driver.promising_variants import made_again, write_variant_files
 from bricolage.driver.provisional import Continuation, is_continued, provisional_reasons
 from bricolage.driver.sources import PreparedBucket, Source
 from bricolage.driver.suggesting import suggest_constants
@@ -210,7 +210,7 @@ def _goes_on(context: DecisionContext, known: Bucket) -> bool:
 def _as_stored(earlier: Continuation, opened: Source) -> Bucket:
     """The decision on record, with the file of its graph."""
     if earlier.variant.name != ORIGINAL:
-        write(earlier.variant, opened.store)
+        write_variant_files(earlier.variant, opened.store)
     return replace(earlier.before, graph=opened.store.graph(earlier.variant.graph))
 
 
@@ -241,7 +241,7 @@ def decision_key(
         "bricolage": __version__,
         "judgement": JUDGEMENT,
         "schema": SCHEMA,  # what rests on costs that are not found any more is decided again
-        "record": shipped().digest,
+        "record": shipped_record().digest,
         "costs": costs.digest if options.predict and (costs := model_in_use()) is not None else None,
         **({"batches": list(batches)} if batches else {}),
     }

@@ -93,7 +93,7 @@ class KnownClaims:
         return found
 
 
-def find(
+def find_candidates(
     graph: Graph,
     backends: Sequence[Backend],
     precision: Precision,

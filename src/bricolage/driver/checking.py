@@ -21,9 +21,9 @@ from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.pool import Pool
 from bricolage.measure.reference_worker import WorkerReference, reference_limit
-from bricolage.verify.bound import draws_for, limits, rounding_errors
+from bricolage.verify.bound import draws_for, error_limits, rounding_errors
 from bricolage.verify.compare import Deviation, deviation
-from bricolage.verify.inputs import InputSample, choose
+from bricolage.verify.inputs import InputSample, choose_sample
 from bricolage.verify.reference import Evaluate, Values
 
 
@@ -66,7 +66,7 @@ class Check:
     def __init__(self, original: Graph, sizes: Mapping[str, int], seed: int, evaluate: Evaluate) -> None:
         self._sizes = sizes
         self._evaluate = evaluate
-        self._sample: InputSample = choose(original.model, seed, evaluator=partial(evaluate, original.model))
+        self._sample: InputSample = choose_sample(original.model, seed, evaluator=partial(evaluate, original.model))
         self._original = original
         self._limits = dict.fromkeys(self._sample.reference, 0.0)
         self.bound = BOUNDS["highest"]
@@ -86,6 +86,6 @@ class Check:
         draws = draws_for(self._original)
         rounding = rounding_errors(self._original.model, self._sample.inputs, reference, draws, self._evaluate)
         borrowed = bool(reference.borrowed)
-        self._limits = limits(rounding, reference, borrowed=borrowed)
+        self._limits = error_limits(rounding, reference, borrowed=borrowed)
         self.bound = max(self.bound, *self._limits.values())
         return deviation(given, wanted, list(self._limits.values()))

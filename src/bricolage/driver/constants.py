@@ -44,7 +44,7 @@ def fix_inputs(
         spec = _checked(name, specs, model, options)
         of_inputs = None if given is None or name not in options.constants else given.get(name)
         if word is not None:
-            values[name] = fitting(spec, array_of(word, spec))
+            values[name] = fitting(spec, parse_array(word, spec))
         elif of_inputs is not None:
             values[name] = fitting(spec, of_inputs)
         elif name in known:
@@ -115,7 +115,9 @@ def _rest(model: ir.Model, constants: Collection[ConstantInput], option: str, ar
                     reason = (
                         f"'{constant.name}' of sample {number} is {words_of(row)}, and --constant says {constant.value}"
                     )
-                    raise UnusableSamples(option=option, reason=reason, expected=signature.describe(input_specs(model)))
+                    raise UnusableSamples(
+                        option=option, reason=reason, expected=signature.describe_inputs(input_specs(model))
+                    )
     return kept
 
 
@@ -126,7 +128,7 @@ def _checked(name: str, specs: Mapping[str, TensorSpec], model: ir.Model, option
         advice = f"It is a dimension of input '{dimensions[name][0]}': give its size with --shape {name}=SIZE"
         raise BadOption(option="--constant", value=name, advice=advice)
     if name not in specs:
-        raise UnknownInput(name=name, expected=signature.describe(list(specs.values())))
+        raise UnknownInput(name=name, expected=signature.describe_inputs(list(specs.values())))
     if name in options.shapes and name not in dimensions:
         advice = "It is an input, whose value --constant gives; --shape gives sizes of dimensions"
         raise BadOption(option="--shape", value=name, advice=advice)
@@ -173,7 +175,7 @@ def fitting(spec: TensorSpec, value: ModelValue) -> np.ndarray:
     return array
 
 
-def array_of(word: str, spec: TensorSpec) -> np.ndarray:
+def parse_array(word: str, spec: TensorSpec) -> np.ndarray:
     """The value that a word gives to an input, of its type: `16000`, `1,2,3`, `[[1, 2], [3, 4]]`, `true`.
 
     Raises:

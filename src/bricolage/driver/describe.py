@@ -11,18 +11,18 @@ from bricolage.driver.profile import Profile
 from bricolage.graph.graph import Region
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.work import workload
-from bricolage.plan.number_sets import ranges
+from bricolage.plan.number_sets import format_numbers
 from bricolage.plan.plan import ORIGINAL, Alternative, PlannedRegion
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Implementation, Placement
-from bricolage.work.placement_prediction import Predictor, owners
+from bricolage.work.placement_prediction import Predictor, operator_endpoints
 
 
 def planned_regions(
     profile: Profile, placement: Placement, predictor: Predictor | None, starts_ms: Sequence[float] = ()
 ) -> tuple[PlannedRegion, ...]:
     """The regions of a placement for the plan, in executable order; `starts_ms` where they have a schedule."""
-    graph, owner = profile.graph, owners(placement)
+    graph, owner = profile.graph, operator_endpoints(placement)
     timeline = predictor.timeline(placement) if predictor is not None else None
     planned: list[PlannedRegion] = []
     for index, one in enumerate(placement):
@@ -34,7 +34,7 @@ def planned_regions(
         planned.append(
             PlannedRegion(
                 implementation=one.implementation,
-                operators=ranges(region.numbers),
+                operators=format_numbers(region.numbers),
                 count=len(region),
                 title=title(region),
                 key=key,

@@ -102,7 +102,7 @@ def fastest(evidence: Sequence[Evidence]) -> str | None:
     return best.name if best is not None else None
 
 
-def weighed(name: str, other: str, ran: Race, evidence: Mapping[str, Evidence]) -> Ratio | None:
+def weigh_evidence(name: str, other: str, ran: Race, evidence: Mapping[str, Evidence]) -> Ratio | None:
     """Speed-up of one contestant over another by the race and by what was known before, each as far as it is sure; None
     where nothing compares them."""
     raced = ran.ratio(name, other, through=ran.incumbent)

@@ -12,8 +12,8 @@ from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.costs.models.forecast import Forecast, forecast
 from bricolage.device.device import Device
-from bricolage.driver.candidates import find
-from bricolage.driver.heuristic_placement import usable
+from bricolage.driver.candidates import find_candidates
+from bricolage.driver.heuristic_placement import usable_backends
 from bricolage.driver.placement_problem import look_up_transfers
 from bricolage.driver.pricing import work_shares
 from bricolage.driver.profile import Profile
@@ -78,8 +78,8 @@ def expected_fastest(
 ) -> list[tuple[Implementation, Estimate]]:
     """What implementations of the whole graph are expected to take where nothing was measured, the fastest first: of backends that
     compile quickly, those that the model knows before those that it does not."""
-    quick = usable([backend for backend in backends if not backend.compiles_slowly])
-    candidates = find(graph, quick, options.precision, device, slow_per_region=False)
+    quick = usable_backends([backend for backend in backends if not backend.compiles_slowly])
+    candidates = find_candidates(graph, quick, options.precision, device, slow_per_region=False)
     everything = workload(graph.everything)
     whole = [Work(everything, one) for one in candidates.whole]
     told = forecast(whole, [], costs, Setting(device, options.threads))

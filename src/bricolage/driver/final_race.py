@@ -12,7 +12,7 @@ from bricolage.base.deadline import Deadline
 from bricolage.base.options import Pattern
 from bricolage.costs.entries import Cost
 from bricolage.driver.describe import planned_regions
-from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
+from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weigh_evidence
 from bricolage.driver.profile import Profile
 from bricolage.driver.race_table import (
     ITSELF,
@@ -247,7 +247,7 @@ def _by_all(
     """By the race and what was known before. Arguments as for `_by_race`; challengers may come in any order."""
 
     def fastest_of(names: Sequence[str], reference: str, least: float) -> tuple[str, Ratio]:
-        ratios = {name: weighed(name, reference, ran, evidence) for name in names if name != reference}
+        ratios = {name: weigh_evidence(name, reference, ran, evidence) for name in names if name != reference}
         better = {name: ratio for name, ratio in ratios.items() if ratio is not None and ratio.value > least}
         return max(better.items(), key=lambda one: (one[1].value, one[0]), default=(reference, ITSELF))
 

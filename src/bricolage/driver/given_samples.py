@@ -13,11 +13,11 @@ import onnx_ir as ir
 from bricolage.base.options import Options
 from bricolage.errors import BadOption, BricolageError, UnusableSamples
 from bricolage.graph.graph import Graph
-from bricolage.quantization.calibration_samples import doubts, inputs_of, require_telling, samples, split
+from bricolage.quantization.calibration_samples import doubts, inputs_of, make_samples, require_telling, split_samples
 from bricolage.quantization.products import require_float
 from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.verify.accuracy_measures import AccuracyDemand
-from bricolage.verify.held_back import GivenSamples, HeldBackData, Sample, most_samples, spread
+from bricolage.verify.held_back import GivenSamples, HeldBackData, Sample, most_samples, spread_evenly
 from bricolage.verify.inputs import not_finite, read_arrays
 from bricolage.verify.named_arrays import digest
 
@@ -94,15 +94,17 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> GivenSamples
     if not given.named:
         return None
     demand = AccuracyDemand(options.accuracy, options.bound)
-    calibration = divided(graph, given.calibrate, "--calibrate", more=demand.takes_more) if given.calibrate else ()
+    calibration = (
+        divide_samples(graph, given.calibrate, "--calibrate", more=demand.takes_more) if given.calibrate else ()
+    )
     if given.evaluate is not None:
-        kept, origin = divided(graph, given.evaluate, "--evaluate", more=demand.takes_more), "given to judge"
+        kept, origin = divide_samples(graph, given.evaluate, "--evaluate", more=demand.takes_more), "given to judge"
     else:
         if len(calibration) < _LEAST:
             number = f"{len(calibration)} sample{'s' * (len(calibration) != 1)}"
             reason = f"it holds {number}; {_LEAST} are needed, of which one judges (--evaluate gives others for that)"
             raise _unusable(graph, "--calibrate", reason)
-        seen, held = split(calibration, QuantizationOptions.held_back)
+        seen, held = split_samples(calibration, QuantizationOptions.held_back)
         calibration, kept = tuple(seen), tuple(held)
         origin = "held back from calibration"
     most = most_samples(graph)
@@ -115,7 +117,7 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> GivenSamples
         require_telling(seen)
         for doubt in doubts(seen, others):
             _LOG.warning("--calibrate: %s", doubt)
-    return GivenSamples(calibration, HeldBackData(demand, spread(kept, most), told))
+    return GivenSamples(calibration, HeldBackData(demand, spread_evenly(kept, most), told))
 
 
 def first_inputs(graph: Graph, samples: GivenSamples) -> tuple[dict[str, np.ndarray], str]:
@@ -126,7 +128,7 @@ def first_inputs(graph: Graph, samples: GivenSamples) -> tuple[dict[str, np.ndar
     }, "a sample that is held back"
 
 
-def divided(graph: Graph, arrays: Arrays, option: str, *, more: bool) -> tuple[Sample, ...]:
+def divide_samples(graph: Graph, arrays: Arrays, option: str, *, more: bool) -> tuple[Sample, ...]:
     """The samples of arrays (see `bricolage.quantization.calibration_samples`). `more`: arrays that are no inputs go along.
 
     Raises:
@@ -140,7 +142,7 @@ def divided(graph: Graph, arrays: Arrays, option: str, *, more: bool) -> tuple[S
         reason = f"input '{missing[0]}' is missing" if missing else f"the model has no input '{unknown[0]}'"
         raise _unusable(graph, option, reason)
     try:
-        found = samples(graph.model, arrays, more=more)
+        found = make_samples(graph.model, arrays, more=more)
     except BricolageError as error:
         raise _unusable(graph, option, error.sentence) from error
     for number, sample in enumerate(found):

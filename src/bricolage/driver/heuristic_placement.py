@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 
-from bricolage.backends.capabilities import holds
+from bricolage.backends.capabilities import is_current
 from bricolage.backends.claim_matching import Matcher, objections
 from bricolage.backends.interface import Backend
 from bricolage.device.device import Device
@@ -26,14 +26,14 @@ Failures = Mapping[str, int]
 """By backend, the operators with which it has failed here, as a bit-set."""
 
 
-def usable(backends: Sequence[Backend]) -> tuple[Backend, ...]:
+def usable_backends(backends: Sequence[Backend]) -> tuple[Backend, ...]:
     """The backends as they may be used at once: those whose capability table is of another version than the installed one with
     what earlier self-checks found, and those that compile quickly first."""
     found: list[Backend] = []
     for backend in sorted(backends, key=lambda one: one.compiles_slowly):
-        if not holds(backend):
+        if not is_current(backend):
             backend = copy.copy(backend)
-            backend.self_check = selfcheck.known(backend)
+            backend.self_check = selfcheck.known_findings(backend)
         found.append(backend)
     return tuple(found)
 

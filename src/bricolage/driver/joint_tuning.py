@@ -87,7 +87,7 @@ def arms(profiles: Sequence[Profile], tuner: KernelTuner, deadline: Deadline) ->
     return sorted((arm for arm in near if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
 
 
-def search(found: Sequence[Arm], tuner: KernelTuner, deadline: Deadline, order: Order, told: Told) -> list[Arm]:
+def search_arms(found: Sequence[Arm], tuner: KernelTuner, deadline: Deadline, order: Order, told: Told) -> list[Arm]:
     """Searches arms until `deadline`; those that had a turn, the one that was searched to the end first. With "sequential" the
     fastest alone."""
     if order == "sequential":

@@ -17,7 +17,7 @@ from bricolage.driver.whole_models import measure_baselines
 from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
-from bricolage.measure.request_rates import ServedLoad, serve
+from bricolage.measure.request_rates import ServedLoad, time_serving
 from bricolage.measure.specs import TimingPolicy
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.plan.plan import other_tool
@@ -157,7 +157,7 @@ class ThroughputSearch:
         batch = some[0].batch
         by_name = {one.name: one for one in some}
         policy = replace(_POLICY, seconds=max(1.0, min(len(some) * 3.0, deadline.left)))
-        found = serve(
+        found = time_serving(
             self.session.measurer,
             {name: one.spec(self.session) for name, one in by_name.items()},
             batch.inputs,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from bricolage.costs.models.roofline import added_ms
 from bricolage.driver.profile import Profile
-from bricolage.graph.work import flops, moved
+from bricolage.graph.work import bytes_moved, flops
 from bricolage.work import bits as bitset
 from bricolage.work.cost import CostModel, FirstKnown, Work
 from bricolage.work.placement import Candidate
@@ -56,7 +56,7 @@ def wholes(profile: Profile, backends: Collection[str] | None = None) -> list[Ca
 def work_shares(profile: Profile) -> list[float]:
     """What each operator may take of the whole graph's time, by its work."""
     peaks = profile.session.device.peaks
-    weights = [added_ms(peaks, flops(o), moved(o), start_us=1.0) for o in profile.graph.operators]
+    weights = [added_ms(peaks, flops(o), bytes_moved(o), start_us=1.0) for o in profile.graph.operators]
     total = sum(weights)
     return [weight / total for weight in weights]
 

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurements
 from bricolage.costs.models.forecast import Forecast, Pair, forecast
-from bricolage.driver.candidates import Candidates, find
+from bricolage.driver.candidates import Candidates, find_candidates
 from bricolage.driver.session import Session
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
@@ -19,7 +19,7 @@ from bricolage.measure.measurer import Event
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.program_step import USER_FILE, Step, file_step, steps_of
+from bricolage.plan.program_step import USER_FILE, Step, file_step, placement_steps
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.quantised import precision_of
@@ -52,7 +52,7 @@ class Profile:
     @staticmethod
     def of(variant: GraphVariant, oracle: Oracle, session: Session) -> Profile:
         """A profile in which nothing is measured yet."""
-        candidates = find(
+        candidates = find_candidates(
             variant.graph,
             session.backends,
             precision_of(variant.graph.model, session.options),
@@ -138,7 +138,7 @@ class Profile:
         divided, and on what."""
         if len(placement) == 1:
             return self.whole_spec(placement[0].implementation)
-        steps = steps_of(self.graph, placement, self.session.store, self._identities)
+        steps = placement_steps(self.graph, placement, self.session.store, self._identities)
         division = ";".join(f"{one.region:x}" for one in placement)
         if cores:
             division += " on " + ";".join(",".join(map(str, core)) for core in cores)

@@ -14,7 +14,7 @@ from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.graph.work import workload
-from bricolage.plan.number_sets import numbers
+from bricolage.plan.number_sets import parse_numbers
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.rewrite.variants import GraphVariant, recreated_variant
 from bricolage.verify.held_back import GivenSamples
@@ -28,7 +28,7 @@ _PROMISING = 1.05
 """Variants within this factor of the fastest, each on its best backend, may win as mixtures."""
 
 
-def write(variant: GraphVariant, store: Store) -> str:
+def write_variant_files(variant: GraphVariant, store: Store) -> str:
     """Writes a variant to the original's folder; the name of its file. Weights that rules folded go into a file of their own.
 
     Raises:
@@ -55,11 +55,13 @@ def _is_of(bucket: Bucket, variant: GraphVariant) -> bool:
     if len(variant.graph) != bucket.operators:
         return False
     identities = Identities(variant.graph)
-    regions = [(Region(variant.graph, bits.of(numbers(region.operators))), region.key) for region in bucket.regions]
+    regions = [
+        (Region(variant.graph, bits.of(parse_numbers(region.operators))), region.key) for region in bucket.regions
+    ]
     return all(identities.key(region) == key for region, key in regions)
 
 
-def samples(profile: Profile) -> list[CalibrationSample]:
+def measured_samples(profile: Profile) -> list[CalibrationSample]:
     """Everything that was measured of a graph, each region with the time of its fastest implementation."""
     fastest = profile.fastest
     found = [] if fastest is None else [CalibrationSample(workload(profile.graph.everything).operators, fastest[1])]

@@ -17,7 +17,7 @@ from bricolage.costs.models.roofline import least_ms
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.byte_checks import check_products
 from bricolage.driver.profile import Profile
-from bricolage.driver.promising_variants import whole_challengers, write
+from bricolage.driver.promising_variants import whole_challengers, write_variant_files
 from bricolage.driver.quantised_variants import CALIBRATED, MadeQuantised, accepted, float_results, quantised_variant
 from bricolage.driver.state import DecisionState
 from bricolage.errors import BricolageError, MetricFails
@@ -72,7 +72,7 @@ class QuantisedGraphItem(Item):
             return
         held = state.oracle.held_back
         held = None if held is None else held.at(accepted(session.options))
-        write(made.variant, session.store)
+        write_variant_files(made.variant, session.store)
         refusal, error_found = _judged(state, made.variant.graph, held)
         session.progress.finish()
         if refusal:

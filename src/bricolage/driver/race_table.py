@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bricolage.backends.capabilities import switched_off
 from bricolage.costs.entries import Cost
 from bricolage.driver.describe import whole_model
-from bricolage.driver.evidence import Evidence, weighed
+from bricolage.driver.evidence import Evidence, weigh_evidence
 from bricolage.driver.profile import Profile
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race_record import Race
@@ -43,7 +43,7 @@ def make_table(state: DecisionState, found: RaceDecision, arrived: Mapping[str, 
         first = costs[name].compile_s if name in costs else 0.0
         costs[name] = replace(cost, compile_s=max(cost.compile_s, first))
     known = {
-        name: weighed(name, found.best, ran, found.evidence)
+        name: weigh_evidence(name, found.best, ran, found.evidence)
         for name in arrived
         if ran is not None and found.by == "race and prior evidence" and name != found.best
     }
@@ -156,7 +156,7 @@ def speedup_over_other(
     if name == other:
         return ITSELF
     if ran is not None and decided_by == "race and prior evidence":
-        return weighed(name, other, ran, evidence)
+        return weigh_evidence(name, other, ran, evidence)
     raced = ran.ratio(name, other, through=ran.incumbent) if ran is not None and decided_by == "race" else None
     known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
     return raced or (Ratio(known.value, known.low, known.high, 0) if known is not None else None)

@@ -15,7 +15,7 @@ from bricolage.measure.closed_loop import Serving
 from bricolage.measure.request_rates import ServedLoad
 from bricolage.measure.specs import CandidateSpec
 from bricolage.plan.operating_point import OperatingPoint, counted
-from bricolage.plan.program_step import steps_of
+from bricolage.plan.program_step import placement_steps
 from bricolage.plan.throughput import Kind, ServingConfig
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
@@ -74,7 +74,7 @@ class ServingCandidate:
         """As something to be measured."""
         device, most = session.device, usable_cores(session)
         groups = (device.cores[:most],) if self.queue is not None else self.point.groups(device.cores, most)
-        steps = steps_of(self.graph, self.placement, session.store)
+        steps = placement_steps(self.graph, self.placement, session.store)
         outputs = tuple(info.name for info in self.graph.outputs)
         serving = Serving(groups, self.batch.rows, self.queue, self.batch.agreement)
         alone = self.streams == 1 and len({step.implementation.backend for step in steps}) == 1

@@ -49,7 +49,7 @@ class Session:
     """A model of what regions take that were not measured; None where there is none or it is not wanted."""
     costs_title: str = ""
     """What that model was learnt from, for people."""
-    record: TrackRecord = field(default_factory=lambda: track_record.shipped())
+    record: TrackRecord = field(default_factory=lambda: track_record.shipped_record())
     """What implementations and ways to a faster plan have achieved on other networks."""
     findings: ModelFindings = field(default_factory=ModelFindings)
     """What decisions for the same model on other devices have found."""

@@ -27,9 +27,9 @@ from bricolage.measure.artifact_check import ArtifactRun, run_artifact
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Plan, whole_region
 from bricolage.runtime.programs import ranked_baselines
-from bricolage.verify.bound import draws_for, limits, rounding_errors
+from bricolage.verify.bound import draws_for, error_limits, rounding_errors
 from bricolage.verify.compare import deviation, too_far
-from bricolage.verify.inputs import choose
+from bricolage.verify.inputs import choose_sample
 from bricolage.verify.named_arrays import load_limits, load_values
 from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.reference import Evaluate
@@ -109,7 +109,7 @@ def planned_trial(opened: Source, index: int) -> ArtifactTrial:
     return ArtifactTrial(where, index, True, inputs, tuple(expected[name] for name in names), tuple(own))
 
 
-def shipped(
+def ship_plan(
     context: DecisionContext,
     opened: Source,
     plan: Plan,
@@ -157,7 +157,7 @@ def shipped(
                 raise ArtifactFails(where=trial.where, reason=fault)
             _LOG.warning("%s, %s: another backend takes its place", trial.where, fault)
             plan = better
-        with scratch.whole(path) as partial_path:
+        with scratch.write_whole(path) as partial_path:
             _copy(draft, partial_path)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
@@ -211,7 +211,7 @@ def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluat
         try:
             graph = prepare(opened.model, sizes, bucket.overridden)
             opened.store.share([graph.model], file, temporary=True)
-            sample = choose(graph.model, options.seed, _DRAWS, partial(evaluate, graph.model))
+            sample = choose_sample(graph.model, options.seed, _DRAWS, partial(evaluate, graph.model))
         except BricolageError as error:
             _LOG.info("the artifact is not tried at %s=%d: %s", name, other, error.sentence)
             continue
@@ -231,7 +231,7 @@ def _fault(trial: ArtifactTrial, run: ArtifactRun, options: Options, bound: floa
         model, names = trial.graph.model, [info.name for info in trial.graph.outputs]
         reference = dict(zip(names, trial.expected, strict=True))
         rounding = rounding_errors(model, trial.inputs, reference, draws_for(trial.graph), evaluate)
-        own = limits(rounding, reference, quantised=is_quantised(model))
+        own = error_limits(rounding, reference, quantised=is_quantised(model))
         found = deviation(run.outputs, trial.expected, [own[name] for name in names])
     return "" if found.excess <= bound else too_far(found, bound)
 

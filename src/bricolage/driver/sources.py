@@ -22,7 +22,7 @@ from bricolage.driver.constants import data_without_constants, fix_inputs, witho
 from bricolage.driver.given_samples import NO_DATA, GivenData, first_inputs, first_rows
 from bricolage.driver.user_file import keep_file
 from bricolage.errors import BadOption, CacheNotWritable, NotBatchable
-from bricolage.frontends import opened, to_model
+from bricolage.frontends import open_program, to_model
 from bricolage.frontends.clean import forget_stated
 from bricolage.frontends.torch_module import examples_of
 from bricolage.graph import model_interface
@@ -30,7 +30,7 @@ from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.model_interface import externalised
 from bricolage.graph.open_sizes import settled
-from bricolage.graph.prepare import buckets, prepare, prepare_for_call
+from bricolage.graph.prepare import prepare, prepare_for_call, shape_buckets
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.plan import artifact
 from bricolage.plan.constant_inputs import ConstantInput
@@ -161,14 +161,14 @@ def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str
     if isinstance(source, str | Path):
         path, name = Path(source), Path(source).stem
         if artifact.is_named(path):
-            plan, directory = artifact.load(path)
+            plan, directory = artifact.load_artifact(path)
             return (
-                model_interface.read(directory / artifact.MODEL),
+                model_interface.read_written_model(directory / artifact.MODEL),
                 plan.model,
                 example_inputs,
                 tuple(constant.name for constant in plan.constants),
             )
-    source = opened(source)
+    source = open_program(source)
     model = to_model(source, example_inputs=example_inputs, dynamic=dynamic)
     if example_inputs is None:
         example_inputs = examples_of(source) or None
@@ -217,7 +217,7 @@ def _prepare_buckets(
         _LOG.warning("%s", note)
     overridden = _overridden(model, given or {})
     ready = prepare if given is None and not options.shapes else prepare_for_call  # whose fault it is that nothing fits
-    return [PreparedBucket(sizes, ready(model, sizes, overridden), overridden) for sizes in buckets(found.shapes)]
+    return [PreparedBucket(sizes, ready(model, sizes, overridden), overridden) for sizes in shape_buckets(found.shapes)]
 
 
 def _overridden(model: ir.Model, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -290,13 +290,13 @@ def measuring_inputs(
     """
     given, wanted = opened.inputs, opened.inputs_from == "given" and len(opened.buckets) == 1
     if given is not None and (wanted or _of_this_shape(graph, given)):
-        checked = inputs.check(graph.model, given)
+        checked = inputs.check_inputs(graph.model, given)
         IndexGuard(graph.model).check(checked)
         names = ", ".join(f"'{name}'" for name in inputs.not_finite(checked))
         return dict(checked), opened.inputs_from + (f"; NaN or infinite values in {names}" if names else "")
     if samples is not None:
         return first_inputs(graph, samples)
-    sample = inputs.choose(graph.model, options.seed, evaluator=partial(evaluate, graph.model))
+    sample = inputs.choose_sample(graph.model, options.seed, evaluator=partial(evaluate, graph.model))
     note = f"; {sample.note}" if sample.note else ""
     return dict(sample.inputs), f"generated with seed {options.seed}{note}"
 

@@ -25,9 +25,9 @@ from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.measure.in_place import step_ms
 from bricolage.plan import artifact
-from bricolage.plan.number_sets import numbers, ranges
+from bricolage.plan.number_sets import format_numbers, parse_numbers
 from bricolage.plan.plan import Plan, PlannedRegion
-from bricolage.plan.program_step import steps_of
+from bricolage.plan.program_step import placement_steps
 from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
@@ -35,7 +35,7 @@ from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
 from bricolage.runtime.programs import PlanSource, first_implementation
 from bricolage.search.devices.subgraphs import chains
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.work import bits
 from bricolage.work.implementation import Assignment, Implementation
 from bricolage.work.work_graph import WorkGraph
@@ -87,7 +87,7 @@ def divide(path: str | Path, inputs: Mapping[str, Any] | None = None) -> Divided
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
         UnsupportedType: shapes are known only at run time, or these inputs have one that was not planned.
     """
-    plan, directory = artifact.load(Path(path))
+    plan, directory = artifact.load_artifact(Path(path))
     difference = foreign(plan)
     if difference:
         raise ForeignArtifact(path=path, difference=difference)
@@ -95,7 +95,7 @@ def divide(path: str | Path, inputs: Mapping[str, Any] | None = None) -> Divided
     bucket = plan.buckets[0]
     graph = graph_of(directory / bucket.graph)
     whole = to_work(graph)
-    regions = chains(whole, [bits.of(numbers(region.operators)) for region in bucket.regions])
+    regions = chains(whole, [bits.of(parse_numbers(region.operators)) for region in bucket.regions])
     options = plan.provenance.options
     made = _cut(plan, directory, [Region(graph, region) for region in regions])
     return Divided(made, directory, given, whole, regions, selected(options.isa, options.cores))
@@ -108,7 +108,7 @@ def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None)
         source = PlanSource(plan, directory)
         inputs = source.collect((), inputs)
         overridden = signature.overridden(plan.defaults, inputs)
-        index = source.planned(signature.dimensions(plan.inputs, inputs), overridden)
+        index = source.planned(signature.bound_dimensions(plan.inputs, inputs), overridden)
     if index is None:
         raise UnsupportedType(
             name="the inputs", type="shape that was not planned", who="`schedule --devices`", advice="Plan it: --shape"
@@ -122,7 +122,7 @@ def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None)
             who="`schedule --devices`",
             advice="Such a model runs as a whole",
         )
-    given = generate(graph.model) if inputs is None else inputs
+    given = draw_inputs(graph.model) if inputs is None else inputs
     return dataclasses.replace(plan, buckets=(bucket,)), given
 
 
@@ -132,15 +132,15 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
     made: list[PlannedRegion] = []
     source = PlanSource(plan, directory)
     for region in regions:
-        mine = next(one for one in bucket.regions if region.bits & bits.of(numbers(one.operators)))
+        mine = next(one for one in bucket.regions if region.bits & bits.of(parse_numbers(one.operators)))
         implementation = mine.implementation
-        if region.bits != bits.of(numbers(mine.operators)):
+        if region.bits != bits.of(parse_numbers(mine.operators)):
             implementation = of_part(source, region, implementation)
         amount = workload(region)
         made.append(
             PlannedRegion(
                 implementation,
-                ranges(region.numbers),
+                format_numbers(region.numbers),
                 count=len(region),
                 title=title(region),
                 key=mine.key,
@@ -159,7 +159,7 @@ def of_part(source: PlanSource, region: Region, whole: Implementation) -> Implem
     options = source.plan.provenance.options
     device = selected(options.isa, options.cores)
     plain = dataclasses.replace(whole, config=whole.config.base)
-    (step,) = steps_of(region.graph, (Assignment(region.bits, plain),), source.store)
+    (step,) = placement_steps(region.graph, (Assignment(region.bits, plain),), source.store)
     try:
         compile_step(step, Resources(options.threads, device))
     except Refused:

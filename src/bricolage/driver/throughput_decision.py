@@ -17,7 +17,7 @@ from bricolage.driver.bucket_decision import decide_bucket, decision_key
 from bricolage.driver.context import DecisionContext
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.operating_point_search import NotBatched, Place, ThroughputSearch
-from bricolage.driver.promising_variants import made_again, write
+from bricolage.driver.promising_variants import made_again, write_variant_files
 from bricolage.driver.serving import ServingCandidate, usable_cores
 from bricolage.driver.session import Session
 from bricolage.driver.sources import Source
@@ -42,7 +42,7 @@ class Decision:
     point: OperatingPoint
 
 
-def decide(context: DecisionContext, opened: Source) -> Decision:
+def decide_throughput(context: DecisionContext, opened: Source) -> Decision:
     """The operating point, found again or decided.
 
     Raises:
@@ -87,7 +87,7 @@ def decide(context: DecisionContext, opened: Source) -> Decision:
     return decision
 
 
-def compare(
+def compare_operating_points(
     context: DecisionContext, opened: Source, plans: Sequence[tuple[str, Plan, Path]]
 ) -> tuple[Bucket, Throughput]:
     """Every backend in every layout against plans, each at its own operating point: given by name, with the folders of their
@@ -121,7 +121,7 @@ def _entered(name: str, plan: Plan, folder: Path, model: BatchedModel, session: 
     graph = batch.profile.graph
     if bucket.variant != ORIGINAL:
         graph = graph_of(folder / bucket.graph)
-        write(GraphVariant(f"{bucket.variant} {name}", graph), session.store)
+        write_variant_files(GraphVariant(f"{bucket.variant} {name}", graph), session.store)
     if len(graph) != bucket.operators:
         raise ForeignPlan(name=name, difference=f"it has {bucket.operators} operators where the model has {len(graph)}")
     placement = placement_of(bucket)
@@ -323,6 +323,6 @@ def _known(opened: Source, stored: object | None) -> Decision | None:
         if made is None:
             return None
         if made.name != ORIGINAL:
-            write(made, opened.store)
+            write_variant_files(made, opened.store)
         buckets.append(replace(bucket, graph=opened.store.graph(made.graph)))
     return replace(found, buckets=tuple(buckets))

@@ -16,12 +16,12 @@ from bricolage.device.host import selected
 from bricolage.driver.bucket_decision import make_plan
 from bricolage.driver.describe import title
 from bricolage.driver.expected import expected_fastest
-from bricolage.driver.heuristic_placement import preferred, usable
+from bricolage.driver.heuristic_placement import preferred, usable_backends
 from bricolage.driver.sources import PreparedBucket, open_source, working_folder
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.work import workload
-from bricolage.plan.number_sets import ranges
+from bricolage.plan.number_sets import format_numbers
 from bricolage.plan.plan import Bucket, Contestant, PlannedRegion
 from bricolage.plan.unraced import unraced_bucket
 from bricolage.runtime.executable import Executable
@@ -60,7 +60,7 @@ class UnmeasuredPlans:
             ((Assignment(everything, one),), told) for one, told in found
         ]
         if not found:
-            self._placements = [(preferred(graph, usable(self._backends), self._device, {}), None)]
+            self._placements = [(preferred(graph, usable_backends(self._backends), self._device, {}), None)]
         self._bucket = bucket
 
     @property
@@ -91,7 +91,7 @@ def unmeasured_bucket(
         regions.append(
             PlannedRegion(
                 implementation=one.implementation,
-                operators=ranges(region.numbers),
+                operators=format_numbers(region.numbers),
                 count=len(region),
                 title=title(region),
                 key=identities.key(region),

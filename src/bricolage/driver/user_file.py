@@ -36,7 +36,7 @@ def keep_file(source: object, directory: Path, constants: Mapping[str, onnx.Tens
         return _keep(_with_defaults(source, constants or {}).SerializeToString(), {}, target)
     if not isinstance(source, str | Path):
         return ""
-    path = artifact.load(Path(source))[1] / USER_FILE if artifact.is_named(source) else Path(source)
+    path = artifact.load_artifact(Path(source))[1] / USER_FILE if artifact.is_named(source) else Path(source)
     if path.suffix != _SUFFIX or not path.is_file():
         return ""
     model = onnx.load(str(path), load_external_data=False)

@@ -71,7 +71,7 @@ def _strided(tensor: torch.Tensor, like: tuple[int, ...]) -> torch.Tensor:
     return tensor.permute(order).contiguous().permute(back)
 
 
-def difference(ours: Outputs, eagers: Outputs) -> float:
+def answer_difference(ours: Outputs, eagers: Outputs) -> float:
     """How far an answer is from another, relative; infinite where types or shapes differ."""
     if any(a.dtype != b.dtype or a.shape != b.shape for a, b in zip(ours, eagers, strict=True)):
         return float("inf")
@@ -106,7 +106,7 @@ def check_in_float64(
             exact = None
         if wanted is not None:
             own = _apart(expected, wanted)
-        error = difference(found, expected) if wanted is None else _apart(found, wanted)
+        error = answer_difference(found, expected) if wanted is None else _apart(found, wanted)
         bound = options.bound if options.tolerance is not None else max(options.bound, FACTOR * own)
         bound *= FACTOR if wanted is None else 1.0
         if not error <= bound:

@@ -18,7 +18,7 @@ from bricolage.dynamo.graph_arguments import Arguments, with_weights
 from bricolage.dynamo.report import GraphReport
 from bricolage.dynamo.weights import Stamp, Weights, stamp
 from bricolage.errors import BricolageError, LeftToPyTorch
-from bricolage.measure.turns import time_in_turns, timed
+from bricolage.measure.turns import make_turn, time_in_turns
 
 _LOG = logging.getLogger(__name__)
 _LEAST_MS = 0.02
@@ -137,7 +137,7 @@ class CompiledGraph:
         start = time.monotonic()
         key = tuple(map(id, weights))
         before = Weights(weights, lambda: self._decided.pop(key, None))
-        eager = timed(lambda: self._module(*args), _RUNS, _WARMING)
+        eager = make_turn(lambda: self._module(*args), _RUNS, _WARMING)
         alone = time_in_turns({"eager": eager}, 7, least=3, seconds=_RACING_S / 4)
         eager_ms = alone.latency("eager").median_ms
         self._note(eager_ms=eager_ms)
@@ -148,7 +148,7 @@ class CompiledGraph:
 
         def win(ours: Callable[[], object]) -> None:
             race = time_in_turns(
-                {"eager": eager, "bricolage": timed(ours, _RUNS, _WARMING)}, _ROUNDS, least=3, seconds=_RACING_S
+                {"eager": eager, "bricolage": make_turn(ours, _RUNS, _WARMING)}, _ROUNDS, least=3, seconds=_RACING_S
             )
             theirs_ms, ours_ms = (race.latency(name).median_ms for name in ("eager", "bricolage"))
             self._note(eager_ms=theirs_ms, bricolage_ms=ours_ms)

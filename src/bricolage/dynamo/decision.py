@@ -13,11 +13,11 @@ import torch
 from bricolage.api.optimize import optimize
 from bricolage.base.options import Options
 from bricolage.driver.unmeasured import UnmeasuredPlans
-from bricolage.dynamo.answers import Form, Outputs, RealEnds, check_in_float64, difference, real
+from bricolage.dynamo.answers import Form, Outputs, RealEnds, answer_difference, check_in_float64, real
 from bricolage.errors import BackendFailed, BricolageError, LeftToPyTorch, Refused
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.executable import Executable
-from bricolage.runtime.signature import describe
+from bricolage.runtime.signature import describe_inputs
 
 _FARTHER = 4.0
 """Eager may be this many times as far from ours as the farthest accepted answer is from float64."""
@@ -93,7 +93,7 @@ def by_measuring(case: GraphCall, replan: bool, provisional: bool) -> Kept:
     )
     kept = _kept(case, executable)
     bucket = executable.plan.buckets[0]
-    error = difference(kept(case.inputs), case.expected)
+    error = answer_difference(kept(case.inputs), case.expected)
     case.note(error=error)
     bound = _FARTHER * max([case.options.bound, *_errors(bucket)])
     if not error <= bound:
@@ -129,7 +129,7 @@ def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
             break
         try:
             kept = _kept(case, plans.executable(number), plans)
-            case.note(error=difference(_first(kept, case.inputs), case.expected))
+            case.note(error=answer_difference(_first(kept, case.inputs), case.expected))
             check_in_float64(case.module, case.inputs, case.module, kept.of, case.options)
             case.win(partial(kept, case.inputs))
         except LeftToPyTorch as error:
@@ -171,7 +171,7 @@ def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
 
 def _kept(case: GraphCall, executable: Executable, plans: object = None) -> Kept:
     if len(executable.inputs) != len(case.inputs) or len(executable.outputs) != len(case.expected):
-        raise LeftToPyTorch(reason=f"its export takes {describe(executable.inputs)}, which is not what it takes")
+        raise LeftToPyTorch(reason=f"its export takes {describe_inputs(executable.inputs)}, which is not what it takes")
     case.note(shipped=executable.plan.buckets[0].chosen)
     return Kept(executable, Form(case.expected), plans)
 

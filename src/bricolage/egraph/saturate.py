@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from bricolage.egraph.egraph import EGraph
-from bricolage.egraph.tree_pattern import Apply, EGraphMatch, OperatorIndex, Term, build, names
+from bricolage.egraph.tree_pattern import Apply, EGraphMatch, OperatorIndex, Term, add_term, bound_names
 from bricolage.errors import BadRule
 
 Data = TypeVar("Data")
@@ -46,8 +46,8 @@ class EGraphRule(Generic[Data]):
         if isinstance(self.right, tuple) and isinstance(self.left, tuple):
             if len(self.left) != len(self.right):
                 raise BadRule(name=self.name, reason=f"{len(self.left)} patterns, {len(self.right)} terms")
-            known = set[str]().union(*(names(term) for term in self.left))
-            unknown = sorted(set[str]().union(*(names(term) for term in self.right)) - known)
+            known = set[str]().union(*(bound_names(term) for term in self.left))
+            unknown = sorted(set[str]().union(*(bound_names(term) for term in self.right)) - known)
             if unknown:
                 raise BadRule(name=self.name, reason=f"{', '.join(unknown)} is not bound on the left")
 
@@ -204,7 +204,7 @@ class _Saturator(Generic[Data]):
             return False
         before = self._state()
         if isinstance(rule.right, tuple):
-            results: Sequence[int] | None = [build(egraph, term, match.bindings) for term in rule.right]
+            results: Sequence[int] | None = [add_term(egraph, term, match.bindings) for term in rule.right]
         else:
             results = rule.right(egraph, match)
         if results is None:

@@ -71,10 +71,10 @@ class OperatorIndex:
     def matches(self, patterns: Sequence[Apply]) -> Iterator[EGraphMatch]:
         """All matches of all `patterns` together, each once, as they are found."""
         found: Iterable[EGraphMatch] = self._single(patterns[0])
-        bound = names(patterns[0])
+        bound = bound_names(patterns[0])
         for pattern in patterns[1:]:
-            found = _join(found, self._single(pattern), sorted(bound & names(pattern)))
-            bound |= names(pattern)
+            found = _join(found, self._single(pattern), sorted(bound & bound_names(pattern)))
+            bound |= bound_names(pattern)
         yield from found
 
     def _single(self, pattern: Apply) -> Iterator[EGraphMatch]:
@@ -125,26 +125,26 @@ def _join(left: Iterable[EGraphMatch], right: Iterable[EGraphMatch], shared: Seq
             yield EGraphMatch(match.roots + other.roots, {**match.bindings, **other.bindings})
 
 
-def variables(term: Term) -> set[str]:
+def pattern_variables(term: Term) -> set[str]:
     """The names of the variables in a term."""
     if isinstance(term, Variable):
         return {term.name}
-    return set[str]().union(*(variables(child) for child in term.children))
+    return set[str]().union(*(pattern_variables(child) for child in term.children))
 
 
-def names(term: Term) -> set[str]:
+def bound_names(term: Term) -> set[str]:
     """The names that a term binds or uses."""
     if isinstance(term, Variable):
         return {term.name}
     own = {term.operator.name} if isinstance(term.operator, AnyOperator) else set()
-    return own.union(*(names(child) for child in term.children))
+    return own.union(*(bound_names(child) for child in term.children))
 
 
-def build(egraph: EGraph[Data], term: Term, bindings: Bindings) -> int:
+def add_term(egraph: EGraph[Data], term: Term, bindings: Bindings) -> int:
     """Adds `term` with its variables replaced; its class."""
     if isinstance(term, Variable):
         number = bindings[term.name]
         assert isinstance(number, int)
         return egraph.find(number)
     operator = bindings[term.operator.name] if isinstance(term.operator, AnyOperator) else term.operator
-    return egraph.add(operator, [build(egraph, child, bindings) for child in term.children])
+    return egraph.add(operator, [add_term(egraph, child, bindings) for child in term.children])

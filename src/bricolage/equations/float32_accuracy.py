@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from bricolage.equations.evaluate_term import concrete, evaluate, instances
+from bricolage.equations.evaluate_term import concrete, evaluate_term, instances
 from bricolage.equations.number_domains import Array, Reals
 from bricolage.equations.term import Equation, Terms
 from bricolage.equations.term_shapes import Shape
@@ -64,8 +64,8 @@ def _error(side: Terms, arrays: Mapping[str, Array], shapes: Mapping[str, Shape]
     wide = {name: array.astype(np.float64) for name, array in arrays.items()}
     found = 0.0
     for term in side:
-        exact = evaluate(term, wide, shapes, Reals())
-        single = evaluate(term, arrays, shapes, Reals(np.float32))
+        exact = evaluate_term(term, wide, shapes, Reals())
+        single = evaluate_term(term, arrays, shapes, Reals(np.float32))
         size = float(np.linalg.norm(exact))
         if size:
             found = max(found, float(np.linalg.norm(single - exact)) / size)

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import permutations, product
 from typing import Any, TypeAlias
 
-from bricolage.equations.term_shapes import Shape, Unifier, is_row, names, substitute, text
+from bricolage.equations.term_shapes import Shape, Unifier, format_terms, is_row, shape_names, substitute
 from bricolage.equations.vocabulary import BY_NAME
 
 Term: TypeAlias = "str | tuple[Any, ...]"
@@ -24,12 +24,12 @@ class BadSyntax(Exception):
     """A text that is no term."""
 
 
-def show(term: Term) -> str:
+def format_term(term: Term) -> str:
     """`add(x, relu(y))`."""
-    return term if isinstance(term, str) else f"{term[0]}({', '.join(map(show, term[1:]))})"
+    return term if isinstance(term, str) else f"{term[0]}({', '.join(map(format_term, term[1:]))})"
 
 
-def read(source: str) -> Term:
+def read_term(source: str) -> Term:
     """The term of a text. Raises BadSyntax."""
     terms = _read_side(source)
     if len(terms) != 1:
@@ -134,7 +134,7 @@ class Equation:
     right: Terms
 
     def __str__(self) -> str:
-        return " = ".join(", ".join(map(show, side)) for side in (self.left, self.right))
+        return " = ".join(", ".join(map(format_term, side)) for side in (self.left, self.right))
 
     @property
     def turned(self) -> Equation:
@@ -206,7 +206,7 @@ def _sorted(term: Term) -> Term:
     if isinstance(term, str):
         return term
     children = [_sorted(child) for child in term[1:]]
-    return (term[0], *(sorted(children, key=show) if BY_NAME[term[0]].commutative else children))
+    return (term[0], *(sorted(children, key=format_term) if BY_NAME[term[0]].commutative else children))
 
 
 @dataclass(frozen=True)
@@ -242,11 +242,11 @@ class Typing:
 
     def text(self) -> dict[str, str]:
         """The same, readable."""
-        return {name: text(shape) for name, shape in self.variables().items()}
+        return {name: format_terms(shape) for name, shape in self.variables().items()}
 
     def names(self) -> list[str]:
         """All names of sizes and rows."""
-        return list(dict.fromkeys(name for shape in self.shapes.values() for name in names(shape)))
+        return list(dict.fromkeys(name for shape in self.shapes.values() for name in shape_names(shape)))
 
 
 def _fresh(shape: Shape, number: int) -> Shape:
@@ -260,7 +260,7 @@ def _fresh(shape: Shape, number: int) -> Shape:
 
 def _renamed(shapes: Mapping[Term, Shape], first: Sequence[str]) -> dict[Term, Shape]:
     """Sizes called d1, d2, ... and rows `...`, `...2`, in the order of the variables."""
-    order = [name for part in (*first, *shapes) for name in names(shapes[part])]
+    order = [name for part in (*first, *shapes) for name in shape_names(shapes[part])]
     rows, sizes = dict[str, Any](), dict[str, Any]()
     for name in order:
         if is_row(name):

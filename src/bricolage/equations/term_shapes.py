@@ -26,7 +26,7 @@ def is_row(size: Size) -> bool:
     return isinstance(size, str) and size.startswith("...")
 
 
-def fits(pattern: Shape, ground: Shape, bound: Bound) -> bool:
+def matches_ground(pattern: Shape, ground: Shape, bound: Bound) -> bool:
     """Whether names can be chosen so that `pattern` is `ground`, whose names are constants; `bound` gains the choice."""
     if pattern and is_row(pattern[0]):
         extra = len(ground) - len(pattern) + 1
@@ -68,27 +68,27 @@ def _substitute(size: Size, bound: Mapping[str, Any]) -> Size:
     return size
 
 
-def names(shape: Shape) -> Iterator[str]:
+def shape_names(shape: Shape) -> Iterator[str]:
     """Names in a shape, rows included, in order, with repetitions."""
     for size in shape:
         if isinstance(size, str):
             yield size
         elif isinstance(size, tuple):
-            yield from names(size[1:])
+            yield from shape_names(size[1:])
 
 
-def nested(shape: Shape) -> int:
+def nesting_depth(shape: Shape) -> int:
     """How deep compounds lie in one another."""
-    return max((1 + nested(size[1:]) for size in shape if isinstance(size, tuple)), default=0)
+    return max((1 + nesting_depth(size[1:]) for size in shape if isinstance(size, tuple)), default=0)
 
 
-def number(size: Size, sizes: Mapping[str, int]) -> int:
+def substitute_size(size: Size, sizes: Mapping[str, int]) -> int:
     """The size where names have these values."""
     if isinstance(size, int):
         return size
     if isinstance(size, str):
         return sizes[size]
-    parts = [number(part, sizes) for part in size[1:]]
+    parts = [substitute_size(part, sizes) for part in size[1:]]
     return combine(size[0], parts)
 
 
@@ -101,7 +101,7 @@ def combine(kind: str, parts: list[int]) -> int:
     return (parts[0] + 1) // 2 if kind == "half" else parts[0] + 2
 
 
-def text(shape: Shape) -> str:
+def format_terms(shape: Shape) -> str:
     """`[..., m, k+l]`."""
     return f"[{', '.join(_text(size) for size in shape)}]"
 
@@ -147,11 +147,11 @@ class Unifier:
         if _open(left):
             if rest != left[:1]:
                 if left[0] in rest:
-                    raise IllTyped(f"{text(left)} has not the rank of {text(right)}")
+                    raise IllTyped(f"{format_terms(left)} has not the rank of {format_terms(right)}")
                 self.bound[str(left[0])] = rest
         elif rest:
             if len(rest) > 1 or not is_row(rest[0]):
-                raise IllTyped(f"{text(left)} has not the rank of {text(right)}")
+                raise IllTyped(f"{format_terms(left)} has not the rank of {format_terms(right)}")
             self.bound[str(rest[0])] = ()
 
     def _unify_sizes(self, a: Size, b: Size) -> None:
@@ -161,7 +161,7 @@ class Unifier:
         if not isinstance(a, str):
             a, b = b, a
         if isinstance(a, str):
-            if isinstance(b, tuple) and a in names((b,)):
+            if isinstance(b, tuple) and a in shape_names((b,)):
                 raise IllTyped(f"{a} would be part of itself")
             self.bound[a] = b
         elif isinstance(a, tuple) and isinstance(b, tuple) and a[0] == b[0]:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bricolage.equations.number_domains import Array, TermArithmetic
-from bricolage.equations.term_shapes import Bound, Shape, fits, substitute
+from bricolage.equations.term_shapes import Bound, Shape, matches_ground, substitute
 
 Meaning: TypeAlias = Callable[[TermArithmetic, Mapping[str, int], tuple[Array, ...]], Array]
 """Arithmetic, sizes of the names in the operator's shapes, arrays [samples..., *shape] → array [samples..., *shape]."""
@@ -38,7 +38,9 @@ class TermOperator:
     def bind(self, *given: Shape) -> Bound | None:
         """The meaning of the names in the operator's shapes."""
         bound: Bound = {}
-        if len(given) == len(self.inputs) and all(fits(p, g, bound) for p, g in zip(self.inputs, given, strict=True)):
+        if len(given) == len(self.inputs) and all(
+            matches_ground(p, g, bound) for p, g in zip(self.inputs, given, strict=True)
+        ):
             return bound
         return None
 

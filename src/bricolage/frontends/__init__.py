@@ -11,8 +11,8 @@ from bricolage.errors import BadOption
 from bricolage.frontends.clean import raise_opset
 from bricolage.frontends.exported_program import SUFFIX, load_program
 from bricolage.frontends.in_memory import from_ir, from_proto
-from bricolage.frontends.onnx_file import load
-from bricolage.frontends.torch_module import from_torch, is_torch
+from bricolage.frontends.onnx_file import load_onnx
+from bricolage.frontends.torch_module import from_torch, is_torch_model
 
 __all__ = ["load", "opened", "raise_opset", "to_model"]
 
@@ -32,14 +32,14 @@ def to_model(
     Raises:
         UsageError: one of the catalogue's errors about models, naming the file, node or tensor at fault.
     """
-    source = opened(source)
+    source = open_program(source)
     if isinstance(source, str | Path):
-        return load(source)
+        return load_onnx(source)
     if isinstance(source, onnx.ModelProto):
         return from_proto(source, Path(base_dir) if base_dir is not None else None)
     if isinstance(source, ir.Model):
         return from_ir(source)
-    if is_torch(source):
+    if is_torch_model(source):
         return from_torch(source, example_inputs, dynamic)
     raise BadOption(
         option="model",
@@ -48,7 +48,7 @@ def to_model(
     )
 
 
-def opened(source: object) -> object:
+def open_program(source: object) -> object:
     """The exported program of a `.pt2` file; anything else as it is.
 
     Raises:

@@ -38,7 +38,7 @@ def check_strings(model: ir.Model) -> None:
         InvalidGraph
     """
     texts: list[object] = [*model.graph.opset_imports, *model.functions]
-    for node, _ in nodes_of(model):
+    for node, _ in versioned_nodes(model):
         texts += [node.name or "", node.op_type, node.domain, *node.attributes, *(v.name or "" for v in node.outputs)]
         texts += [value.name or "" for value in node.inputs if value is not None]
     for graph in model.graphs():
@@ -70,7 +70,7 @@ def check_operators(model: ir.Model) -> None:
     Raises:
         UnknownOperator, TrainingOperator: with the name of the node.
     """
-    for node, imports in nodes_of(model):
+    for node, imports in versioned_nodes(model):
         if node.op_identifier() in model.functions:
             continue
         if node.domain in TRAINING:
@@ -97,7 +97,7 @@ def check_inferable(model: ir.Model) -> None:
     Raises:
         InvalidGraph: with the name of the node.
     """
-    for node, imports in nodes_of(model):
+    for node, imports in versioned_nodes(model):
         if node.domain in STANDARD:
             reason = _without_input(node, imports.get(node.domain, 1)) or _wild_attribute(node)
             if reason is not None:
@@ -144,7 +144,7 @@ def check_with_onnx(model: ir.Model) -> None:
     Raises:
         InvalidGraph: with the checker's first line.
     """
-    bare = without_weights(model)
+    bare = strip_weights(model)
     (microsoft,) = CONTRIBUTED
     for node in bare.graph.all_nodes():
         if not node.domain and node.op_type in contributed.IN_ONNX_OWN_DOMAIN:
@@ -162,7 +162,7 @@ def check_with_onnx(model: ir.Model) -> None:
         raise InvalidGraph(reason=f"onnx's checker says: {first_line(error)}") from error
 
 
-def without_weights(model: ir.Model) -> ir.Model:
+def strip_weights(model: ir.Model) -> ir.Model:
     """A copy in which large constants became inputs: its proto is small however large the weights are."""
     bare = model.clone()
     for graph in bare.graphs():
@@ -206,7 +206,7 @@ def first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
-def nodes_of(model: ir.Model) -> Iterator[tuple[ir.Node, dict[str, int]]]:
+def versioned_nodes(model: ir.Model) -> Iterator[tuple[ir.Node, dict[str, int]]]:
     """Every node with the opset imports that hold for it."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         yield node, model.graph.opset_imports

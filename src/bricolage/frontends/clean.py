@@ -17,7 +17,7 @@ from bricolage.frontends import checks, model_limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
 from bricolage.graph.body_constants import bring_inside
 from bricolage.graph.impossible_branches import has_branches, impossible_branches, open_sizes
-from bricolage.graph.inference import correct_stated, infer, propagates, told
+from bricolage.graph.inference import correct_stated, format_complaint, infer, propagates
 from bricolage.graph.model_interface import internalise
 
 _LOG = logging.getLogger(__name__)
@@ -109,11 +109,11 @@ def _infer_checked(model: ir.Model) -> None:
     Raises:
         InvalidGraph: inference finds a contradiction.
     """
-    proto, propagating = checks.to_proto(checks.without_weights(model)), propagates(model)
+    proto, propagating = checks.to_proto(checks.strip_weights(model)), propagates(model)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=propagating)
     except (onnx.shape_inference.InferenceError, ValueError) as error:  # the second of types that do not exist
-        raise InvalidGraph(reason=told(checks.first_line(error))) from error
+        raise InvalidGraph(reason=format_complaint(checks.first_line(error))) from error
     known = {
         value.name: value
         for graph in ir.from_proto(inferred).graphs()
@@ -173,7 +173,7 @@ def _normalise_domains(model: ir.Model) -> None:
             imports[""] = imports.pop("ai.onnx")
     if not model.graph.opset_imports:
         model.graph.opset_imports[""] = 1
-    for node, _ in checks.nodes_of(model):
+    for node, _ in checks.versioned_nodes(model):
         if node.domain == "ai.onnx":
             node.domain = ""
 

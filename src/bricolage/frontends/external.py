@@ -15,7 +15,7 @@ from bricolage.frontends.model_limits import graphs_of
 _INLINE_BYTES = 1024  # smaller tensors (shapes, axes, scalars) are read at once, so that passes can see them
 
 
-def check(proto: onnx.ModelProto) -> None:
+def check_external_data(proto: onnx.ModelProto) -> None:
     """What a model says of external data: where they lie, in whole bytes.
 
     Raises:

@@ -50,8 +50,8 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
     """
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise NotAModel(path=source, reason="it holds no graph; it may be cut short, or another kind of file")
-    model_limits.check_operators(proto)
-    external.check(proto)
+    model_limits.check_operator_count(proto)
+    external.check_external_data(proto)
     proto = without_maps(sparse_tensors.dense(proto))
     value_types.check_types(proto)
     try:

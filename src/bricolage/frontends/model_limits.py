@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, TooLarge
-from bricolage.frontends.checks import nodes_of
+from bricolage.frontends.checks import versioned_nodes
 
 MOST_OPERATORS = 200_000
 """Operators of a model, bodies of control flow included and functions inlined. Preparing takes some milliseconds for each."""
@@ -19,7 +19,7 @@ _LONGEST = (1 << 31) - 1
 """Elements along a dimension; 32-bit indices are what backends have in places."""
 
 
-def check_operators(proto: onnx.ModelProto) -> None:
+def check_operator_count(proto: onnx.ModelProto) -> None:
     """Whether this many operators can be worked with, counted before anything is made of them.
 
     Raises:
@@ -73,7 +73,7 @@ def check_shapes(model: ir.Model) -> None:
     for graph in model.graphs():
         for value in (*graph.inputs, *graph.initializers.values(), *graph.outputs):
             _check_shape(value)
-    for node, _ in nodes_of(model):
+    for node, _ in versioned_nodes(model):
         for value in node.outputs:
             _check_shape(value)
 

@@ -29,7 +29,7 @@ def read_as_it_comes(path: Path) -> ir.Model:
     return model
 
 
-def read(path: Path, *, whole: bool = False) -> ir.Model:
+def read_normal_form(path: Path, *, whole: bool = False) -> ir.Model:
     """A model that is said to be written by bricolage: a graph, or a `whole` model, whose interface stands there as in files. Its
     weights lie in its folder and are mapped.
 

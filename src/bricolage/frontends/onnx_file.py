@@ -28,7 +28,7 @@ _SIGNATURES = {
 }
 
 
-def load(path: str | Path) -> ir.Model:
+def load_onnx(path: str | Path) -> ir.Model:
     """Reads an ONNX file (binary; text and JSON by their suffix) as a checked model. External data is memory-mapped.
 
     Raises:

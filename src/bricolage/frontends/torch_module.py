@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BASES = {"torch.nn.modules.module.Module": "module", "torch.export.exported_program.ExportedProgram": "program"}
 
 
-def is_torch(source: object) -> TypeGuard[torch.nn.Module | torch.export.ExportedProgram]:
+def is_torch_model(source: object) -> TypeGuard[torch.nn.Module | torch.export.ExportedProgram]:
     """Whether an object is a torch module or an exported program, told without importing torch."""
     return _kind(source) is not None
 

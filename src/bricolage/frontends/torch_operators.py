@@ -22,7 +22,7 @@ def tensors_of(value: object) -> list[torch.Tensor]:
     return [one for one in tree_flatten(value)[0] if isinstance(one, torch.Tensor)]
 
 
-def name_of(function: OpOverload) -> str:
+def operator_name(function: OpOverload) -> str:
     """The operator's name, with its overload unless that is the default."""
     name, overload = str(function._schema.name), str(function._overloadname)
     return name if overload == "default" else f"{name}.{overload}"
@@ -55,14 +55,14 @@ def mutated(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, o
 def signature_of(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
     """Operator, shapes, types and integers: two calls with one signature take the same time."""
     named = [f"{key}={_word(value)}" for key, value in kwargs.items()]
-    return f"{name_of(function)}({', '.join([*map(_word, args), *named])})"
+    return f"{operator_name(function)}({', '.join([*map(_word, args), *named])})"
 
 
 def flops_of(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object) -> float:
     """Floating-point operations: PyTorch's own formulas, and one for each element that is made by what has none."""
     formula = flop_registry.get(function._overloadpacket)
     if formula is None:
-        formula = _FORMULAS.get(name_of(function))
+        formula = _FORMULAS.get(operator_name(function))
     if formula is not None:
         try:
             return float(formula(*args, **kwargs, out_val=out))

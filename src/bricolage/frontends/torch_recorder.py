@@ -17,7 +17,7 @@ from bricolage.frontends.torch_operators import (
     flops_of,
     is_view,
     mutated,
-    name_of,
+    operator_name,
     signature_of,
     size_of,
     tensors_of,
@@ -97,7 +97,7 @@ class Recorder(TorchDispatchMode):
             raise
         number, made = len(self._operators), tensors_of(out)
         self._storages.read(read, number)
-        view, name = is_view(func), name_of(func)
+        view, name = is_view(func), operator_name(func)
         moved = 0 if view else sum(map(size_of, [*given, *made]))
         flops = 0.0 if view else flops_of(func, args, kwargs, out)
         self._operators.append(WorkOperator(f"{number}: {name}", flops, moved, name))

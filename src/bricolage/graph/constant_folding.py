@@ -34,7 +34,7 @@ def fold(model: ir.Model, budget: FoldingBudget | None = None) -> bool:
             what = _identity(node)
             constants = done.get(what)
             if constants is None:
-                results = _shape_value(node) or evaluate(node, model.graph.opset_imports, budget)
+                results = _shape_value(node) or evaluate_constant(node, model.graph.opset_imports, budget)
                 if results is None:
                     continue
                 constants = []
@@ -81,7 +81,7 @@ def constant_value(name: str, array: np.ndarray) -> ir.Value:
     )
 
 
-def known(value: ir.Value) -> np.ndarray | None:
+def constant_elements(value: ir.Value) -> np.ndarray | None:
     """The elements of a constant; None for anything that is computed or given at run time."""
     return value.const_value.numpy() if is_known(value) and value.const_value is not None else None
 
@@ -106,7 +106,9 @@ def _shape_value(node: ir.Node) -> list[np.ndarray] | None:
     return [sizes[start:end]]
 
 
-def evaluate(node: ir.Node, opsets: Mapping[str, int], budget: FoldingBudget | None = None) -> list[np.ndarray] | None:
+def evaluate_constant(
+    node: ir.Node, opsets: Mapping[str, int], budget: FoldingBudget | None = None
+) -> list[np.ndarray] | None:
     """Result of an operator whose inputs are all constants, by the ONNX reference implementation. None where it cannot
     be folded: an input is not known, the answer is random, too large or takes too long, the reference lacks the operator or gives
     another shape than the model states. The steps that it takes are taken from `budget`."""
@@ -122,7 +124,7 @@ def evaluate(node: ir.Node, opsets: Mapping[str, int], budget: FoldingBudget | N
     for value in node.inputs:
         if value is None:
             continue
-        array = known(value)
+        array = constant_elements(value)
         if array is None:
             return None
         constants[value.name or ""] = array

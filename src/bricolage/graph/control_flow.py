@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import bodies
 
 _BRANCHES = ("else_branch", "then_branch")
@@ -29,7 +29,9 @@ def inline_decided(model: ir.Model) -> bool:
 
 def _decided(node: ir.Node) -> str | None:
     """Name of the branch that an If takes; None where that is not known, and for other operators."""
-    condition = known(node.inputs[0]) if node.op_type == "If" and not node.domain and node.inputs[0] else None
+    condition = (
+        constant_elements(node.inputs[0]) if node.op_type == "If" and not node.domain and node.inputs[0] else None
+    )
     return None if condition is None or condition.size != 1 else _BRANCHES[bool(condition.reshape(-1)[0])]
 
 

@@ -13,7 +13,7 @@ from bricolage.graph.graph import Graph, Region
 _PROTOBUF_BYTES = 2_000_000_000  # a little less than protobuf's limit, for everything but the weights
 
 
-def extract(region: Region) -> ir.Model:
+def extract_region(region: Region) -> ir.Model:
     """A model that computes just this region: inputs and outputs are the region's own, names are kept, and the
     constants share memory (or the file) with the whole model."""
     whole = region.graph.model
@@ -49,7 +49,7 @@ def write_content(content: bytes, path: Path) -> None:
         NotWritable: the disk is full or the folder is not writable.
     """
     try:
-        with scratch.whole(path) as partial:
+        with scratch.write_whole(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error

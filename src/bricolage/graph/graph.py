@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph
 from bricolage.work import bits as bitset
-from bricolage.work.region_algebra import components, is_convex
+from bricolage.work.region_algebra import connected_parts, is_convex
 
 Dimension = int | str
 
@@ -305,7 +305,7 @@ class Region:
     @cached_property
     def connected(self) -> bool:
         """Whether the operators hang together, seen without direction; an empty region does not."""
-        return len(components(self.graph.predecessors, self.graph.successors, self.bits)) == 1
+        return len(connected_parts(self.graph.predecessors, self.graph.successors, self.bits)) == 1
 
     def __or__(self, other: Region) -> Region:
         return Region(self.graph, self.bits | other.bits)

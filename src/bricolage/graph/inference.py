@@ -325,7 +325,7 @@ def _forget(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
             todo.extend(use.node for use in value.uses())
 
 
-def told(line: str) -> str:
+def format_complaint(line: str) -> str:
     """What onnx finds wrong, `... (op_type:Softmax, node name: s): [ShapeInferenceError] axis ...`, as a sentence that names the
     operator."""
     before, found, behind = line.partition("(op_type:")

@@ -35,7 +35,7 @@ def interface(model: ir.Model) -> Interface:
     return known if known is not None else Interface({}, tuple(value.name or "" for value in model.graph.outputs))
 
 
-def read(path: Path) -> ir.Model:
+def read_written_model(path: Path) -> ir.Model:
     """A model that was written in the form of files."""
     model = ir.load(path)
     internalise(model)

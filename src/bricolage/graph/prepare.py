@@ -28,7 +28,7 @@ from bricolage.graph.graph import Graph, bodies, describe
 from bricolage.graph.impossible_branches import Branch, has_branches, impossible_branches, open_sizes
 from bricolage.graph.inference import correct_stated, infer, write_inferable
 from bricolage.graph.model_interface import give_own_outputs, interface, settle_defaults
-from bricolage.graph.shape_checks import check_operators
+from bricolage.graph.shape_checks import check_shapes
 from bricolage.graph.symbolic_shapes import settle
 
 _LOG = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def quoted(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def buckets(shapes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
+def shape_buckets(shapes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
     """Bindings of all dimensions: sizes are paired by position, and a dimension with a single size keeps it.
 
     Raises:
@@ -128,7 +128,7 @@ def prepare(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, 
     graph = simplify(bound)
     if believed and correct_stated(bound):  # more follows from what is folded
         graph = Graph(bound)
-    check_operators(bound)
+    check_shapes(bound)
     _check_memory(value for operator in graph.operators for value in operator.outputs)
     return graph
 

@@ -12,16 +12,16 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import describe
-from bricolage.graph.inference import inferable, propagates, told
+from bricolage.graph.inference import format_complaint, inferable, propagates
 
 _WITHIN_BYTES = 1024  # of constants that inference sees
 _NOT_FAULTS = ("instead is null", "existing shape differ", "existing type differ", "must be specified for a Constant")
 """What strict inference says where it lacks a type, where a stated shape is stale, or inside an operator's own definition."""
 
 
-def check_operators(model: ir.Model) -> None:
+def check_shapes(model: ir.Model) -> None:
     """Looks at every operator of the main graph; shapes must have been inferred. `model` is not changed.
 
     Raises:
@@ -33,12 +33,12 @@ def check_operators(model: ir.Model) -> None:
             raise InvalidGraph(reason=f"operator '{node.name}' ({node.op_type}): {reason}")
     for line in _faulty_lines(model):
         if line.count("(op_type:") == 1:
-            raise InvalidGraph(reason=told(line))
+            raise InvalidGraph(reason=format_complaint(line))
 
 
 def faults(model: ir.Model) -> list[str]:
     """What strict inference finds wrong with operators of a model, bodies of control flow included. `model` is not changed."""
-    return [told(line) for line in _faulty_lines(model)]
+    return [format_complaint(line) for line in _faulty_lines(model)]
 
 
 def _faulty_lines(model: ir.Model) -> list[str]:
@@ -82,7 +82,7 @@ def _number(node: ir.Node, name: str, default: int) -> int:
 
 def _reshape(node: ir.Node) -> str | None:
     source, target = _sizes(_input(node, 0)), _input(node, 1)
-    array = known(target) if target is not None else None
+    array = constant_elements(target) if target is not None else None
     if source is None or array is None:
         return None
     wanted = [int(size) for size in array.reshape(-1)]
@@ -100,7 +100,7 @@ def _reshape(node: ir.Node) -> str | None:
 
 def _gather(node: ir.Node) -> str | None:
     source, indices = _sizes(_input(node, 0)), _input(node, 1)
-    array = known(indices) if indices is not None else None
+    array = constant_elements(indices) if indices is not None else None
     axis = _number(node, "axis", 0)
     if source is None or array is None or not array.size or not -len(source) <= axis < len(source):
         return None

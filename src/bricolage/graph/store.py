@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage.base import scratch
 from bricolage.errors import NotWritable
-from bricolage.graph.extract import content, extract, write_content, write_model
+from bricolage.graph.extract import content, extract_region, write_content, write_model
 from bricolage.graph.graph import Graph, Region
 
 WEIGHTS = "weights.data"
@@ -48,7 +48,7 @@ class Store:
         """By tensor: copies of a model hold the same ones, and hundreds of megabytes are not hashed twice."""
         values = (value for model in models for graph in model.graphs() for value in graph.initializers.values())
         try:
-            with scratch.whole(target) as partial:
+            with scratch.write_whole(target) as partial:
                 with partial.open("wb") as file:
                     for value in values:
                         tensor = value.const_value
@@ -119,7 +119,7 @@ class Store:
         known = self._regions.get(start)
         if known is not None and known.name == f"{start}-{_digest_of(known)}.onnx":
             return known
-        whole = content(extract(region))
+        whole = content(extract_region(region))
         path = self.directory / f"{start}-{_digest(whole)}.onnx"
         write_content(whole, path)
         self._regions[start] = path

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Dimension, describe
 
 _BROADCASTING = ("Add", "And", "Div", "Equal", "Max", "Min", "Mul", "Or", "Sub", "Where")
@@ -101,7 +101,7 @@ def _length(value: ir.Value | None) -> str | None:
 def _numbers(node: ir.Node, index: int) -> list[int] | None:
     """The constant integers of an input; None where it is absent or computed."""
     value = node.inputs[index] if index < len(node.inputs) else None
-    array = known(value) if value is not None else None
+    array = constant_elements(value) if value is not None else None
     return None if array is None else [int(number) for number in array.reshape(-1)]
 
 

@@ -134,7 +134,7 @@ def flops(operator: Operator) -> int:
     return _outputs(operator)
 
 
-def moved(operator: Operator) -> int:
+def bytes_moved(operator: Operator) -> int:
     """Bytes of one operator on its own: everything read once and written once; 0 for views."""
     if operator.op_type in VIEWS:
         return 0

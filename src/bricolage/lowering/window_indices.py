@@ -34,7 +34,7 @@ def window_table(size: int, k: int, stride: int, dilation: int, pad: tuple[int, 
     return WindowTable(np.clip(index, 0, max(size - 1, 0)), inside, padded)
 
 
-def combine(tables: Sequence[np.ndarray]) -> np.ndarray:
+def combine_masks(tables: Sequence[np.ndarray]) -> np.ndarray:
     """AND of per-axis masks [o, k] as one mask [o1, o2, ..., k1, k2, ...]."""
     dims = len(tables)
     result = np.ones((1,) * (2 * dims), bool)

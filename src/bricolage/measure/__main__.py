@@ -16,5 +16,5 @@ from bricolage.measure import fork_server  # noqa: E402
 from bricolage.measure.worker_loop import main  # noqa: E402
 
 if sys.argv[1:2] == [fork_server.FLAG]:
-    fork_server.serve(int(sys.argv[2]), sys.argv[3:], main)
+    fork_server.serve_forks(int(sys.argv[2]), sys.argv[3:], main)
 main(sys.argv[1:])

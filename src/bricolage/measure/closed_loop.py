@@ -15,7 +15,7 @@ import numpy as np
 
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, RequestQueue, Resources
-from bricolage.device.buffers import aligned, in_buffer
+from bricolage.device.buffers import allocate_aligned, in_buffer
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed
 from bricolage.plan.program_step import Step
@@ -165,7 +165,7 @@ class QueueLoop(ClosedLoop):
         return found, count / ((now() - begun) / 1e6)
 
 
-def load(
+def load_streams(
     steps: Sequence[Step],
     needed: Sequence[str],
     outputs: Sequence[str],
@@ -214,7 +214,7 @@ def _queue(steps: Sequence[Step], given: Buffers, stream: Resources, serving: Se
     queue = backend.queue(region, step.implementation.config, resources, serving.queue)
     found = []
     for lane in range(queue.lanes):
-        results = {info.name: aligned(info.sizes, info.numpy) for info in region.outputs}
+        results = {info.name: allocate_aligned(info.sizes, info.numpy) for info in region.outputs}
         queue.bind(lane, [given[info.name] for info in region.inputs], list(results.values()))
         found.append(results)
     return QueueLoop(queue, found, serving.rows)

@@ -40,7 +40,7 @@ class ForkRequest(TypedDict):
     """In which it works."""
 
 
-def serve(descriptor: int, modules: Sequence[str], run: Callable[[list[str]], object]) -> NoReturn:
+def serve_forks(descriptor: int, modules: Sequence[str], run: Callable[[list[str]], object]) -> NoReturn:
     """Forks for the process at the other end of the socket, until there is none. `modules` are imported before; `run` is what a
     worker does."""
     client = socket.socket(fileno=descriptor)

@@ -69,7 +69,7 @@ def launch(
     """
     given = {**environment(backends, resources), **variables}
     arguments = ["--entry", entry.commands, "--cores", ",".join(map(str, resources.device.cores))]
-    for name, reference in registry.added().items():
+    for name, reference in registry.registered_references().items():
         arguments += ["--register", f"{name}={reference}"]
     with log.open("ab") as file:
         process: Process | None = None

@@ -24,7 +24,7 @@ from bricolage.measure.executor import Executor
 from bricolage.measure.loading import Loader
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
-from bricolage.measure.rounds import compare, disturbed, latency
+from bricolage.measure.rounds import compare_jobs, disturbed, job_latency
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy, never
 from bricolage.verify.compare import Deviation, too_far
 from bricolage.verify.variations import Variation
@@ -101,7 +101,7 @@ class _Recalled:
         """Judged by this bound; None where something is missing."""
         found = self.deviation
         if found is not None and found.excess > bound:
-            return judged(_with(Cost("ok"), found), bound)
+            return judge_cost(_with(Cost("ok"), found), bound)
         if self.timed is None or (self.timed.outcome == "ok" and found is None):
             return None
         return _with(self.timed, found)
@@ -334,7 +334,7 @@ class Measurer:
                 ready = [job for job in jobs if job.ready]
                 if stop() or not ready:
                     continue
-                open_ids = compare(self.pool, ready, self.log, self.policy, stop)
+                open_ids = compare_jobs(self.pool, ready, self.log, self.policy, stop)
                 for job in ready:
                     if job.state == "failed":
                         failed(job)
@@ -362,7 +362,7 @@ def cost_of(job: Job, noisy: bool = False) -> Cost:
     if job.outcome is not None:
         cost = Cost(job.outcome, compile_s=job.compile_s, reason=job.reason)
     else:
-        cost = Cost("ok", latency(job), compile_s=job.compile_s, noisy=noisy, disturbed=disturbed(job))
+        cost = Cost("ok", job_latency(job), compile_s=job.compile_s, noisy=noisy, disturbed=disturbed(job))
     return _with(cost, job.deviation)
 
 
@@ -370,7 +370,7 @@ def _with(cost: Cost, found: Deviation | None) -> Cost:
     return replace(cost, error=found.error if found else None, excess=found.excess if found else None)
 
 
-def judged(cost: Cost, bound: float) -> Cost:
+def judge_cost(cost: Cost, bound: float) -> Cost:
     """The cost, "wrong" where its error exceeds the bound."""
     found = cost.deviation
     if found is None or found.excess <= bound or cost.outcome not in ("ok", "wrong"):

@@ -17,7 +17,7 @@ from bricolage.measure.call_patterns import CallPatterns
 from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.race_record import Race, join_parts, name_disturbed
-from bricolage.measure.rounds import latency, take_turn, watched
+from bricolage.measure.rounds import job_latency, take_turn, watched
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop, TimingPolicy, never
 from bricolage.measure.turns import take_turns
 from bricolage.verify.variations import Variation
@@ -194,16 +194,7 @@ def _once(
             if len(heat) > 1 or any(not runner.rounds for runner in heat):
                 share = max(0.0, end - time.monotonic()) * len(heat) / max(1, len(heat) + len(waiting))
                 own = replace(policy, seconds=share)
-                count = _run_heat(
-                    measurer,
-                    heat,
-                    policy=own,
-                    leader=leader,
-                    count=count,
-                    progress=progress,
-                    should_stop=should_stop,
-                    patterns=patterns,
-                )
+                count = _run_heat(measurer, heat, own, leader, count, progress, should_stop, patterns=patterns)
             for runner in heat:
                 if runner.name != leader:
                     measurer.pool.end(runner.job.regime)
@@ -279,8 +270,8 @@ def _run_heat(
 def _in_the_running(running: Sequence[_Runner], leader: str | None) -> list[_Runner]:
     if not running:
         return []
-    best = min((latency(runner.job) for runner in running), key=lambda known: known.median_ms)
-    return [r for r in running if r.name == leader or latency(r.job).low_ms <= _HOPELESS * best.high_ms]
+    best = min((job_latency(runner.job) for runner in running), key=lambda known: known.median_ms)
+    return [r for r in running if r.name == leader or job_latency(r.job).low_ms <= _HOPELESS * best.high_ms]
 
 
 def _result(runners: Sequence[_Runner], count: int) -> Race:

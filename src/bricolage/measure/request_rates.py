@@ -10,7 +10,7 @@ import numpy as np
 
 from bricolage.costs.entries import Cost
 from bricolage.measure.measurer import Measurer, cost_of
-from bricolage.measure.rounds import compare
+from bricolage.measure.rounds import compare_jobs
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
 
 TAIL = 0.99
@@ -50,7 +50,7 @@ class ServedLoad:
         return self.p99_ms is not None and (limit_ms is None or self.p99_ms <= limit_ms)
 
 
-def serve(
+def time_serving(
     measurer: Measurer,
     contestants: Mapping[str, CandidateSpec],
     inputs: Path,
@@ -65,7 +65,7 @@ def serve(
     measurer.loader.load(list(jobs.values()), should_stop)
     ready = [job for job in jobs.values() if job.ready]
     if ready and not should_stop():
-        compare(measurer.pool, ready, measurer.log, policy, should_stop)
+        compare_jobs(measurer.pool, ready, measurer.log, policy, should_stop)
     found = {
         name: ServedLoad.of(cost_of(job), job.served)
         for name, job in jobs.items()

@@ -23,7 +23,7 @@ _LONG_MS = 20.0
 _TURN_WARM_S = 5e-4
 
 
-def latency(job: Job) -> Latency:
+def job_latency(job: Job) -> Latency:
     """Median and interval of what a job was timed at, in milliseconds."""
     return Latency.of_rounds(job.rounds, job.disturbed)
 
@@ -33,7 +33,7 @@ def disturbed(job: Job) -> bool:
     return any(job.disturbed) and not enough(job.disturbed.count(False), len(job.disturbed))
 
 
-def compare(
+def compare_jobs(
     pool: Pool, jobs: Sequence[Job], log: MeasurementLog, policy: TimingPolicy, should_stop: Stop = never
 ) -> set[str]:
     """Times ready jobs against each other; their rounds grow in place. A job that dies gets its outcome.
@@ -134,8 +134,8 @@ def _hopeful(jobs: Sequence[Job], factor: float) -> list[Job]:
     """Those that could still be the fastest."""
     if not jobs:
         return []
-    best = min((latency(job) for job in jobs), key=lambda known: known.median_ms)
-    return [job for job in jobs if latency(job).low_ms <= factor * best.high_ms]
+    best = min((job_latency(job) for job in jobs), key=lambda known: known.median_ms)
+    return [job for job in jobs if job_latency(job).low_ms <= factor * best.high_ms]
 
 
 def _open(jobs: Sequence[Job], hopeful: Sequence[Job]) -> list[Job]:
@@ -143,8 +143,8 @@ def _open(jobs: Sequence[Job], hopeful: Sequence[Job]) -> list[Job]:
     wanted = {job.id for job in _near_ties(jobs)}
     timed = [job for job in hopeful if job.ready and job.rounds]
     if timed:
-        best = min(map(latency, timed), key=lambda known: known.median_ms)
-        wanted |= {job.id for job in timed if disturbed(job) and latency(job).low_ms <= best.high_ms}
+        best = min(map(job_latency, timed), key=lambda known: known.median_ms)
+        wanted |= {job.id for job in timed if disturbed(job) and job_latency(job).low_ms <= best.high_ms}
     return [job for job in jobs if job.id in wanted]
 
 
@@ -153,7 +153,7 @@ def _near_ties(jobs: Sequence[Job]) -> list[Job]:
     timed = [job for job in jobs if job.rounds and job.state != "failed"]
     if len(timed) < 2:
         return []
-    best = min(timed, key=lambda job: latency(job).median_ms)
-    group = [job for job in timed if latency(job).overlaps(latency(best))]
-    wide = any(latency(job).width > LEAST_GAIN for job in group)
+    best = min(timed, key=lambda job: job_latency(job).median_ms)
+    group = [job for job in timed if job_latency(job).overlaps(job_latency(best))]
+    wide = any(job_latency(job).width > LEAST_GAIN for job in group)
     return group if len(group) > 1 and wide else []

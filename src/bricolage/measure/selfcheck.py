@@ -18,7 +18,7 @@ from pathlib import Path
 
 import onnx
 
-from bricolage.backends.capabilities import CapabilityTable, avoided, digest, holds, needed, table
+from bricolage.backends.capabilities import CapabilityTable, avoided, committed_table, is_current, needed, table_digest
 from bricolage.backends.interface import Backend, OperatorKind, SelfCheck
 from bricolage.backends.operator_features import RUNTIME
 from bricolage.base import scratch
@@ -26,7 +26,7 @@ from bricolage.base.cache import UNFINISHED, cache_directory
 from bricolage.base.progress import Progress, Silent
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
-from bricolage.conformance.suite import cases
+from bricolage.conformance.suite import suite_cases
 from bricolage.conformance.trial_cases import OperatorTrial, trials
 from bricolage.costs.entries import EXPIRY_S
 from bricolage.device.host import host
@@ -65,7 +65,7 @@ def self_checked(
     found: list[Backend] = []
     with Pool() as pool:  # which starts a process only when it is asked for one
         for backend in backends:
-            if holds(backend):
+            if is_current(backend):
                 found.append(backend)
                 continue
             checked = copy.copy(backend)
@@ -74,7 +74,7 @@ def self_checked(
     return tuple(found)
 
 
-def known(backend: Backend) -> dict[OperatorKind, str]:
+def known_findings(backend: Backend) -> dict[OperatorKind, str]:
     """What earlier self-checks of the installed version found: "" for a kind that passed, or the reason against it."""
     try:
         kept = json.loads(_file(backend).read_text(encoding="utf-8"))
@@ -84,13 +84,13 @@ def known(backend: Backend) -> dict[OperatorKind, str]:
 
 
 def _check(backend: Backend, graphs: Iterable[Graph], pool: Pool, progress: Progress, retrying: bool) -> SelfCheck:
-    told = table(backend.name)
+    told = committed_table(backend.name)
     assert told is not None
     wanted: dict[OperatorKind, set[frozenset[str]]] = {}
     for graph in graphs:
         for kind, traits in needed(backend.name, graph).items():
             wanted.setdefault(kind, set()).update(traits)
-    found = known(backend)
+    found = known_findings(backend)
     if retrying or _aged(_file(backend)):
         found = {kind: reason for kind, reason in found.items() if not reason.startswith(_BAD_LUCK)}
     missing = {kind: traits for kind, traits in wanted.items() if kind not in found}
@@ -153,7 +153,7 @@ def _sample(wanted: Mapping[OperatorKind, set[frozenset[str]]], told: Capability
     types = frozenset(kind.removesuffix(RUNTIME).split(">")[0] for _, _, kind in wanted)
     operators = {name.rpartition("::")[2] for name, _, _ in wanted}
     groups: dict[OperatorKind, list[OperatorTrial]] = {}
-    for trial in trials([*cases(operators), *base_cases(operators)], types=types):
+    for trial in trials([*suite_cases(operators), *base_cases(operators)], types=types):
         key = (trial.operator, trial.version, trial.kind)
         if key in wanted and avoided(told, key, trial.traits) is None:
             groups.setdefault(key, []).append(trial)
@@ -170,7 +170,7 @@ def _sample(wanted: Mapping[OperatorKind, set[frozenset[str]]], told: Capability
 
 def _file(backend: Backend) -> Path:
     """Where the results for the installed version, the table and the device are kept."""
-    facts = (backend.table_version(), digest(backend.name), onnx.__version__, host().fingerprint())
+    facts = (backend.table_version(), table_digest(backend.name), onnx.__version__, host().fingerprint())
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
     return cache_directory() / "selfchecks" / f"{backend.name}-{key}.json"
 

@@ -104,7 +104,7 @@ def time_in_turns(
     return Turns(tuple(found))
 
 
-def timed(call: Callable[[], object], runs: int = 1, warming: int = 0) -> Callable[[], Sequence[float]]:
+def make_turn(call: Callable[[], object], runs: int = 1, warming: int = 0) -> Callable[[], Sequence[float]]:
     """A turn of some runs of `call`, after others that do not count: what ran before has the caches and the cores' threads."""
 
     def turn() -> Sequence[float]:

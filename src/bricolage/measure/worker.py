@@ -84,7 +84,7 @@ class Worker:
             how = decode(Serving, serving, "serving")
             arrays = {name: np.asarray(value) for name, value in values.items()}
             resources = Resources(threads, self._device)
-            loop = closed_loop.load(made, needed, outputs, arrays, resources, how, caching=caching)
+            loop = closed_loop.load_streams(made, needed, outputs, arrays, resources, how, caching=caching)
             self._loaded[id] = LoadedProgram(lambda: closed_loop.agreed(loop, how.bound), None, loop=loop)
             return {"compile_s": perf_counter() - start, "bind_s": 0.0, "bound": True}
         if call is not None:

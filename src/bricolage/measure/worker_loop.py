@@ -61,7 +61,7 @@ def handle(commands: Commands, line: bytes) -> dict[str, object]:
     return {"outcome": "ok", **answer}
 
 
-def named(place: str) -> Callable[..., object]:
+def import_function(place: str) -> Callable[..., object]:
     """The function or class at "module:name"."""
     home, _, name = place.partition(":")
     found: Callable[..., object] = getattr(importlib.import_module(home), name)
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> None:
 
 def _made(entry: str, device: Device, tell: Tell) -> Commands:
     """What this worker can do."""
-    found = named(entry)(device, tell)
+    found = import_function(entry)(device, tell)
     assert isinstance(found, Mapping)
     return found
 

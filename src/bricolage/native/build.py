@@ -21,7 +21,7 @@ from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.fuse.slice_pairs import in_slices
 from bricolage.native.fuse.strands import in_strands
 from bricolage.native.fuse.waves import in_waves
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.lowerings import NoLowering
 from bricolage.native.ir.tensors import Conv, MatMul, Node
 from bricolage.native.select.algorithm import KernelRequest
@@ -55,7 +55,7 @@ def planned(
     """
     try:
         infer(region.model)
-        inputs, outputs = lower(region.model, origins)
+        inputs, outputs = lower_region(region.model, origins)
     except NoLowering as reason:
         raise Refused(backend=TITLE, reason=str(reason)) from reason
     found = plan(inputs, outputs, target.fusion, arithmetic.stores, layout=layout)
@@ -98,13 +98,15 @@ def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmeti
     return None
 
 
-def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
+def write_library(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
     """Compiles the library; writes its constants and the sizes of its memory to the same folder.
 
     Raises:
         Refused: the C does not compile.
     """
-    toolchain.build(source.text, arithmetic.flags(isa, of_bytes=source.plan.of_bytes), folder / LIBRARY, TITLE)
+    toolchain.compile_library(
+        source.text, arithmetic.flags(isa, of_bytes=source.plan.of_bytes), folder / LIBRARY, TITLE
+    )
     source.weights.tofile(folder / WEIGHTS)
     write_sizes(source, folder)
 

@@ -102,7 +102,7 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
     members = {name: _Member(len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()}
     try:
         for at in files:
-            contents.check(decode(Plan, parse(texts[at])), directory, names)
+            contents.check_contents(decode(Plan, parse(texts[at])), directory, names)
     except (DecodeError, contents.WrongContents) as error:
         raise UnreadableArtifact(path=path, reason=error) from error
     for name in names:
@@ -110,7 +110,7 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             members[name] = _Member(os.fstat(file.fileno()).st_size, digest)
     try:
-        with scratch.whole(path) as partial, partial.open("wb") as file:
+        with scratch.write_whole(path) as partial, partial.open("wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
                 manifest = json.dumps(encode(_Manifest(FORMAT, members)), indent=1)
                 archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), manifest)
@@ -128,7 +128,7 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
         raise NotWritable(path=path, reason=error.strerror or error) from error
 
 
-def load(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
+def load_artifact(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
     """The plan of an artifact, and the folder that holds its graphs and weights: in the cache, or a temporary one of this process
     where the cache cannot be written, and where it is to lie `elsewhere`.
 
@@ -148,7 +148,7 @@ def load(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
             _compare(entries, members)
             name = hashlib.sha256(raw).hexdigest()[:32]
             directory = cache / "artifacts" / name
-            if elsewhere or not (usable(directory) and os.access(directory, os.W_OK)):
+            if elsewhere or not (is_unpacked(directory) and os.access(directory, os.W_OK)):
                 directory = _unpacked(archive, entries, members, directory, elsewhere)
     except (
         zipfile.BadZipFile,
@@ -182,8 +182,8 @@ def plans(path: Path, target: str = "") -> tuple[dict[str, Plan], Path]:
     Raises:
         As `load`; NoTarget: the pack has none of this name; NotPack: a target is named, and there is one plan.
     """
-    plan, directory = load(path)
-    pack = packed(directory)
+    plan, directory = load_artifact(path)
+    pack = read_pack(directory)
     if pack is None:
         if target:
             raise NotPack(path=path, option="target")
@@ -195,7 +195,7 @@ def plans(path: Path, target: str = "") -> tuple[dict[str, Plan], Path]:
     return {name: read_plan(directory / one.plan, path) for name, one in found.items()}, directory
 
 
-def usable(directory: Path) -> bool:
+def is_unpacked(directory: Path) -> bool:
     """Whether a folder is an unpacked artifact as it was when it was unpacked. Models of its regions may lie there, too: their
     names say what is in them."""
     return sealed.intact(directory, ignored=REGION)
@@ -213,7 +213,7 @@ def read_plan(file: Path, shown: Path) -> Plan:
         raise BadArtifact(path=shown, reason=f"its plan is damaged ({error})") from error
 
 
-def packed(directory: Path) -> Pack | None:
+def read_pack(directory: Path) -> Pack | None:
     """What is in the pack that is unpacked there; None of an artifact with one plan.
 
     Raises:
@@ -309,7 +309,7 @@ def _unpacked(
             _LOG.warning("%s", CacheNotWritable(path=directory.parent.parent, reason=error.reason))
     try:
         temporary = _temporary(os.getpid()) / directory.name
-        if not usable(temporary):
+        if not is_unpacked(temporary):
             _unpack(archive, entries, members, temporary)
     except _Unwritable as error:
         raise CacheNotWritable(path=directory.parent.parent, reason=error.reason) from error
@@ -344,7 +344,7 @@ def _unpack(
                 raise zipfile.BadZipFile(f"{INDEX} names plans that are not there")
             for file in files:
                 plan = decode(Plan, parse((folder / file).read_bytes()))
-                contents.check(plan, folder, frozenset(members) - {*files, INDEX})
+                contents.check_contents(plan, folder, frozenset(members) - {*files, INDEX})
     except OSError as error:  # of writing: those of reading are told apart below
         raise _Unwritable(error) from error
 

@@ -25,7 +25,7 @@ class WrongContents(Exception):
     """A part of an artifact is damaged, or two do not fit together."""
 
 
-def check(plan: Plan, folder: Path, files: Collection[str]) -> None:
+def check_contents(plan: Plan, folder: Path, files: Collection[str]) -> None:
     """Looks at the model and the graph of every bucket, in `folder` with just these `files`.
 
     Raises:
@@ -33,7 +33,7 @@ def check(plan: Plan, folder: Path, files: Collection[str]) -> None:
     """
     name = MODEL
     try:
-        model = normal_form.read(folder / MODEL, whole=True)
+        model = normal_form.read_normal_form(folder / MODEL, whole=True)
         _compare("inputs", plan.inputs, input_specs(model))
         _compare("inputs with a default", plan.defaults, default_specs(model))
         _compare("outputs", plan.outputs, output_specs(model))
@@ -77,7 +77,7 @@ def _check_file(plan: Plan, bucket: Bucket, folder: Path) -> None:
 
 
 def _check_graph(plan: Plan, bucket: Bucket, folder: Path) -> None:
-    model = normal_form.read(folder / bucket.graph)
+    model = normal_form.read_normal_form(folder / bucket.graph)
     check_shapes(model)
     graph = Graph(model)
     if len(graph) != bucket.operators:

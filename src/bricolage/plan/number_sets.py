@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-def ranges(numbers: tuple[int, ...]) -> str:
+def format_numbers(numbers: tuple[int, ...]) -> str:
     """(0, 1, 2, 5) → "0-2,5". Numbers must ascend."""
     parts: list[str] = []
     start = previous = -2
@@ -26,6 +26,6 @@ def spans(text: str) -> Iterator[tuple[int, int]]:
         yield int(first), int(last or first)
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """Inverse of `ranges`."""
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """Inverse of `format_numbers`."""
     return tuple(number for first, last in spans(text) for number in range(first, last + 1))

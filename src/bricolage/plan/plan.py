@@ -30,7 +30,7 @@ from bricolage.plan.field_types import (
     Ratio,
     Size,
 )
-from bricolage.plan.number_sets import ranges, spans
+from bricolage.plan.number_sets import format_numbers, spans
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.other_pattern import PatternLoss
 from bricolage.plan.rewrite_steps import RewriteConfig, RewriteStep
@@ -395,7 +395,5 @@ class Plan:
 
 def whole_region(chosen: Implementation, operators: int) -> PlannedRegion:
     """All operators on one implementation, whose cost as a region is not known."""
-    everything = ranges(tuple(range(operators)))
-    return PlannedRegion(
-        chosen, everything, count=operators, title="whole model", key="", flops=0, bytes=0, cost_ms=None, measured=False
-    )
+    everything = format_numbers(tuple(range(operators)))
+    return PlannedRegion(chosen, everything, operators, "whole model", "", 0, 0, cost_ms=None, measured=False)

@@ -33,7 +33,7 @@ def file_step(graph: Graph, implementation: Implementation, path: Path) -> Step:
     return Step(implementation, path, names)
 
 
-def steps_of(
+def placement_steps(
     graph: Graph, placement: Placement, store: Store, identities: Identities | None = None
 ) -> tuple[Step, ...]:
     """The regions of a placement, in its order, as files of the store. `identities` are the graph's, where they are known."""

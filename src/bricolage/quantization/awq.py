@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bricolage.quantization.block_quantization import WeightBlocks, nearest, ranges, split
+from bricolage.quantization.block_quantization import WeightBlocks, block_ranges, nearest, split_blocks
 
 _EXPONENTS = (0.25, 0.5, 0.75, 1.0)
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
@@ -23,8 +23,8 @@ def activation_aware(weights: np.ndarray, bits: int, size: int, squares: np.ndar
         weights: float32 [k, n].
         squares: [k], mean squares of input channels.
     """
-    blocks, by = split(weights, size), split(np.maximum(squares, 0.0)[:, None], size)
-    scales, zeros = ranges(blocks, bits)
+    blocks, by = split_blocks(weights, size), split_blocks(np.maximum(squares, 0.0)[:, None], size)
+    scales, zeros = block_ranges(blocks, bits)
     whole = scales
     lowest = _errors(blocks, by, scales, zeros, bits)
     for share in _SHARES[1:]:
@@ -61,8 +61,8 @@ def _result_error(
     total = 0.0
     for matrix in matrices:
         scaled = (matrix * factors[:, None]).astype(np.float32)
-        blocks = split(scaled, size)
-        scales, zeros = ranges(blocks, bits)
+        blocks = split_blocks(scaled, size)
+        scales, zeros = block_ranges(blocks, bits)
         left = WeightBlocks(nearest(blocks, scales, zeros, bits), scales, zeros, matrix.shape[0]).floats
         total += float(((left - scaled) ** 2 * by).sum())
     return total

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
-from bricolage.graph.extract import extract
+from bricolage.graph.constant_folding import constant_elements
+from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Region
 from bricolage.quantization.insertion import Scales, with_rounded_copies
 from bricolage.quantization.products import WeightedProduct
@@ -104,7 +104,7 @@ def _pieces(made: Graph, graph: Graph, able: Mapping[str, WeightedProduct]) -> I
     last_read = {name: at for at, own in enumerate(inputs) for name in own}
     for at, (region, end) in enumerate(zip(regions, ends, strict=True)):
         last = tuple(name for name in inputs[at] if last_read[name] == at)
-        yield _Piece(extract(region), inputs[at], last, able[names[end.node.name]], end.outputs[0].name or "")
+        yield _Piece(extract_region(region), inputs[at], last, able[names[end.node.name]], end.outputs[0].name or "")
 
 
 def _moved(
@@ -118,7 +118,7 @@ def _moved(
         shift = shifts.get(product.output)
         bias = begun.get(product.output)
         if bias is None and product.bias is not None:
-            bias = known(graph.constants[product.bias])
+            bias = constant_elements(graph.constants[product.bias])
         if bias is not None and shift is not None and np.isfinite(shift).all():
             found[product.output] = (np.broadcast_to(bias.reshape(-1), shift.shape) - shift).astype(np.float32)
     return found

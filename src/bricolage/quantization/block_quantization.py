@@ -40,10 +40,10 @@ class WeightBlocks:
         return whole
 
 
-def rounded(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
+def round_to_nearest(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
     """RTN: each block's range, which holds zero, in equal steps."""
-    blocks = split(weights, size)
-    scales, zeros = ranges(blocks, bits)
+    blocks = split_blocks(weights, size)
+    scales, zeros = block_ranges(blocks, bits)
     return WeightBlocks(nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
 
 
@@ -51,8 +51,8 @@ def half_quadratic(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
     """HQQ: zero points that make a norm below one of the error small, so that few weights are far off rather than all a little.
     Files hold whole zero points, which HQQ's are rounded to; a few shares of a block's range are tried, and the least square
     error kept. No data are needed."""
-    blocks = split(weights, size)
-    whole_range, first = ranges(blocks, bits)
+    blocks = split_blocks(weights, size)
+    whole_range, first = block_ranges(blocks, bits)
     scales, zeros = whole_range, first
     lowest = _block_errors(blocks, nearest(blocks, scales, zeros, bits), scales, zeros)
     for share in _SHARES:
@@ -101,7 +101,7 @@ def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) ->
         for row in range(start, end):
             block = row // size
             if row % size == 0:
-                found, zero = ranges(split(left[row : row + size].astype(np.float32), size), bits)
+                found, zero = block_ranges(split_blocks(left[row : row + size].astype(np.float32), size), bits)
                 scales[block], zeros[block] = found[0], zero[0]
             integers[row] = np.clip(np.rint(left[row] / scales[block] + zeros[block]), 0, 2**bits - 1)
             value = (integers[row].astype(np.float64) - zeros[block]) * scales[block]
@@ -112,13 +112,13 @@ def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) ->
     return WeightBlocks(integers.reshape(count, size, n), scales, zeros, k)
 
 
-def split(weights: np.ndarray, size: int) -> np.ndarray:
+def split_blocks(weights: np.ndarray, size: int) -> np.ndarray:
     """[blocks, size, n], padded with zeros."""
     k, n = weights.shape
     return np.pad(weights.astype(np.float32), ((0, -k % size), (0, 0))).reshape(-1, size, n)
 
 
-def ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def block_ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Scales and zero points [blocks, n] of ranges that hold zero."""
     low, high = np.minimum(blocks.min(axis=1), 0.0), np.maximum(blocks.max(axis=1), 0.0)
     scales = ((high - low) / (2**bits - 1)).astype(np.float32)

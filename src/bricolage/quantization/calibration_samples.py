@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.errors import UnusableCalibration
 from bricolage.graph.graph import TensorInfo, describe
 from bricolage.verify.held_back import Sample
-from bricolage.verify.inputs import check, not_finite
+from bricolage.verify.inputs import check_inputs, not_finite
 
 FEW = 8
 """Samples below which scales may be of a few inputs' own."""
@@ -22,7 +22,7 @@ _WIDER = 2.0
 """Times the range that calibration saw, from which on a held-back sample is told."""
 
 
-def samples(model: ir.Model, arrays: Mapping[str, np.ndarray], *, more: bool = False) -> list[Sample]:
+def make_samples(model: ir.Model, arrays: Mapping[str, np.ndarray], *, more: bool = False) -> list[Sample]:
     """Inputs by name, one mapping for each sample; with `more`, arrays that are no inputs go along, such as labels.
 
     Args:
@@ -62,7 +62,7 @@ def samples(model: ir.Model, arrays: Mapping[str, np.ndarray], *, more: bool = F
     found = [
         {**unread, **{name: one[number] for name, one in pieces.items()}} for number in range(max(counts.values()))
     ]
-    checked = [{name: np.asarray(value) for name, value in check(model, one).items()} for one in found]
+    checked = [{name: np.asarray(value) for name, value in check_inputs(model, one).items()} for one in found]
     for name, array in others.items():
         if not array.ndim or len(array) % len(checked):
             told = f"'{name}' has not as many rows as there are samples ({len(checked)})"
@@ -182,7 +182,7 @@ def _correlation(array: np.ndarray, axis: int) -> float:
     return abs(float((centred[..., 1:] * centred[..., :-1]).sum())) / power if power else 1.0
 
 
-def split(samples: Sequence[Sample], held_back: float) -> tuple[list[Sample], list[Sample]]:
+def split_samples(samples: Sequence[Sample], held_back: float) -> tuple[list[Sample], list[Sample]]:
     """Those that calibration sees, and those that errors are measured on, evenly spread: one of each at least."""
     count = min(max(1, round(len(samples) * held_back)), len(samples) - 1)
     picked = {int((at + 0.5) * len(samples) / count) for at in range(count)}
@@ -196,7 +196,7 @@ def inputs_of(model: ir.Model, sample: Sample) -> Sample:
     return {name: array for name, array in sample.items() if name in own}
 
 
-def divided(
+def hold_back(
     model: ir.Model, samples: Sequence[Sample], held_back: Sequence[Sample] | None, share: float
 ) -> tuple[list[Sample], list[Sample]]:
     """What calibration sees, inputs alone; and what errors are measured on.
@@ -208,5 +208,5 @@ def divided(
     for number, one in enumerate(held_back or ()):
         if bad := not_finite(inputs_of(model, one)):
             raise UnusableCalibration(reason=f"'{bad[0]}' of sample {number} to judge by holds NaN or infinite numbers")
-    seen, held = split(samples, share) if held_back is None else (samples, list(held_back))
+    seen, held = split_samples(samples, share) if held_back is None else (samples, list(held_back))
     return [inputs_of(model, one) for one in seen], held

@@ -10,7 +10,7 @@ from bricolage.graph.prepare import simplify
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.quantization.weights_only import OPSET_OF_BLOCKS
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.apply import rewrite
 
 
@@ -20,7 +20,7 @@ def canonical(original: ir.Model, options: QuantizationOptions) -> Graph:
     if options.weights is not None and options.block_format == "blocks":
         raise_opset(model, max(OPSET_OF_BLOCKS, model.graph.opset_imports.get("", 0)))
     simplify(model)
-    rewrite(model, chosen(generated=False))
+    rewrite(model, choose_rules(generated=False))
     graph = simplify(model)
     give_names(model, names)
     return graph

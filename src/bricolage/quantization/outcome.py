@@ -79,7 +79,7 @@ class QuantizedModel:
         restore(Path(path))
 
 
-def weight_bytes(model: ir.Model) -> int:
+def constant_bytes(model: ir.Model) -> int:
     """Of all constants, as a file holds them."""
     return sum(
         initializer.const_value.nbytes

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.activation_statistics import collected
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.products import WeightedProduct, products
 from bricolage.quantization.quantization_options import QuantizationOptions
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.apply import apply_everywhere, rewrite
 from bricolage.rewrite.predicates import sizes
 from bricolage.rewrite.rules.migration import MigrateScaleIntoProduct, ScaleBeforeRectifier
@@ -56,7 +56,7 @@ def with_factors(graph: Graph, factors: Mapping[str, np.ndarray]) -> Graph:
     if not apply_everywhere(model, rule, lambda node: node.outputs[0].name in factors, lambda _: None):
         return graph
     simplify(model)
-    rewrite(model, [*chosen(generated=False), ScaleBeforeRectifier()])
+    rewrite(model, [*choose_rules(generated=False), ScaleBeforeRectifier()])
     made = simplify(model)
     give_names(model, names)
     _keep_product_names(graph, made)
@@ -80,7 +80,7 @@ def _keep_product_names(before: Graph, after: Graph) -> None:
 
 
 def _form(graph: Graph, product: WeightedProduct) -> tuple[str, tuple[int, ...]]:
-    array = known(graph.constants[product.weight])
+    array = constant_elements(graph.constants[product.weight])
     return product.op_type, () if array is None else array.shape
 
 
@@ -156,7 +156,7 @@ def _factors(graph: Graph, products: Sequence[WeightedProduct], largest: np.ndar
     """max|x|^α / max|w|^(1 - α) for each channel, of all products' weights together; None where channels do not fit."""
     weights = np.zeros(largest.shape)
     for product in products:
-        array = known(graph.constants[product.weight])
+        array = constant_elements(graph.constants[product.weight])
         assert array is not None
         own = _by_input_channel(product, array, largest.size)
         if own is None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.activation_statistics import ActivationStatistics
@@ -63,7 +63,7 @@ def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[s
             values[product.activation],
             channels[product.activation],
         )
-        array = known(graph.constants[product.weight])
+        array = constant_elements(graph.constants[product.weight])
         assert node is not None and array is not None
         if product.activation not in picked:
             gather = ir.node("Gather", [activation, added_constant(model, names, "outliers", chosen)], {"axis": -1})

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import AlreadyQuantised, UnknownOperatorName
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph, Operator, describe
 
 INTEGER_OPERATORS = frozenset(
@@ -102,7 +102,7 @@ def _hindrance(graph: Graph, operator: Operator) -> str:
         return "it lacks an input"
     if graph.is_constant(data) and operator.op_type != "Gemm":
         return "its weights stand on the left"
-    array = known(weight)
+    array = constant_elements(weight)
     if array is None or graph.is_constant(data):
         return "both sides are computed" if array is None else "both sides are constant"
     if describe(data).dtype != ir.DataType.FLOAT:
@@ -114,7 +114,7 @@ def _hindrance(graph: Graph, operator: Operator) -> str:
     if operator.op_type == "MatMul" and array.ndim > 2:
         return "its weights are a stack of matrices"
     bias = _bias(operator)
-    shift = np.zeros(1) if bias is None else known(bias)
+    shift = np.zeros(1) if bias is None else constant_elements(bias)
     if shift is None or not np.isfinite(shift).all():
         return "its bias is computed" if shift is None else "its bias is not finite"
     if bias is not None and any(size != 1 for size in shift.shape[:-1]):
@@ -159,18 +159,18 @@ def _end(graph: Graph, value: ir.Value) -> ir.Value:
     behind = graph.operators[readers[0]]
     if behind.domain or behind.op_type not in FUSED or behind.node.inputs[0] is not value:
         return value
-    if any(source is not None and known(source) is None for source in behind.node.inputs[1:]):
+    if any(source is not None and constant_elements(source) is None for source in behind.node.inputs[1:]):
         return value
     return behind.outputs[0]
 
 
-def dimension(graph: Graph, product: WeightedProduct) -> int:
+def weight_rank(graph: Graph, product: WeightedProduct) -> int:
     """Rank of the weights."""
-    array = known(graph.constants[product.weight])
+    array = constant_elements(graph.constants[product.weight])
     return 0 if array is None else array.ndim
 
 
-def chosen(products: Collection[WeightedProduct], kept_float: Collection[str]) -> Iterator[WeightedProduct]:
+def quantised_products(products: Collection[WeightedProduct], kept_float: Collection[str]) -> Iterator[WeightedProduct]:
     """Those whose name, result and type are not in `kept_float`."""
     for product in products:
         if not {product.name, product.output, product.op_type} & set(kept_float):

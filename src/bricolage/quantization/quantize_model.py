@@ -10,20 +10,20 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import NothingToQuantise
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import flops
 from bricolage.quantization.activation_statistics import ActivationStatistics, collected
 from bricolage.quantization.bias import biases_in_order, corrected_biases
 from bricolage.quantization.byte_weights import QuantisedWeights, quantised_weights
-from bricolage.quantization.calibration_samples import divided, doubts, inputs_of
+from bricolage.quantization.calibration_samples import doubts, hold_back, inputs_of
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, Judgement, SwitchedModel
 from bricolage.quantization.observers import AffineScale, Function, observed, unchanged
-from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
+from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, constant_bytes
 from bricolage.quantization.outlier_migration import migrated
 from bricolage.quantization.outliers import apart, outlier_channels
-from bricolage.quantization.products import WeightedProduct, chosen, known_names, products, require_float
+from bricolage.quantization.products import WeightedProduct, known_names, products, quantised_products, require_float
 from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.quantization.sensitivity import KeptFloat, Sensitivity, nothing_left
 from bricolage.quantization.value_functions import functions_behind
@@ -63,10 +63,10 @@ def quantized(
         MissingFile, MetricFails, UnusableSamples: the measure that is asked for cannot be taken.
     """
     require_float(graph.model)
-    seen, held = divided(graph.model, samples, held_back, options.held_back)
+    seen, held = hold_back(graph.model, samples, held_back, options.held_back)
     able, refused = products(graph)
     options = replace(options, keep_float=known_names(options.keep_float, able, refused))
-    if not list(chosen(able, options.keep_float)):
+    if not list(quantised_products(able, options.keep_float)):
         raise NothingToQuantise(
             reason="it has no Conv, MatMul or Gemm with constant float32 weights that may take part",
             advice="Keep fewer operators float, or leave the model as it is",
@@ -88,7 +88,7 @@ def quantized(
         agreement=best.judged.agreement,
         calibrated_on=len(seen),
         held_back=len(held),
-        bytes=(weight_bytes(graph.model), weight_bytes(best.model)),
+        bytes=(constant_bytes(graph.model), constant_bytes(best.model)),
         warnings=tuple(told),
         reached=best.judged.reached,
     )
@@ -182,7 +182,7 @@ def _forms(
     graph: Graph, able: Sequence[WeightedProduct], options: QuantizationOptions
 ) -> tuple[QuantizationOptions, ...]:
     """With results of convolutions in bytes, and in float, in the order in which that is tried."""
-    taking = list(chosen(able, options.keep_float))
+    taking = list(quantised_products(able, options.keep_float))
     both = {form: quantised_values(graph.model, taking, options.sums, form) for form in (False, True)}
     given = options.float_results
     forms = ((False, True) if both[False] != both[True] else (False,)) if given is None else (given,)
@@ -238,7 +238,7 @@ def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) 
     judge = Judge(graph.model, seen[:_COMPARED], replace(options, max_error=None, accuracy=None))
 
     def able(of: Graph) -> list[WeightedProduct]:
-        return list(chosen(products(of)[0], options.keep_float))
+        return list(quantised_products(products(of)[0], options.keep_float))
 
     def error(of: Graph, found: _Scaled) -> float:
         return judge.of(_with_pairs(of, found.products, found.scales, options)).mean
@@ -296,8 +296,8 @@ def _scaled(
     fit = [one for one in taking_part if one.output not in useless]
     weights: dict[str, QuantisedWeights] = {}
     for one in fit:
-        array = known(graph.constants[one.weight])
-        bias = known(graph.constants[one.bias]) if one.bias is not None else None
+        array = constant_elements(graph.constants[one.weight])
+        bias = constant_elements(graph.constants[one.bias]) if one.bias is not None else None
         assert array is not None
         step = float(activations[one.activation].scale)
         weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=options.pair_safe)

@@ -12,7 +12,7 @@ from bricolage.errors import NothingToQuantise
 from bricolage.graph.graph import Graph
 from bricolage.quantization.judge import Judge, Judgement, SwitchedModel
 from bricolage.quantization.outcome import OperatorOutcome
-from bricolage.quantization.products import Unquantised, WeightedProduct, chosen
+from bricolage.quantization.products import Unquantised, WeightedProduct, quantised_products
 
 _SAMPLES = 4
 """On which each operator alone is measured where some must stay float, else one; all that are held back judge the whole."""
@@ -37,7 +37,7 @@ class KeptFloat:
         bits: int = 8,
     ) -> tuple[OperatorOutcome, ...]:
         """Of all operators that were looked at, in the graph's order."""
-        taking_part = {one.output for one in chosen(able, asked_float)}
+        taking_part = {one.output for one in quantised_products(able, asked_float)}
         made = [OperatorOutcome(one.name, one.op_type, False, one.reason) for one in refused]
         for one in able:
             reason = self.reasons.get(one.output, "") if one.output in taking_part else "asked for"

@@ -10,16 +10,23 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import BadOption, NothingToQuantise
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph
 from bricolage.quantization.awq import activation_aware, salient_factors
-from bricolage.quantization.block_quantization import WeightBlocks, corrected, half_quadratic, rounded
-from bricolage.quantization.calibration_samples import divided, doubts, inputs_of
+from bricolage.quantization.block_quantization import WeightBlocks, corrected, half_quadratic, round_to_nearest
+from bricolage.quantization.calibration_samples import doubts, hold_back, inputs_of
 from bricolage.quantization.insertion import added_constant
 from bricolage.quantization.judge import Judge, SwitchedModel, switches
-from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
+from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, constant_bytes
 from bricolage.quantization.outlier_migration import shared_activations, with_factors
-from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, known_names, products, require_float
+from bricolage.quantization.products import (
+    Unquantised,
+    WeightedProduct,
+    known_names,
+    products,
+    quantised_products,
+    require_float,
+)
 from bricolage.quantization.quantization_options import BlockMethod, QuantizationOptions
 from bricolage.quantization.sensitivity import FloatChoice, KeptFloat, Sensitivity, nothing_left
 from bricolage.rewrite.builder import Names
@@ -57,7 +64,7 @@ def quantized_weights_only(
     require_float(graph.model)
     able, refused = _able(graph, options)
     options = replace(options, keep_float=known_names(options.keep_float, able, refused))
-    taking_part = list(chosen(able, options.keep_float))
+    taking_part = list(quantised_products(able, options.keep_float))
     if not taking_part:
         raise NothingToQuantise(
             reason="it has no MatMul or Gemm with constant weights that may take part, which blocks are for",
@@ -69,7 +76,7 @@ def quantized_weights_only(
     if method == "awq" and seen:
         graph = _with_salient_weights(graph, taking_part, seen, options)
         able, refused = _able(graph, options)
-        taking_part = list(chosen(able, options.keep_float))
+        taking_part = list(quantised_products(able, options.keep_float))
     blocks = _rounded(graph, taking_part, seen, method, options)
     floats = {name: one.floats for name, one in blocks.items()}
     kept, taking, judged = KeptFloat({}, {}), taking_part, None
@@ -89,7 +96,7 @@ def quantized_weights_only(
         agreement=None if judged is None else judged.agreement,
         calibrated_on=len(seen),
         held_back=len(held),
-        bytes=(weight_bytes(graph.model), weight_bytes(model)),
+        bytes=(constant_bytes(graph.model), constant_bytes(model)),
         warnings=tuple(told),
         reached=None if judged is None else judged.reached,
     )
@@ -101,7 +108,7 @@ def _divided(
 ) -> tuple[list[Sample], list[Sample]]:
     """What rounding sees and what errors are measured on; nothing where there are no samples."""
     if samples is not None:
-        return divided(graph.model, samples, held_back, options.held_back)
+        return hold_back(graph.model, samples, held_back, options.held_back)
     if options.accuracy is not None:
         told = f"{options.accuracy} without data"
         raise BadOption(option="--accuracy", value=told, advice="Give --calibrate DATA.npz")
@@ -138,7 +145,7 @@ def _able(graph: Graph, options: QuantizationOptions) -> tuple[list[WeightedProd
 
 def _matrix(graph: Graph, product: WeightedProduct) -> np.ndarray:
     """Weights [k, n]."""
-    array = known(graph.constants[product.weight])
+    array = constant_elements(graph.constants[product.weight])
     assert array is not None
     return array.T if product.transposed else array
 
@@ -162,7 +169,7 @@ def _rounded(
         elif one.activation in squares:
             found[one.output] = activation_aware(matrix, bits, size, squares[one.activation])
         else:
-            found[one.output] = (rounded if method == "rtn" else half_quadratic)(matrix, bits, size)
+            found[one.output] = (round_to_nearest if method == "rtn" else half_quadratic)(matrix, bits, size)
     return found
 
 
@@ -292,9 +299,9 @@ def _as_operator(
     stem = f"{product.output}.weight"
     inputs = [
         node.inputs[0],
-        added_constant(model, names, stem, packed(np.moveaxis(found.integers, -1, 0), bits)),
+        added_constant(model, names, stem, pack_integers(np.moveaxis(found.integers, -1, 0), bits)),
         added_constant(model, names, f"{stem}.scale", np.ascontiguousarray(found.scales.T)),
-        added_constant(model, names, f"{stem}.zero", packed(np.ascontiguousarray(found.zeros.T), bits)),
+        added_constant(model, names, f"{stem}.zero", pack_integers(np.ascontiguousarray(found.zeros.T), bits)),
     ]
     attributes = {"K": found.k, "N": n, "bits": bits, "block_size": size, "accuracy_level": options.accuracy_level}
     made = ir.node(
@@ -320,7 +327,7 @@ def _as_operator(
     graph.opset_imports.setdefault(_DOMAIN, 1)
 
 
-def packed(integers: np.ndarray, bits: int) -> np.ndarray:
+def pack_integers(integers: np.ndarray, bits: int) -> np.ndarray:
     """The last axis in bytes, two integers of 4 bits in each, the first one low; an odd end is filled up with zero."""
     if bits == 8:
         return np.ascontiguousarray(integers)

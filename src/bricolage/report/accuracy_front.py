@@ -45,7 +45,7 @@ def points(bucket: Bucket, slots: Mapping[str, int]) -> list[Plotted]:
     return found
 
 
-def front(found: Sequence[Plotted]) -> list[Plotted]:
+def accuracy_pareto(found: Sequence[Plotted]) -> list[Plotted]:
     """Those than which none is both faster and more accurate, the fastest first."""
     kept: list[Plotted] = []
     for one in sorted(found, key=lambda point: (point.ms, point.error)):
@@ -54,7 +54,7 @@ def front(found: Sequence[Plotted]) -> list[Plotted]:
     return kept
 
 
-def figure(bucket: Bucket, slots: Mapping[str, int]) -> str:
+def accuracy_figure(bucket: Bucket, slots: Mapping[str, int]) -> str:
     """SVG text; empty where all that was measured is about as accurate."""
     found = points(bucket, slots)
     if len(found) < 2 or max(p.error for p in found) < _LOWER * min(p.error for p in found):
@@ -86,7 +86,7 @@ def figure(bucket: Bucket, slots: Mapping[str, int]) -> str:
     parts.append(f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"/>')
     parts.append(f'<text class="tick" style="text-anchor:start" x="4" y="{_TOP - 10}">relative error</text>')
     parts.append(f'<text class="tick" x="{(_LEFT + _WIDTH) / 2}" y="{_HEIGHT - 6}">median time</text>')
-    best = front(found)
+    best = accuracy_pareto(found)
     path = "".join(
         f"{'M' if not at else 'H'}{x(p.ms):.1f}{' ' if not at else 'V'}{y(math.log10(p.error)):.1f}"
         for at, p in enumerate(best)

@@ -12,7 +12,7 @@ from bricolage.report import words
 HEADS = ("Item", "Outcome", "Bound", "Chance", "Would save", "Saved", "Expected", "Took", "Known from")
 
 
-def rows(bucket: Bucket) -> list[Sequence[str]]:
+def agenda_rows(bucket: Bucket) -> list[Sequence[str]]:
     """One for each item, those that were measured first, in their order."""
     return [
         (

@@ -26,9 +26,9 @@ def backend_class(contestant: Contestant, slots: Mapping[str, int]) -> str:
     return "mix" if own is None else f"c{slots.get(own.backend, 8)}"
 
 
-def contestants(bucket: Bucket, slots: Mapping[str, int]) -> str:
+def contestant_chart(bucket: Bucket, slots: Mapping[str, int]) -> str:
     """Horizontal bars of the medians with their 95 % intervals, fastest first."""
-    timed = [c for c in words.ranked(bucket) if c.median_ms is not None]
+    timed = [c for c in words.rank_contestants(bucket) if c.median_ms is not None]
     if not timed:
         return ""
     fastest = min(c.median_ms or math.inf for c in timed)
@@ -79,10 +79,10 @@ def _hover(contestant: Contestant) -> str:
     return text + (f"; {contestant.reason}" if contestant.reason else "")
 
 
-def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
+def error_chart(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     """Relative errors on a logarithmic axis, with the limit and what rounding does to the model as lines."""
     shown = {c.name: words.shown_error(c) for c in bucket.contestants}
-    known = [c for c in words.ranked(bucket) if (own := shown[c.name]) is not None and math.isfinite(own)]
+    known = [c for c in words.rank_contestants(bucket) if (own := shown[c.name]) is not None and math.isfinite(own)]
     values = (
         [own for c in known if (own := shown[c.name])]
         + [limit]
@@ -125,7 +125,7 @@ def _marker(x: float, height: float, text: str, kind: str, shift: float, anchor:
     )
 
 
-def timeline(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
+def timeline_chart(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
     """The regions in the order in which they run, as wide as their time; transfers in grey before them."""
     width, height = 1100.0, 34
     total = sum((f.planned.cost_ms or 0.0) + f.planned.transfer_ms for f in facts)
@@ -147,7 +147,7 @@ def timeline(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def schedule(bucket: Bucket, slots: Mapping[str, int]) -> str:
+def schedule_chart(bucket: Bucket, slots: Mapping[str, int]) -> str:
     """Rows are cores, bars are regions at their predicted times; lines where the schedule ends, and below which none can. Empty
     where the plan has no schedule, or does not say when its regions run."""
     found = bucket.schedule

@@ -13,7 +13,7 @@ from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
 
 
-def told(bucket: Bucket, facts: Sequence[RegionFacts], cores: int) -> str:
+def describe_concurrency(bucket: Bucket, facts: Sequence[RegionFacts], cores: int) -> str:
     """In words; empty for one region, and where a cost is not known.
 
     Without a schedule, the costs are those of regions that have all cores. The bound supposes that each were as fast on one of

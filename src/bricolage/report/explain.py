@@ -15,8 +15,8 @@ from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Alternative, Bucket
 from bricolage.report import agenda_rows, concurrency, words
-from bricolage.report.facts import RegionFacts, regions
-from bricolage.report.tables import plain, plain_table, verdict
+from bricolage.report.facts import RegionFacts, region_facts
+from bricolage.report.tables import plain_table, plain_text, verdict_text
 from bricolage.work.implementation import Implementation
 
 SHOWN = 25
@@ -25,7 +25,7 @@ _NAMES = 40
 _KERNEL_NAMES = 4
 
 
-def find(facts: Sequence[RegionFacts], name: str) -> list[RegionFacts]:
+def find_regions(facts: Sequence[RegionFacts], name: str) -> list[RegionFacts]:
     """Regions that hold an operator of that name; without one, of a name that contains it; without one, of that type.
 
     Raises:
@@ -44,7 +44,7 @@ def find(facts: Sequence[RegionFacts], name: str) -> list[RegionFacts]:
 
 def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, cores: int = 1) -> RenderableType:
     """The verdict and a table of the regions, in the order of the plan. `cores` are those that it was planned for."""
-    facts = regions(bucket, graph)
+    facts = region_facts(bucket, graph)
     by_time = sorted(facts, key=lambda f: -(f.planned.cost_ms or 0.0))
     shown = {f.number for f in (facts if everything else by_time[:SHOWN])}
     heads = [("#", "right"), ("Region", "fold"), ("Backend", "left"), ("Time", "right"), ("Share", "right")]
@@ -66,14 +66,14 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
                 {True: "yes", False: "no", None: words.MISSING}[f.clear],
             ]
         )
-    parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket))]
-    side_by_side = concurrency.told(bucket, facts, cores) if graph is not None else ""
+    parts: list[RenderableType] = [verdict_text(bucket), Text(quality(bucket))]
+    side_by_side = concurrency.describe_concurrency(bucket, facts, cores) if graph is not None else ""
     attempts = map(concurrency.attempt, bucket.attempts)
     decided = (words.provisional(bucket), words.disturbance(bucket), words.proof(bucket), words.predictions(bucket))
-    integers = (words.accuracy(bucket), *words.quantised(bucket))
+    integers = (words.accuracy(bucket), *words.quantised_lines(bucket))
     found = (*integers, side_by_side, *attempts, words.rewriting(bucket))
     settled = (*decided, words.other_pattern(bucket))
-    parts += [Text(told) for told in (*settled, words.memory(bucket), *found) if told]
+    parts += [Text(told) for told in (*settled, words.describe_memory(bucket), *found) if told]
     parts += [Text(""), plain_table(heads, rows)]
     parts += [Text(""), measured(bucket)] if bucket.agenda else []
     hidden = len(facts) - len(rows)
@@ -88,10 +88,10 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
 
 def measured(bucket: Bucket) -> RenderableType:
     """The agenda: measurements in addition to the baselines, in order, and what each saved; what was left out, and why."""
-    rows = agenda_rows.rows(bucket)
+    rows = agenda_rows.agenda_rows(bucket)
     kinds = ("fold", "left", *["right"] * len(agenda_rows.HEADS))
     heads = [(head.replace(" ", "\n"), kind) for head, kind in zip(agenda_rows.HEADS[:-1], kinds, strict=False)]
-    reasons = [plain(f"{name}: ", "bold").append_text(plain(reason)) for name, *_, reason in rows]
+    reasons = [plain_text(f"{name}: ", "bold").append_text(plain_text(reason)) for name, *_, reason in rows]
     table = plain_table(heads, [row[:-1] for row in rows], title="Agenda")
     return Group(table, Text(""), *(Padding(line, (0, 0, 0, 2)) for line in reasons))
 
@@ -113,11 +113,11 @@ def details(facts: RegionFacts, total: int) -> RenderableType:
     """Everything known about one region."""
     p = facts.planned
     head = f"Region {facts.number} of {total}: {p.title} ({words.count(p.count, 'operator')}) on {runner(p.implementation)}"
-    lines = [("why", why(facts)), ("cost", cost(facts))]
+    lines = [("why", explain_choice(facts)), ("cost", describe_cost(facts))]
     if p.flops or p.bytes:
-        work = f"{p.flops / 1e6:,.1f} MFLOP, {words.size(p.bytes)}; {words.rate(p.flops, p.cost_ms)}"
+        work = f"{p.flops / 1e6:,.1f} MFLOP, {words.size(p.bytes)}; {words.flop_rate(p.flops, p.cost_ms)}"
         lines.append(("work", work))
-    lines += [("tried" if i == 0 else "", tried(other)) for i, other in enumerate(p.alternatives)]
+    lines += [("tried" if i == 0 else "", describe_alternative(other)) for i, other in enumerate(p.alternatives)]
     if facts.before or facts.after:
         lines.append(("reads", _regions(facts.before) or "the model's inputs only"))
         lines.append(("feeds", _regions(facts.after) or "the model's outputs only"))
@@ -129,11 +129,11 @@ def details(facts: RegionFacts, total: int) -> RenderableType:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in lines:
-        grid.add_row(plain(f"  {name}"), plain(text))
-    return Group(plain(head, "bold"), grid)
+        grid.add_row(plain_text(f"  {name}"), plain_text(text))
+    return Group(plain_text(head, "bold"), grid)
 
 
-def kernels(number: int, made: Anatomy, everything: bool = False) -> RenderableType:
+def kernel_table(number: int, made: Anatomy, everything: bool = False) -> RenderableType:
     """The kernels of a region: what each computes, how much, and how fast here."""
     total = sum(kernel.ms or 0.0 for kernel in made.kernels)
     slowest = sorted(made.kernels, key=lambda kernel: -(kernel.ms or 0.0))
@@ -147,7 +147,7 @@ def kernels(number: int, made: Anatomy, everything: bool = False) -> RenderableT
             "x".join(map(str, kernel.shape)) or "scalar",
             words.milliseconds(kernel.ms),
             words.percent(kernel.ms / total if kernel.ms is not None and total else None),
-            words.rate(kernel.flops, kernel.ms),
+            words.flop_rate(kernel.flops, kernel.ms),
             words.size(kernel.bytes),
             words.percent(made.of_roofline(kernel)),
         ]
@@ -155,12 +155,12 @@ def kernels(number: int, made: Anatomy, everything: bool = False) -> RenderableT
         if kernel in shown
     ]
     title = f"Region {number}: {words.count(len(made.kernels), 'fused kernel')}, {words.milliseconds(total)} together"
-    parts: list[RenderableType] = [Text(""), plain(title, "bold"), plain_table(heads, rows)]
+    parts: list[RenderableType] = [Text(""), plain_text(title, "bold"), plain_table(heads, rows)]
     if len(rows) < len(made.kernels):
         rest = words.count(len(made.kernels) - len(rows), "kernel")
         parts.append(Text(f"and {rest} that take less time; --all lists every one", style="dim"))
     if made.peaks is not None:
-        peaks = f"{words.rate(round(made.peaks.gflops * 1e6), 1.0)}, {made.peaks.gbytes:.3g} GB/s from memory"
+        peaks = f"{words.flop_rate(round(made.peaks.gflops * 1e6), 1.0)}, {made.peaks.gbytes:.3g} GB/s from memory"
         parts.append(
             Text(
                 f"roofline: {peaks}; above 100 %: data came from cache, or the algorithm needs fewer operations", "dim"
@@ -185,7 +185,7 @@ def runner(implementation: Implementation) -> str:
     return f"{implementation.backend} ({implementation.config})"
 
 
-def why(facts: RegionFacts) -> str:
+def explain_choice(facts: RegionFacts) -> str:
     """The reason for the choice in one sentence."""
     p, other = facts.planned, facts.runner_up
     timed = sum(1 for a in p.alternatives if a.median_ms is not None and a.outcome == "ok")
@@ -209,7 +209,7 @@ def why(facts: RegionFacts) -> str:
     )
 
 
-def cost(facts: RegionFacts) -> str:
+def describe_cost(facts: RegionFacts) -> str:
     """Time, interval, share and transfers."""
     p, own = facts.planned, facts.chosen
     how = "measured" if p.measured else "predicted from its parts"
@@ -219,7 +219,7 @@ def cost(facts: RegionFacts) -> str:
     return f"{time}{share}; taking over tensors: {words.milliseconds(p.transfer_ms)}"
 
 
-def tried(other: Alternative) -> str:
+def describe_alternative(other: Alternative) -> str:
     """One alternative: its time and error, or why there is none."""
     name = runner(other.implementation)
     if other.median_ms is None:
@@ -229,7 +229,7 @@ def tried(other: Alternative) -> str:
     return f"{name}: {words.milliseconds(other.median_ms)}{bounds}, error {words.error(other.error)}{wrong}"
 
 
-def as_json(facts: RegionFacts) -> JsonObject:
+def region_json(facts: RegionFacts) -> JsonObject:
     """One region for `--json`."""
     return {
         "number": facts.number,
@@ -240,5 +240,5 @@ def as_json(facts: RegionFacts) -> JsonObject:
         "share": facts.share,
         "margin": facts.margin,
         "clear": facts.clear,
-        "why": why(facts),
+        "why": explain_choice(facts),
     }

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from bricolage.graph.graph import Graph
-from bricolage.plan.number_sets import numbers
+from bricolage.plan.number_sets import parse_numbers
 from bricolage.plan.plan import Alternative, Bucket, PlannedRegion
 
 
@@ -61,13 +61,13 @@ class RegionFacts:
         return own.ci_ms[1] < other.ci_ms[0] or other.ci_ms[1] < own.ci_ms[0]
 
 
-def regions(bucket: Bucket, graph: Graph | None = None) -> tuple[RegionFacts, ...]:
+def region_facts(bucket: Bucket, graph: Graph | None = None) -> tuple[RegionFacts, ...]:
     """Facts on every region. `graph` is the bucket's graph, numbered as in the plan.
 
     Raises:
         ValueError: the plan names operators that the graph does not have.
     """
-    members = [numbers(region.operators) for region in bucket.regions]
+    members = [parse_numbers(region.operators) for region in bucket.regions]
     total = sum((r.cost_ms or 0.0) + r.transfer_ms for r in bucket.regions)
     before, after = _neighbours(members, graph) if graph is not None else ([()] * len(members), [()] * len(members))
     found: list[RegionFacts] = []

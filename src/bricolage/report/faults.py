@@ -11,7 +11,7 @@ from bricolage.api.bisect import Examined
 from bricolage.api.reduce import Repro
 from bricolage.base.codec import JsonObject
 from bricolage.report import words
-from bricolage.report.tables import plain, plain_table
+from bricolage.report.tables import plain_table, plain_text
 from bricolage.trust.bisect import Diagnosis, FaultyChange
 from bricolage.trust.case import describe_inputs
 from bricolage.trust.fault_files import where_next
@@ -29,7 +29,7 @@ def bisected(examined: Sequence[Examined]) -> RenderableType:
         if one.diagnosis.faulty:
             parts += [Text(""), *_details(one)]
     if examined and not any(one.diagnosis.faulty for one in examined):
-        parts += [Text(""), plain("nothing is wrong")]
+        parts += [Text(""), plain_text("nothing is wrong")]
     return Group(*parts)
 
 
@@ -40,11 +40,11 @@ def _details(examined: Examined) -> list[RenderableType]:
     heads = [("No", "right"), ("Change", "fold"), ("", "left")]
     parts: list[RenderableType] = [plain_table(heads, rows, title=_name(examined))]
     for culprit in found.culprits:
-        parts += [Text(""), *(plain(line) for line in _told(culprit))]
+        parts += [Text(""), *(plain_text(line) for line in _told(culprit))]
     if not found.culprits:
-        parts += [Text(""), plain(_unknown(found))]
-    parts += [plain(f"{found.tried} programs were tried")]
-    parts += [plain(f"wrote {path}") for path in examined.files]
+        parts += [Text(""), plain_text(_unknown(found))]
+    parts += [plain_text(f"{found.tried} programs were tried")]
+    parts += [plain_text(f"wrote {path}") for path in examined.files]
     return parts
 
 
@@ -102,7 +102,7 @@ def _as_json(examined: Examined) -> JsonObject:
 def reduced(found: Repro | None) -> RenderableType:
     """What was made smaller, and how small it is."""
     if found is None:
-        return plain("nothing is wrong")
+        return plain_text("nothing is wrong")
     made = found.reduced
     kinds = ", ".join(node.op_type for node in made.case.model.graph)
     rows = [
@@ -146,5 +146,5 @@ def _verdict(verdict: Verdict) -> JsonObject:
 
 
 def _name(examined: Examined) -> str:
-    shape = words.shape(examined.sizes) if examined.sizes else ""
+    shape = words.format_shape(examined.sizes) if examined.sizes else ""
     return f"{examined.diagnosis.name}{f' at {shape}' if shape else ''}"

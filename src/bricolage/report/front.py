@@ -9,7 +9,7 @@ from html import escape
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.report import words
 from bricolage.report.charts import step, svg
-from bricolage.report.operating_points import rate
+from bricolage.report.operating_points import request_rate
 
 _Scale = Callable[[float], float]
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 30, 16, 46
@@ -67,7 +67,7 @@ def _grid(low: float, high: float, top: float, x: _Scale, y: _Scale) -> list[str
         at = y(i * by)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
         parts.append(
-            f'<text class="tick" style="text-anchor:end" x="{_LEFT - 8}" y="{at + 4:.1f}">{rate(i * by)}</text>'
+            f'<text class="tick" style="text-anchor:end" x="{_LEFT - 8}" y="{at + 4:.1f}">{request_rate(i * by)}</text>'
         )
     for ms in _round_times(low, high):
         at = x(ms)
@@ -101,7 +101,7 @@ def _outline(front: Sequence[ServingConfig], x: _Scale, y: _Scale) -> str:
 
 
 def _dot(one: ServingConfig, found: Throughput, at_x: float, at_y: float, kind: str) -> str:
-    told = f"{one.name}: {rate(one.rate)} requests/s, p50 {words.milliseconds(one.p50_ms)}, p99 "
+    told = f"{one.name}: {request_rate(one.rate)} requests/s, p50 {words.milliseconds(one.p50_ms)}, p99 "
     told += words.milliseconds(one.p99_ms) + (f"; {one.reason}" if one.reason else "")
     ring = " ring" if one.kind == "queue" else ""
     late = found.latency_limit_ms is not None and (one.p99_ms or 0.0) > found.latency_limit_ms

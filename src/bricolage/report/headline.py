@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bricolage.base.codec import JsonObject
 from bricolage.plan.plan import Bucket, Contestant, Plan
-from bricolage.report.words import milliseconds, shape
+from bricolage.report.words import format_shape, milliseconds
 
 _OTHER = "the best other tool here"
 _SINGLE = "the best single configuration"
@@ -91,7 +91,7 @@ def verdict(bucket: Bucket) -> str:
     return told if bucket.significant else f"{told} That is not significant; all evidence together decided."
 
 
-def standing(bucket: Bucket) -> str:
+def race_standing(bucket: Bucket) -> str:
     """`verdict` for a race in which nothing ships: how the best plan stands, or who is fastest where there is no plan."""
     plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]
     if plans:
@@ -104,7 +104,7 @@ def no_gain_sentence(plan: Plan, percent: float = 0.0) -> str:
     found = [(over, bucket) for bucket in plan.buckets if (over := _winner_over_other(bucket)) is not None]
     best, bucket = max(found, key=lambda one: one[0].value, default=(None, plan.buckets[0]))
     several = len(plan.buckets) > 1
-    where = f" ({shape(bucket.sizes)})" if several else ""
+    where = f" ({format_shape(bucket.sizes)})" if several else ""
     lead = "" if best is None or best.value <= 1.0 else f"{bucket.chosen} is {best}, {_OTHER}{_doubt(best)}{where}; "
     return f"{lead}no plan beats {_SINGLE}{by_percent(percent)}{' for any of these shapes' if several else ''}"
 
@@ -114,7 +114,7 @@ def by_percent(percent: float) -> str:
     return f" by {percent:g} %" if percent else ""
 
 
-def summary(bucket: Bucket) -> JsonObject:
+def headline_json(bucket: Bucket) -> JsonObject:
     """Both figures as JSON; null where there is nothing to compare with."""
     other = _winner_over_other(bucket)
     return {

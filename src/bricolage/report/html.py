@@ -16,12 +16,12 @@ from bricolage.plan.plan import Bucket, Plan, Transfer
 from bricolage.plan.throughput import Throughput
 from bricolage.report import accuracy_front, agenda_rows, charts, concurrency, front, headline, operating_points, words
 from bricolage.report.drawing import region_graph
-from bricolage.report.explain import cost, why
-from bricolage.report.facts import RegionFacts, regions
-from bricolage.report.pages import filled
+from bricolage.report.explain import describe_cost, explain_choice
+from bricolage.report.facts import RegionFacts, region_facts
+from bricolage.report.pages import fill_template
 from bricolage.report.palette import COLOURS, slots
-from bricolage.report.roofline_chart import roofline, roofs, timed
-from bricolage.report.tuning import chosen, ranked, sizes
+from bricolage.report.roofline_chart import roofline, roofs, timed_kernels
+from bricolage.report.tuning import describe_choice, format_sizes, rank_tasks
 
 
 def render(
@@ -38,7 +38,7 @@ def render(
         "secs": words.seconds,
         "bytes": words.size,
         "match": words.match,
-        "rate": operating_points.rate,
+        "rate": operating_points.request_rate,
         "rates": operating_points.rates,
     }
     servers = () if plan.throughput is None else plan.throughput.servers
@@ -46,7 +46,7 @@ def render(
     colours = slots([*answering, *(name for bucket in plan.buckets for name in _backends(bucket))])
     seen = insides or [{}] * len(plan.buckets)
     buckets = [_bucket(*given, colours) for given in zip(plan.buckets, graphs, seen, strict=True)]
-    return filled(
+    return fill_template(
         "report.html.j2",
         filters,
         plan=plan,
@@ -83,11 +83,11 @@ def _served(found: Throughput, plan: Plan, colours: Mapping[str, int]) -> dict[s
         "found": found,
         "won": found.winner,
         "point": plan.operating_point,
-        "verdict": operating_points.verdict(found, plan.operating_point).replace("x [", "× ["),
-        "limits": operating_points.limits(found),
+        "verdict": operating_points.points_verdict(found, plan.operating_point).replace("x [", "× ["),
+        "limits": operating_points.bounding_lines(found),
         "figure": Markup(front.figure(found, colours)),
         "classes": {server.name: front.colour(server, colours) for server in found.servers},
-        "standing": {server.name: operating_points.standing(server, found) for server in found.servers},
+        "standing": {server.name: operating_points.points_standing(server, found) for server in found.servers},
     }
 
 
@@ -100,46 +100,45 @@ def _backends(bucket: Bucket) -> list[str]:
 def _bucket(
     bucket: Bucket, graph: Graph | None, inside: Mapping[int, Anatomy], colours: Mapping[str, int]
 ) -> dict[str, Any]:
-    facts = regions(bucket, graph)
+    facts = region_facts(bucket, graph)
     planned = {f.number: f.planned for f in facts}
-    kernels = timed(planned, inside)
+    kernels = timed_kernels(planned, inside)
     limit = bucket.bound
+    side_by_side = (concurrency.describe_concurrency(bucket, facts, 1), *map(concurrency.attempt, bucket.attempts))
     return {
         "plan": bucket,
-        "title": words.shape(bucket.sizes) or "all shapes fixed",
+        "title": words.format_shape(bucket.sizes) or "all shapes fixed",
         "rewriting": words.rewriting(bucket),
         "verdict": headline.verdict(bucket),
         "hero": headline.hero(bucket),
         "gain": headline.good_news(bucket),
         "winner": next((c for c in bucket.contestants if c.name == bucket.chosen), None),
-        "ranked": words.ranked(bucket),
+        "ranked": words.rank_contestants(bucket),
         "over_other": {c.name: headline.over_other(bucket, c) for c in bucket.contestants},
         "over_single": {c.name: headline.over_single(bucket, c) for c in bucket.contestants},
         "classes": {c.name: charts.backend_class(c, colours) for c in bucket.contestants},
         "raced": any(c.first_run_ms is not None for c in bucket.contestants),
-        "race": Markup(charts.contestants(bucket, colours)),
-        "front": Markup(accuracy_front.figure(bucket, colours)),
+        "race": Markup(charts.contestant_chart(bucket, colours)),
+        "front": Markup(accuracy_front.accuracy_figure(bucket, colours)),
         "other_pattern": words.other_pattern(bucket),
         "other_title": words.other_title(bucket),
         "accuracy": words.accuracy(bucket),
-        "quantised": words.quantised(bucket),
+        "quantised": words.quantised_lines(bucket),
         "kept_float": words.kept_float(bucket),
-        "errors": Markup(charts.errors(bucket, limit, colours)),
+        "errors": Markup(charts.error_chart(bucket, limit, colours)),
         "limit": limit,
-        "timeline": Markup(charts.timeline(facts, colours)),
-        "schedule": Markup(charts.schedule(bucket, colours)),
-        "side_by_side": [
-            line for line in (concurrency.told(bucket, facts, 1), *map(concurrency.attempt, bucket.attempts)) if line
-        ],
+        "timeline": Markup(charts.timeline_chart(facts, colours)),
+        "schedule": Markup(charts.schedule_chart(bucket, colours)),
+        "side_by_side": [line for line in side_by_side if line],
         "graph": Markup(region_graph(facts, colours)),
         "linked": graph is not None,
         "facts": facts,
-        "rates": [words.rate(f.planned.flops, f.planned.cost_ms) for f in facts],
+        "rates": [words.flop_rate(f.planned.flops, f.planned.cost_ms) for f in facts],
         "legend": _legend(bucket, colours),
         "disturbance": words.disturbance(bucket),
         "provisional": words.provisional(bucket),
         "proof": words.proof(bucket),
-        "agenda": agenda_rows.rows(bucket),
+        "agenda": agenda_rows.agenda_rows(bucket),
         "predictions": words.predictions(bucket),
         "transfer_total": sum(region.transfer_ms for region in bucket.regions),
         "slots": colours,
@@ -148,13 +147,13 @@ def _bucket(
         "tuned": [
             {
                 "title": f"{one.implementation.backend} {one.implementation.config.name}",
-                "tasks": [{"task": t, "choice": chosen(t.choice), "sizes": sizes(t)} for t in ranked(one)],
+                "tasks": [{"task": t, "choice": describe_choice(t.choice), "sizes": format_sizes(t)} for t in rank_tasks(one)],
                 "saved_ms": sum(task.saved_ms for task in one.tasks),
             }
             for one in bucket.tuned
         ],
         "kernels": kernels,
-        "kernel_rates": [words.rate(kernel.kernel.flops, kernel.ms) for kernel in kernels],
+        "kernel_rates": [words.flop_rate(kernel.kernel.flops, kernel.ms) for kernel in kernels],
         "roofline": Markup(roofline(kernels, roofs(planned, inside), colours)),
     }  # fmt: skip
 
@@ -186,7 +185,11 @@ def _hover(f: RegionFacts) -> dict[str, Any]:
         "backend": f"{p.implementation.backend} ({p.implementation.config})",
         "lines": [
             line
-            for line in (cost(f), why(f), f"{words.count(p.count, 'operator')}" + (f": {types}" if types else ""))
+            for line in (
+                describe_cost(f),
+                explain_choice(f),
+                f"{words.count(p.count, 'operator')}" + (f": {types}" if types else ""),
+            )
             if line
         ],
         "operators": list(f.operators),

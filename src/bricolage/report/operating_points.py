@@ -11,10 +11,10 @@ from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.report import words
 from bricolage.report.headline import by_percent
-from bricolage.report.tables import WIDE, plain, plain_table
+from bricolage.report.tables import WIDE, plain_table, plain_text
 
 
-def rate(value: float | None) -> str:
+def request_rate(value: float | None) -> str:
     """Requests a second with three significant digits."""
     if value is None:
         return words.MISSING
@@ -25,13 +25,13 @@ def rate(value: float | None) -> str:
 
 def rates(bounds: tuple[float, float] | None) -> str:
     """An interval of rates."""
-    return words.MISSING if bounds is None else f"{rate(bounds[0])}-{rate(bounds[1])}"
+    return words.MISSING if bounds is None else f"{request_rate(bounds[0])}-{request_rate(bounds[1])}"
 
 
-def verdict(found: Throughput, point: OperatingPoint | None, ships: bool = True) -> str:
+def points_verdict(found: Throughput, point: OperatingPoint | None, ships: bool = True) -> str:
     """The decision in one sentence; without `ships`, who answers the most of those that could."""
     won = found.winner
-    figures = f"{rate(won.rate)} requests/s, p50 {words.milliseconds(won.p50_ms)}, p99 {words.milliseconds(won.p99_ms)}"
+    figures = f"{request_rate(won.rate)} requests/s, p50 {words.milliseconds(won.p50_ms)}, p99 {words.milliseconds(won.p99_ms)}"
     if won.name == found.best_peer:
         standing = "the best single configuration"
     else:
@@ -51,7 +51,7 @@ def _times(ratio: float, interval: tuple[float, float] | None) -> str:
     return f"{ratio:.2f}x [{interval[0]:.2f}, {interval[1]:.2f}] the requests"
 
 
-def gains(found: Throughput, percent: float = 0.0) -> bool:
+def gains_requests(found: Throughput, percent: float = 0.0) -> bool:
     """Whether what ships surely answers more requests than the best single configuration, by at least a percentage."""
     return found.significant and found.ratio >= 1.0 + percent / 100.0
 
@@ -64,7 +64,7 @@ def no_gain_sentence(found: Throughput, percent: float = 0.0) -> str:
     return f"{lead}no plan beats the best single configuration{by_percent(percent)}"
 
 
-def limits(found: Throughput) -> list[str]:
+def bounding_lines(found: Throughput) -> list[str]:
     """What bounded the search, a line each."""
     told = []
     if found.latency_limit_ms is not None:
@@ -76,7 +76,7 @@ def limits(found: Throughput) -> list[str]:
     return told
 
 
-def standing(server: ServingConfig, found: Throughput) -> str:
+def points_standing(server: ServingConfig, found: Throughput) -> str:
     """Why it ships or not, or where it stands."""
     if server.reason:
         return server.reason
@@ -85,7 +85,7 @@ def standing(server: ServingConfig, found: Throughput) -> str:
     return ", ".join(parts) + ("" if server.raced or server.rate is None else (", " if parts else "") + "not raced")
 
 
-def table(found: Throughput, width: int, most: int | None = None) -> RenderableType:
+def points_table(found: Throughput, width: int, most: int | None = None) -> RenderableType:
     """Servers with their figures, the most requests first; with `most`, at most that number, which includes the chosen
     one and those that raced."""
     wide = width >= WIDE
@@ -108,18 +108,18 @@ def table(found: Throughput, width: int, most: int | None = None) -> RenderableT
         style = "bold green" if ships else "" if one.accepted else "dim"
         ratio = "1.00x" if one.name == found.best_peer else words.MISSING if one.ratio is None else f"{one.ratio:.2f}x"
         cells: list[str | Text] = [
-            plain(("> " if ships else "  ") + one.name, style),
-            Text(rate(one.rate), style),
+            plain_text(("> " if ships else "  ") + one.name, style),
+            Text(request_rate(one.rate), style),
             rates(one.rate_ci),
             words.milliseconds(one.p50_ms),
             words.milliseconds(one.p99_ms),
             ratio,
             words.error(one.error),
         ]
-        rows.append([*cells, standing(one, found)] if wide else cells)
+        rows.append([*cells, points_standing(one, found)] if wide else cells)
     parts: list[RenderableType] = [plain_table(heads, rows)]
     if not wide and any(one.reason for one in shown):
-        lines = [plain(f"{one.name}: ", "bold").append_text(plain(one.reason)) for one in shown if one.reason]
+        lines = [plain_text(f"{one.name}: ", "bold").append_text(plain_text(one.reason)) for one in shown if one.reason]
         parts += [Text(""), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
     hidden = len(found.servers) - len(shown)
     if hidden:
@@ -127,14 +127,16 @@ def table(found: Throughput, width: int, most: int | None = None) -> RenderableT
     return Group(*parts)
 
 
-def overview(
+def points_overview(
     found: Throughput, point: OperatingPoint | None, width: int, most: int | None = None, ships: bool = True
 ) -> RenderableType:
     """Table, verdict and what bounded the search. Without `ships` it is a mere comparison."""
-    line = plain(verdict(found, point, ships), "bold green" if found.significant else "bold")
-    return Group(table(found, width, most), Text(""), line, *(plain(limit) for limit in limits(found)))
+    line = plain_text(points_verdict(found, point, ships), "bold green" if found.significant else "bold")
+    return Group(
+        points_table(found, width, most), Text(""), line, *(plain_text(limit) for limit in bounding_lines(found))
+    )
 
 
-def summary(found: Throughput, point: OperatingPoint | None) -> JsonObject:
+def points_json(found: Throughput, point: OperatingPoint | None) -> JsonObject:
     """As JSON."""
     return {"operating_point": None if point is None else encode(point), "throughput": encode(found)}

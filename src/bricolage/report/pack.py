@@ -9,19 +9,19 @@ from rich.table import Table
 from bricolage._version import __version__
 from bricolage.plan.pack import Pack, PackEntry
 from bricolage.report import words
-from bricolage.report.pages import filled
+from bricolage.report.pages import fill_template
 from bricolage.report.tables import plain_table
 
 _HEADS = [("Target", "left"), ("Precision", "left"), ("Threads", "right"), ("ISA", "left"),
           ("Memory", "right"), ("From", "left"), ("Run", "right"), ("Took", "right")]  # fmt: skip
 
 
-def table(found: Pack) -> Table:
+def pack_table(found: Pack) -> Table:
     """A row for each target, in the order of the file."""
     return plain_table(_HEADS, [_cells(entry) for entry in found.entries])
 
 
-def page(name: str, entries: Sequence[PackEntry], pages: Mapping[str, str]) -> str:
+def pack_page(name: str, entries: Sequence[PackEntry], pages: Mapping[str, str]) -> str:
     """One HTML page that loads nothing: the table, and each target's own report.
 
     Args:
@@ -30,7 +30,9 @@ def page(name: str, entries: Sequence[PackEntry], pages: Mapping[str, str]) -> s
         pages: HTML of each target's report, by its name.
     """
     rows = [(entry.target.name, _cells(entry), pages[entry.target.name]) for entry in entries]
-    return filled("pack.html.j2", {}, name=name, heads=[head for head, _ in _HEADS], rows=rows, version=__version__)
+    return fill_template(
+        "pack.html.j2", {}, name=name, heads=[head for head, _ in _HEADS], rows=rows, version=__version__
+    )
 
 
 def _cells(entry: PackEntry) -> list[str]:

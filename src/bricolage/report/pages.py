@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
-def filled(template: str, filters: Mapping[str, Callable[..., object]], **facts: object) -> str:
+def fill_template(template: str, filters: Mapping[str, Callable[..., object]], **facts: object) -> str:
     """A template of this package, with what it asks for escaped; a name that is missing is an error."""
     environment = Environment(
         loader=PackageLoader("bricolage.report"),

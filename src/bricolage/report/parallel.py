@@ -12,7 +12,7 @@ from rich.table import Table
 from bricolage._version import __version__
 from bricolage.report import words
 from bricolage.report.charts import grid, svg
-from bricolage.report.pages import filled
+from bricolage.report.pages import fill_template
 from bricolage.report.tables import plain_table
 from bricolage.train.pipeline.search import simulated
 
@@ -115,7 +115,7 @@ def result_words(done: PlanResult) -> list[str]:
     return [*told, f"Kept: {done.kept}" + (f", as fast as {' and '.join(against)}" if against else "")]
 
 
-def timeline(lanes: Sequence[Sequence[Bar]], label: str) -> str:
+def device_timeline(lanes: Sequence[Sequence[Bar]], label: str) -> str:
     """A row for each device, with the passes that it runs; empty where there are none."""
     end = max((bar[2] for lane in lanes for bar in lane), default=0.0)
     if not end:
@@ -136,7 +136,7 @@ def timeline(lanes: Sequence[Sequence[Bar]], label: str) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def memory(curves: Sequence[Sequence[tuple[float, int]]], end: float) -> str:
+def memory_chart(curves: Sequence[Sequence[tuple[float, int]]], end: float) -> str:
     """Bytes over time, a figure for each device on one scale."""
     most = max((size for curve in curves for _, size in curve), default=0)
     if not most or not end:
@@ -157,7 +157,7 @@ def memory(curves: Sequence[Sequence[tuple[float, int]]], end: float) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def page(made: TrainingPlan, done: PlanResult | None = None) -> str:
+def parallel_page(made: TrainingPlan, done: PlanResult | None = None) -> str:
     """The page: plans, the pipeline's timeline and memory, what was measured, and what other devices would bring."""
     shown = made.pipelined
     figures: dict[str, object] = {}
@@ -167,11 +167,11 @@ def page(made: TrainingPlan, done: PlanResult | None = None) -> str:
         for pass_ in times.passes:
             lanes[pass_.device].append((str(pass_.one), pass_.start_ms, pass_.end_ms))
         figures = {
-            "predicted": Markup(timeline(lanes, "Predicted passes")),
-            "memory": Markup(memory(curves, times.makespan_ms)),
+            "predicted": Markup(device_timeline(lanes, "Predicted passes")),
+            "memory": Markup(memory_chart(curves, times.makespan_ms)),
             "measured": Markup(_measured(done, shown.devices)),
         }
-    return filled(
+    return fill_template(
         "parallel.html.j2",
         {"ms": words.milliseconds, "size": words.size, "plan": plan_words},
         made=made,
@@ -201,4 +201,4 @@ def _measured(done: PlanResult | None, devices: int) -> str:
         return ""
     ranks = done.passes.get("pipeline", ())[:devices]
     lanes = [[(one.name, one.start_ms, one.end_ms) for one in rank] for rank in ranks]
-    return timeline(lanes, "Measured passes")
+    return device_timeline(lanes, "Measured passes")

@@ -14,7 +14,7 @@ from bricolage._version import __version__
 from bricolage.cluster.policy_comparison import ClusterComparison, PolicyResult
 from bricolage.report import words
 from bricolage.report.charts import svg
-from bricolage.report.pages import filled
+from bricolage.report.pages import fill_template
 from bricolage.report.palette import COLOURS
 from bricolage.report.tables import plain_table
 
@@ -40,16 +40,16 @@ def span(seconds: float) -> str:
     return f"{seconds / 86400:.1f} d"
 
 
-def table(found: ClusterComparison, before: ClusterComparison | None = None) -> Table:
+def policy_table(found: ClusterComparison, before: ClusterComparison | None = None) -> Table:
     """A row for each policy, least mean completion time first; with `before` the change against it."""
     heads = [("Policy", "left"), ("Mean JCT", "right"), *([("Change", "right")] if before else [])]
     heads += [("p99", "right"), ("Queued", "right"), ("Makespan", "right"), ("Used", "right"), ("Unfair", "right")]
     heads += [("Late", "right")] if any(result.outcome.deadlines for result in found.results) else []
     old = {} if before is None else {result.outcome.policy: result.outcome.mean_jct_s for result in before.results}
-    return plain_table(heads, [_cells(one, old, len(heads), before is not None) for one in ranked(found)])
+    return plain_table(heads, [_cells(one, old, len(heads), before is not None) for one in rank_policies(found)])
 
 
-def ranked(found: ClusterComparison) -> list[PolicyResult]:
+def rank_policies(found: ClusterComparison) -> list[PolicyResult]:
     """Least mean completion time first."""
     return sorted(found.results, key=lambda result: result.outcome.mean_jct_s)
 
@@ -70,7 +70,7 @@ def notes(found: ClusterComparison) -> list[str]:
 
 def cluster_page(wholes: Sequence[Whole], title: str) -> str:
     """The page: a table, curves of all policies on one axis, and of each policy its devices over time and its longest waits."""
-    return filled(
+    return fill_template(
         "cluster.html.j2",
         {"span": span},
         wholes=[_shown(whole) for whole in wholes],
@@ -82,7 +82,7 @@ def cluster_page(wholes: Sequence[Whole], title: str) -> str:
 
 def _shown(whole: Whole) -> dict[str, object]:
     found = whole.found
-    results = ranked(found)
+    results = rank_policies(found)
     names = [result.outcome.policy for result in results]
     percents = [f"{share} %" for share in (0, 25, 50, 75, 100)]
     hours = [span(found.span_s * part / 4) for part in range(5)]

@@ -11,7 +11,7 @@ from rich.text import Text
 from bricolage._version import __version__
 from bricolage.base.codec import JsonObject
 from bricolage.report import pages, words
-from bricolage.report.tables import plain, plain_table
+from bricolage.report.tables import plain_table, plain_text
 
 if TYPE_CHECKING:
     from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport
@@ -20,7 +20,7 @@ _SHOWN = 12
 """Operators in integers in the table on a terminal, those that cost most; JSON and the page have all."""
 
 
-def result(found: QuantizationReport) -> RenderableType:
+def quantization_table(found: QuantizationReport) -> RenderableType:
     """What became of the operators, and the error of the whole."""
     costly = by_cost(found)[:_SHOWN]
     parts: list[RenderableType] = []
@@ -29,12 +29,12 @@ def result(found: QuantizationReport) -> RenderableType:
         rows = [[one.name, one.op_type, words.error(one.error), words.error(one.weight_error)] for one in costly]
         parts += [plain_table(heads, rows), Text("")]
         if len(found.quantised) > len(costly):
-            parts += [plain(f"and {len(found.quantised) - len(costly)} more that cost less"), Text("")]
+            parts += [plain_text(f"and {len(found.quantised) - len(costly)} more that cost less"), Text("")]
     if found.kept_float:
         heads = [("Float", "fold"), ("Type", "left"), ("Why", "fold")]
         rows = [[one.name, one.op_type, one.reason] for one in found.kept_float]
         parts += [plain_table(heads, rows), Text("")]
-    parts += [plain(line) for line in sentences(found)]
+    parts += [plain_text(line) for line in quantization_sentences(found)]
     return Group(*parts)
 
 
@@ -43,7 +43,7 @@ def by_cost(found: QuantizationReport) -> list[OperatorOutcome]:
     return sorted(found.quantised, key=lambda one: -(one.error or one.weight_error or 0.0))
 
 
-def sentences(found: QuantizationReport) -> list[str]:
+def quantization_sentences(found: QuantizationReport) -> list[str]:
     """The whole in words."""
     count, total = len(found.quantised), len(found.operators)
     before, after = (words.size(size) for size in found.bytes)
@@ -58,20 +58,20 @@ def sentences(found: QuantizationReport) -> list[str]:
     return [*told, *(f"note: {warning}" for warning in found.warnings)]
 
 
-def as_json(found: QuantizationReport) -> JsonObject:
+def quantization_json(found: QuantizationReport) -> JsonObject:
     """The same as data."""
     return {**asdict(found), "operators": [asdict(operator) for operator in found.operators]}
 
 
-def page(found: QuantizationReport, model: str) -> str:
+def quantization_page(found: QuantizationReport, model: str) -> str:
     """The same as a page of HTML that needs nothing else."""
     most = max((operator.error or 0.0 for operator in found.operators), default=0.0)
-    return pages.filled(
+    return pages.fill_template(
         "quantization.html.j2",
         {"error": words.error},
         model=model,
         version=__version__,
         found=found,
         most=most,
-        sentences=sentences(found),
+        sentences=quantization_sentences(found),
     )

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bricolage.base.codec import JsonObject
 from bricolage.plan.plan import ORIGINAL
-from bricolage.report.tables import plain, plain_table
+from bricolage.report.tables import plain_table, plain_text
 from bricolage.report.words import count
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _COMMON_OPSET = 18  # loading brings models to it at least
 
 
-def result(found: Rewritten) -> RenderableType:
+def rewriting_table(found: Rewritten) -> RenderableType:
     """Before and after, the rules applied, and the check."""
     before, after = (f"{ms:.4g} ms" for ms in found.predicted_ms)
     stages = (
@@ -48,13 +48,13 @@ def result(found: Rewritten) -> RenderableType:
     else:
         parts += [Text("no rule applies profitably"), Text("")]
     if found.searched is not None:
-        parts.append(plain(_searched(found.searched)))
+        parts.append(plain_text(_searched(found.searched)))
     if found.tailored is not None:
-        parts.append(plain(_tailored(found.tailored)))
+        parts.append(plain_text(_tailored(found.tailored)))
     if found.sizes:
         shown = ", ".join(f"{name}={size}" for name, size in found.sizes.items())
-        parts.append(plain(f"counted and checked with {shown}; the model keeps these dimensions open"))
-    parts.append(plain(f"equal to the original in float64: error {found.error:.1e}, bound {found.bound:.1e}"))
+        parts.append(plain_text(f"counted and checked with {shown}; the model keeps these dimensions open"))
+    parts.append(plain_text(f"equal to the original in float64: error {found.error:.1e}, bound {found.bound:.1e}"))
     return Group(*parts)
 
 
@@ -143,29 +143,29 @@ def _searched_json(found: SearchResult) -> JsonObject:
     }
 
 
-def rules(families: Mapping[str, Sequence[Rule]]) -> RenderableType:
+def rules_table(families: Mapping[str, Sequence[Rule]]) -> RenderableType:
     """Families with their rules: equation, then conditions."""
     parts: list[RenderableType] = []
     for family, members in families.items():
         rows = []
         for rule in members:
-            text = plain(rule.equation)
+            text = plain_text(rule.equation)
             if rule.conditions:
-                text.append_text(plain(f"\n{rule.conditions}", "dim"))
-            rows.append([plain(rule.name + (" (cost-based)" if rule.cost_based else "")), text])
+                text.append_text(plain_text(f"\n{rule.conditions}", "dim"))
+            rows.append([plain_text(rule.name + (" (cost-based)" if rule.cost_based else "")), text])
         parts += [plain_table([("Rule", "left"), ("Equation and conditions", "fold")], rows, title=family), Text("")]
     return Group(*parts)
 
 
-def uses(found: Sequence[RuleUse]) -> RenderableType:
+def uses_table(found: Sequence[RuleUse]) -> RenderableType:
     """Rules that apply to a model or nearly do, with the most frequent reason why not."""
     if not found:
-        return plain("no rule applies, or nearly does")
+        return plain_text("no rule applies, or nearly does")
     rows: list[list[str | Text]] = []
     for use in found:
         reasons = Counter(refusal.reason for refusal in use.refused)
         reason = f"{reasons.most_common(1)[0][0]} ({use.refused[0].operator})" if reasons else ""
-        rows.append([use.rule, use.family, str(len(use.applied)), str(len(use.refused)), plain(reason, "dim")])
+        rows.append([use.rule, use.family, str(len(use.applied)), str(len(use.refused)), plain_text(reason, "dim")])
     heads = [
         ("Rule", "left"),
         ("Family", "left"),
@@ -233,7 +233,13 @@ def rules_json(families: Mapping[str, Sequence[Rule]]) -> JsonObject:
 def verified(found: Sequence[Verified]) -> RenderableType:
     """Rules with what is proved of them."""
     rows: list[list[str | Text]] = [
-        [one.rule, one.status, f"{len(one.proofs)} of {len(one.verdicts)}", _chance(one), plain(_notes(one), "dim")]
+        [
+            one.rule,
+            one.status,
+            f"{len(one.proofs)} of {len(one.verdicts)}",
+            _chance(one),
+            plain_text(_notes(one), "dim"),
+        ]
         for one in found
     ]
     heads = [
@@ -245,7 +251,7 @@ def verified(found: Sequence[Verified]) -> RenderableType:
     ]
     counts = Counter(one.status for one in found)
     total = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return Group(plain_table(heads, rows), Text(""), plain(f"{total}; what is not proved agrees in float64"))
+    return Group(plain_table(heads, rows), Text(""), plain_text(f"{total}; what is not proved agrees in float64"))
 
 
 def verified_json(found: Sequence[Verified]) -> list[JsonObject]:
@@ -264,13 +270,13 @@ def verified_json(found: Sequence[Verified]) -> list[JsonObject]:
 def coverage(found: Sequence[RuleCoverage]) -> RenderableType:
     """Equations of another tool with the rules that derive each."""
     rows: list[list[str | Text]] = [
-        [str(number), one.verdict, one.truth, _derivation(one), plain(str(one.equation), "dim")]
+        [str(number), one.verdict, one.truth, _derivation(one), plain_text(str(one.equation), "dim")]
         for number, one in enumerate(found, 1)
     ]
     heads = [("", "right"), ("Verdict", "left"), ("Itself", "left"), ("By", "fold"), ("Equation", "fold")]
     counts = Counter(one.verdict for one in found)
     total = ", ".join(f"{times} {verdict}" for verdict, times in counts.most_common())
-    return Group(plain_table(heads, rows), Text(""), plain(f"{count(len(found), 'equation')}: {total}"))
+    return Group(plain_table(heads, rows), Text(""), plain_text(f"{count(len(found), 'equation')}: {total}"))
 
 
 def coverage_json(found: Sequence[RuleCoverage]) -> list[JsonObject]:

@@ -41,7 +41,7 @@ class Timed:
         return f"{self.region}.{self.kernel.name.removeprefix('kernel_')}"
 
 
-def timed(regions: Mapping[int, PlannedRegion], insides: Mapping[int, Anatomy]) -> list[Timed]:
+def timed_kernels(regions: Mapping[int, PlannedRegion], insides: Mapping[int, Anatomy]) -> list[Timed]:
     """All kernels with a time, the slowest first. Both arguments go by the regions' numbers."""
     total = sum(kernel.ms or 0.0 for inside in insides.values() for kernel in inside.kernels)
     found = [
@@ -97,7 +97,7 @@ def roofline(kernels: Sequence[Timed], peaks: Mapping[str, Peaks], slots: Mappin
         left, top = _LEFT + across.at(x) * _WIDE, _TOP + (1 - up.at(y)) * _HIGH
         radius = max(3.0, _LARGEST * math.sqrt(one.share))
         told = f"{one.name} {one.kernel.kind}: {', '.join(one.kernel.operators[:6])}"
-        told += f"; {words.milliseconds(one.ms)}, {words.rate(one.kernel.flops, one.ms)}"
+        told += f"; {words.milliseconds(one.ms)}, {words.flop_rate(one.kernel.flops, one.ms)}"
         told += f", {words.percent(one.reached)} of the roofline" if one.reached is not None else ""
         parts.append(
             f'<circle class="dot c{slots[one.backend]}" cx="{left:.1f}" cy="{top:.1f}" r="{radius:.1f}">'
@@ -114,7 +114,7 @@ def _roof(config: str, roof: Peaks, across: _Axis, up: _Axis) -> str:
     if points[0][1] < start:  # the slope enters the figure through its floor
         points[0] = (start / roof.gbytes, start)
     line = " ".join(f"{_LEFT + across.at(x) * _WIDE:.1f},{_TOP + (1 - up.at(y)) * _HIGH:.1f}" for x, y in points)
-    label = f"{config}: {words.rate(round(roof.gflops * 1e6), 1.0)}, {roof.gbytes:.3g} GB/s"
+    label = f"{config}: {words.flop_rate(round(roof.gflops * 1e6), 1.0)}, {roof.gbytes:.3g} GB/s"
     x, y = _LEFT + across.at(ridge) * _WIDE - 8, _TOP + (1 - up.at(roof.gflops)) * _HIGH + 4
     return (
         f'<polyline class="roof" points="{line}"/>'

@@ -23,7 +23,7 @@ def heading(advice: SlurmAdvice) -> str:
     return f"{words.count(running, 'job')} running, {waiting} waiting on {devices}, under {advice.policy}"
 
 
-def table(advice: SlurmAdvice) -> Table:
+def advice_table(advice: SlurmAdvice) -> Table:
     """A row for each job: running ones, then those that wait, in the order in which the policy starts them."""
     heads = [("Job", "right"), ("Name", "left"), ("GPUs", "right"), ("Starts in", "right"), ("", "left"),
              ("Ends in", "right"), ("", "left"), ("Limit", "right"), ("Advised", "right"), ("Waits for", "left")]  # fmt: skip
@@ -58,7 +58,7 @@ def _range(interval: tuple[float, float]) -> str:
     return f"({low} to {high})" if low != high else ""
 
 
-def notes(advice: SlurmAdvice) -> list[str]:
+def advice_notes(advice: SlurmAdvice) -> list[str]:
     """What a reader has to know of the table."""
     found = [f"{count} {reason}" for reason, count in advice.left_out.items()]
     found = [f"left out: {'; '.join(found)}"] if found else []

@@ -14,7 +14,7 @@ def summary(plan: Plan) -> JsonObject:
     whole["constants"] = {constant.name: constant.value for constant in plan.constants}
     whole |= bucket_summary(plan.buckets[0])
     if plan.throughput is not None:
-        whole |= operating_points.summary(plan.throughput, plan.operating_point)
+        whole |= operating_points.points_json(plan.throughput, plan.operating_point)
     whole["plan"] = encode(plan)
     if len(plan.buckets) > 1:
         whole["buckets"] = [{"sizes": dict(bucket.sizes)} | bucket_summary(bucket) for bucket in plan.buckets]
@@ -24,7 +24,7 @@ def summary(plan: Plan) -> JsonObject:
 def bucket_summary(bucket: Bucket) -> JsonObject:
     """One bucket's result. Times in milliseconds, phases in seconds."""
     return {
-        **headline.summary(bucket),
+        **headline.headline_json(bucket),
         "chosen": bucket.chosen,
         "best_baseline": bucket.best_baseline,
         "speedup_vs_baseline": bucket.speedup_vs_baseline,

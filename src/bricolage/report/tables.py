@@ -26,11 +26,11 @@ def plain_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str 
         fold = kind == "fold"
         table.add_column(heading, justify="right" if kind == "right" else "left", no_wrap=not fold, overflow="fold")
     for row in rows:
-        table.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(plain_text(cell) if isinstance(cell, str) else cell for cell in row))
     return table
 
 
-def plain(text: str, style: str = "") -> Text:
+def plain_text(text: str, style: str = "") -> Text:
     """Text of the model's or the user's as it is: no markup, no control characters that a terminal would obey."""
     return Text(errors.plain(text), style)
 
@@ -39,22 +39,24 @@ def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
     """Header, then contestants and verdict of every bucket. Without `ships` it is a mere comparison."""
     parts: list[RenderableType] = [header(plan)]
     for bucket in plan.buckets:
-        parts += [Text(""), contestants(bucket, width), Text(""), verdict(bucket, ships)]
-        parts += map(plain, agenda_rows.sentences(bucket))
-        parts += [plain(busy)] if (busy := words.disturbance(bucket)) else []
+        parts += [Text(""), contestants(bucket, width), Text(""), verdict_text(bucket, ships)]
+        parts += map(plain_text, agenda_rows.sentences(bucket))
+        parts += [plain_text(busy)] if (busy := words.disturbance(bucket)) else []
     return Group(*parts)
 
 
 def decision(bucket: Bucket, width: int) -> RenderableType:
     """One bucket's contestants and verdict, what was unusual about the inputs and the machine, and what a wider tolerance
     would take."""
-    parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict(bucket)]
+    parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict_text(bucket)]
     busy = words.disturbance(bucket)
-    told = [*words.inputs(bucket), *words.reference(bucket)]
-    told += [line for line in (words.other_pattern(bucket), words.accuracy(bucket), *words.quantised(bucket)) if line]
+    told = [*words.inputs(bucket), *words.reference_lines(bucket)]
+    told += [
+        line for line in (words.other_pattern(bucket), words.accuracy(bucket), *words.quantised_lines(bucket)) if line
+    ]
     told += [*([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda_rows.sentences(bucket)]
     hints = [*told, *([unsettled] if (unsettled := words.provisional(bucket)) else [])]
-    return Group(*parts, *(plain(hint) for hint in hints), Text(""))
+    return Group(*parts, *(plain_text(hint) for hint in hints), Text(""))
 
 
 def stages(bucket: Bucket) -> RenderableType:
@@ -65,7 +67,7 @@ def stages(bucket: Bucket) -> RenderableType:
         for name, seconds in bucket.seconds.items()
     ]
     rows.append(["all", f"{sum(bucket.seconds.values()):.1f}", ""])
-    return plain_table(heads, rows, title=words.shape(bucket.sizes))
+    return plain_table(heads, rows, title=words.format_shape(bucket.sizes))
 
 
 def header(plan: Plan) -> RenderableType:
@@ -89,7 +91,7 @@ def header(plan: Plan) -> RenderableType:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in lines:
-        grid.add_row(name, plain(value))
+        grid.add_row(name, plain_text(value))
     return grid
 
 
@@ -101,13 +103,13 @@ def contestants(bucket: Bucket, width: int) -> RenderableType:
     heads += [(words.other_title(bucket).replace(" ", "\n", 1), "right")] if wide and bucket.pattern is not None else []
     heads += [("Over\ntool", "right"), ("Over\nsingle", "right")]
     heads += [("Error", "right"), ("Match", "left")] + ([("Reason", "fold")] if wide else [])
-    ranked = words.ranked(bucket)
+    ranked = words.rank_contestants(bucket)
     rows = [_row(bucket, contestant, wide) for contestant in ranked]
-    table = plain_table(heads, rows, title=words.shape(bucket.sizes))
+    table = plain_table(heads, rows, title=words.format_shape(bucket.sizes))
     notes = [c for c in ranked if c.reason] if not wide else []
     if not notes:
         return table
-    lines = [plain(f"{c.name}: ", "bold").append_text(plain(c.reason)) for c in notes]
+    lines = [plain_text(f"{c.name}: ", "bold").append_text(plain_text(c.reason)) for c in notes]
     return Group(table, Text(""), *(Padding(line, (0, 0, 0, 2)) for line in lines))
 
 
@@ -117,7 +119,7 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
     over = (headline.over_other(bucket, contestant), headline.over_single(bucket, contestant))
     match = words.match(contestant)
     cells: list[str | Text] = [
-        plain(("> " if ships else "  ") + contestant.name, style),
+        plain_text(("> " if ships else "  ") + contestant.name, style),
         Text(words.milliseconds(contestant.median_ms), style),
         words.interval(contestant.ci_ms),
         *([words.milliseconds(contestant.other_pattern_ms)] if wide and bucket.pattern is not None else []),
@@ -128,10 +130,10 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
     return [*cells, contestant.reason] if wide else cells
 
 
-def verdict(bucket: Bucket, ships: bool = True) -> Text:
+def verdict_text(bucket: Bucket, ships: bool = True) -> Text:
     """The result in two figures."""
-    told = headline.verdict(bucket) if ships else headline.standing(bucket)
-    line = plain(told, style="bold green" if headline.good_news(bucket) else "bold")
+    told = headline.verdict(bucket) if ships else headline.race_standing(bucket)
+    line = plain_text(told, style="bold green" if headline.good_news(bucket) else "bold")
     if bucket.interrupted:
         line.append(
             "\ninterrupted: this is the best plan found until then; the same command goes on from there", "bold"
@@ -139,7 +141,7 @@ def verdict(bucket: Bucket, ships: bool = True) -> Text:
     return line
 
 
-def text(renderable: RenderableType, width: int = 100) -> str:
+def render_text(renderable: RenderableType, width: int = 100) -> str:
     """As plain text without colours."""
     console = Console(width=width, color_system=None, force_terminal=False, highlight=False)
     with console.capture() as captured:

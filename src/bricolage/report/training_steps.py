@@ -11,7 +11,7 @@ from markupsafe import Markup
 from bricolage._version import __version__
 from bricolage.report import words
 from bricolage.report.charts import grid, svg
-from bricolage.report.pages import filled
+from bricolage.report.pages import fill_template
 
 if TYPE_CHECKING:
     from bricolage.train.predict.prediction import Predicted, Prediction, Span
@@ -50,7 +50,7 @@ def phase_bars(found: Prediction) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def course(one: Predicted) -> str:
+def step_course(one: Predicted) -> str:
     """When phases, layers and exchanges run, and the memory that tensors take, on one axis of time."""
     if one.course is None or not one.course.spans:
         return ""
@@ -120,17 +120,17 @@ def _short(text: str) -> str:
     return text if len(text) <= 34 else f"{text[:24]}…{text[-8:]}"
 
 
-def page(found: Prediction) -> str:
+def training_page(found: Prediction) -> str:
     """The page: a table of the variants, and for each its timeline and memory; the operators and layers of the step."""
     whole = sum(operator.ms for operator in found.operators) or 1.0
     layers = sorted(found.layers, key=lambda layer: -sum(layer.ms.values()))
-    return filled(
+    return fill_template(
         "training.html.j2",
         {"ms": words.milliseconds, "size": words.size},
         found=found,
         base=found.predicted[0],
         bars=Markup(phase_bars(found)),
-        shown=[(one, Markup(course(one))) for one in found.predicted if not one.reason],
+        shown=[(one, Markup(step_course(one))) for one in found.predicted if not one.reason],
         refused=[one for one in found.predicted if one.reason],
         operators=[(operator, operator.ms / whole) for operator in found.operators[:20]],
         layers=layers[:30],

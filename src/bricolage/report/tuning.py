@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from bricolage._version import __version__
 from bricolage.plan.tuned import TunedKernels, TunedTask
 from bricolage.report import words
-from bricolage.report.pages import filled
+from bricolage.report.pages import fill_template
 from bricolage.report.tables import plain_table
 from bricolage.work.config_space import Choice
 
@@ -23,9 +23,9 @@ _LATELY = 0.75
 """From this part of the time on a gain is one of late."""
 
 
-def verdict(found: TunedImplementation) -> str:
+def tuning_verdict(found: TunedImplementation) -> str:
     """What came of one implementation, in a line."""
-    shape = words.shape(found.sizes)
+    shape = words.format_shape(found.sizes)
     where = "".join(
         [f" on the {found.variant} graph" if found.variant != "original" else "", f", {shape}" if shape else ""]
     )
@@ -42,7 +42,7 @@ def verdict(found: TunedImplementation) -> str:
     )
 
 
-def outlook(found: TunedImplementation) -> str:
+def search_outlook(found: TunedImplementation) -> str:
     """What going on may bring, by what the search saved last; empty without a search."""
     if not found.curve:
         return ""
@@ -52,7 +52,7 @@ def outlook(found: TunedImplementation) -> str:
     return f"the last quarter of the time saved {gained:.1%}: running as long again may save about the same"
 
 
-def course(found: TunedImplementation) -> str:
+def search_course(found: TunedImplementation) -> str:
     """How the search went: what its best choices save of the time of all kernels, when; empty without a search."""
     if not found.curve:
         return ""
@@ -64,22 +64,22 @@ def course(found: TunedImplementation) -> str:
     return f"best choices so far, by first timings, saved {', '.join(dict.fromkeys(marks))}"
 
 
-def chosen(choice: Choice) -> str:
+def describe_choice(choice: Choice) -> str:
     """A choice in words."""
     return ", ".join(f"{name} {value}".strip() for name, value in choice) or "as usual"
 
 
-def sizes(task: TunedTask) -> str:
+def format_sizes(task: TunedTask) -> str:
     """The extents of a task's work."""
     return " ".join(f"{name}={size}" for name, size in task.sizes.items())
 
 
-def ranked(tuned: TunedKernels) -> list[TunedTask]:
+def rank_tasks(tuned: TunedKernels) -> list[TunedTask]:
     """Tasks by what was saved, then by what they take."""
     return sorted(tuned.tasks, key=lambda task: (-task.saved_ms, -task.usual_ms))
 
 
-def kernels(tuned: TunedKernels, most: int) -> RenderableType:
+def tuned_table(tuned: TunedKernels, most: int) -> RenderableType:
     """The tasks from which most was saved, as a table."""
     heads = [
         ("Kernels", "left"),
@@ -96,14 +96,14 @@ def kernels(tuned: TunedKernels, most: int) -> RenderableType:
             words.milliseconds(task.ms),
             words.MISSING if task.gain is None else f"{task.gain:.2f}x",
             str(task.trials),
-            chosen(task.choice),
+            describe_choice(task.choice),
         ]
-        for task in ranked(tuned)[:most]
+        for task in rank_tasks(tuned)[:most]
     ]
     return plain_table(heads, rows)
 
 
-def curve(found: TunedImplementation) -> str:
+def savings_curve(found: TunedImplementation) -> str:
     """What the best choices so far save against time, as SVG; empty without trials."""
     if not found.curve:
         return ""
@@ -130,18 +130,18 @@ def curve(found: TunedImplementation) -> str:
     )
 
 
-def page(found: Tuned) -> str:
+def tuning_page(found: Tuned) -> str:
     """The page: which kernels were tuned, from what to what, how sure."""
     shown = [
         {
-            "verdict": verdict(implementation).replace("x [", "× ["),
-            "outlook": outlook(implementation),
-            "curve": Markup(curve(implementation)),
+            "verdict": tuning_verdict(implementation).replace("x [", "× ["),
+            "outlook": search_outlook(implementation),
+            "curve": Markup(savings_curve(implementation)),
             "tasks": [
-                {"task": task, "choice": chosen(task.choice), "sizes": sizes(task)}
-                for task in ranked(implementation.tuned)
+                {"task": task, "choice": describe_choice(task.choice), "sizes": format_sizes(task)}
+                for task in rank_tasks(implementation.tuned)
             ],
         }
         for implementation in found.implementations
     ]
-    return filled("tuning.html.j2", {"ms": words.milliseconds}, found=found, shown=shown, version=__version__)
+    return fill_template("tuning.html.j2", {"ms": words.milliseconds}, found=found, shown=shown, version=__version__)

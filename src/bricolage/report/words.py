@@ -93,7 +93,7 @@ def loss(value: float | None) -> str:
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 or value != value else f"{value:.3e}"
 
 
-def rate(flops: int, ms: float | None) -> str:
+def flop_rate(flops: int, ms: float | None) -> str:
     """Floating-point operations a second."""
     if not ms or not flops:
         return MISSING
@@ -101,7 +101,7 @@ def rate(flops: int, ms: float | None) -> str:
     return f"{_three(billions)} GFLOP/s" if billions < 1000 else f"{_three(billions / 1000)} TFLOP/s"
 
 
-def shape(sizes: Mapping[str, int]) -> str:
+def format_shape(sizes: Mapping[str, int]) -> str:
     """The binding of a bucket: "batch=1, sequence=128"."""
     return ", ".join(f"{name}={value}" for name, value in sizes.items())
 
@@ -155,7 +155,7 @@ def inputs(bucket: Bucket) -> list[str]:
     return [f"inputs {bucket.inputs_from}"] if ";" in bucket.inputs_from else []
 
 
-def reference(bucket: Bucket) -> list[str]:
+def reference_lines(bucket: Bucket) -> list[str]:
     """What answers were compared with, if that is not float64 all through."""
     if not bucket.without_float64:
         return []
@@ -211,7 +211,7 @@ def predictions(bucket: Bucket) -> str:
     return did + (f"; it has no data on {', '.join(found.unknown)}" if found.unknown and found.model else "")
 
 
-def memory(bucket: Bucket) -> str:
+def describe_memory(bucket: Bucket) -> str:
     """Memory of the tensors between regions; empty for one region."""
     return ", ".join(
         f"tensors between regions take {size(most)} of {name} at most" for name, most in bucket.peak_bytes.items()
@@ -242,7 +242,7 @@ def accuracy(bucket: Bucket) -> str:
     return f"accuracy: {found.measure} {reached}, {asked}, on {found.origin}"
 
 
-def quantised(bucket: Bucket) -> list[str]:
+def quantised_lines(bucket: Bucket) -> list[str]:
     """Quantised graphs that were tried, and what became of each."""
     told = []
     for one in bucket.quantised:
@@ -294,7 +294,7 @@ def is_tried(contestant: Contestant) -> bool:
     return contestant.compile_s is not None or contestant.median_ms is not None
 
 
-def ranked(bucket: Bucket) -> list[Contestant]:
+def rank_contestants(bucket: Bucket) -> list[Contestant]:
     """Contestants that were tried, and what ships: the user's file as it comes; then the fastest accepted ones first; then those
     that were refused, failed or wrong."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import constant_value, evaluate, is_known, known
+from bricolage.graph.constant_folding import constant_elements, constant_value, evaluate_constant, is_known
 from bricolage.graph.graph import bodies, describe
 from bricolage.rewrite.rule import MatchFailure
 
@@ -129,7 +129,7 @@ class GraphBuilder:
         Raises:
             MatchFailure: they overflow.
         """
-        results = evaluate(node, self._opsets)
+        results = evaluate_constant(node, self._opsets)
         if results is None:
             return None
         given = list(node.inputs)
@@ -208,7 +208,7 @@ def _shown(node: ir.Node, tensor: ir.TensorProtocol) -> bool:
 
 def _overflows(given: Sequence[ir.Value | None], results: Sequence[np.ndarray]) -> bool:
     """Whether finite constants give something that is not finite."""
-    before = [array for value in given if value is not None and (array := known(value)) is not None]
+    before = [array for value in given if value is not None and (array := constant_elements(value)) is not None]
     return _finite(before) and not _finite(results)
 
 

@@ -61,11 +61,11 @@ _MODULES: Mapping[str, Sequence[str]] = {
 @cache
 def rules() -> tuple[Rule, ...]:
     """Every rule, in the order in which they are tried at an operator."""
-    return (*written(), *shipped.rules())
+    return (*written_rules(), *shipped.generated_rules())
 
 
 @cache
-def written() -> tuple[Rule, ...]:
+def written_rules() -> tuple[Rule, ...]:
     """The rules that are classes, in that order."""
     modules = (name for family in FAMILIES if family != GENERATED for name in _MODULES.get(family, (family,)))
     return tuple(rule for name in modules for rule in _rules_of(name))
@@ -81,7 +81,7 @@ def _rules_of(name: str) -> list[Rule]:
     return [kind() for kind in kinds if not inspect.isabstract(kind)]
 
 
-def chosen(
+def choose_rules(
     only: Iterable[str] = (), skip: Iterable[str] = (), *, stable: bool = False, generated: bool = True
 ) -> list[Rule]:
     """The rules of the families (or with the names) in `only`; where that is empty all, and without `generated` those that were
@@ -95,7 +95,7 @@ def chosen(
     for name in (*kept, *left_out):
         if name not in known:
             raise UnknownFamily(name=name, known=", ".join(FAMILIES))
-    offered = rules() if generated or kept else written()
+    offered = rules() if generated or kept else written_rules()
     return [
         rule
         for rule in offered
@@ -105,13 +105,13 @@ def chosen(
     ]
 
 
-def named(name: str) -> Rule:
+def find_rule(name: str) -> Rule:
     """The rule of a name.
 
     Raises:
         UnknownFamily: there is none.
     """
-    return next(iter(chosen([name])))
+    return next(iter(choose_rules([name])))
 
 
 def by_family(found: Sequence[Rule]) -> dict[str, list[Rule]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Dimension
 from bricolage.rewrite.analyses.slices import kept_ranges
 from bricolage.rewrite.predicates import (
@@ -198,7 +198,7 @@ def _pad() -> OnnxOperator:
         given = [*node.inputs, None, None, None]
         require(text(node, "mode", "constant") == "constant", f"'{node.name}' does not pad with a constant")
         require(integers(given[1], "the pads") == _AROUND and given[3] is None, f"'{node.name}' has other pads")
-        filler = known(given[2]) if given[2] is not None else None
+        filler = constant_elements(given[2]) if given[2] is not None else None
         require(given[2] is None or (filler is not None and not filler.any()), f"'{node.name}' does not pad with 0")
 
     def write(op: Operators, xs: Sequence[ir.Value], *_: object) -> tuple[ir.Value, ...]:

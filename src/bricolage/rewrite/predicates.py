@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import is_known, known
+from bricolage.graph.constant_folding import constant_elements, is_known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.rule import MatchFailure
 
@@ -79,7 +79,7 @@ def _text(dimensions: Sequence[Dimension]) -> str:
 
 def integers(value: ir.Value | None, what: str = "the operand") -> tuple[int, ...]:
     """Elements of a constant of integers (shape, axes, pads), flat."""
-    array = known(value) if value is not None else None
+    array = constant_elements(value) if value is not None else None
     if array is None or array.dtype.kind not in "iu":
         raise MatchFailure(f"{what} is not a constant of integers")
     return tuple(int(element) for element in array.reshape(-1))
@@ -92,7 +92,7 @@ def require_constant(value: ir.Value) -> None:
 
 def require_filled(value: ir.Value | None, number: float) -> None:
     """Every element of a constant equals `number` exactly."""
-    array = known(value) if value is not None else None
+    array = constant_elements(value) if value is not None else None
     if array is None or array.dtype.kind not in "fiuV" or not array.size:
         raise MatchFailure("the operand is not a constant of numbers")
     require(bool((array.astype(np.float64) == number).all()), f"the constant is not {number:g} everywhere")
@@ -169,7 +169,7 @@ _NONNEGATIVE = (
 
 def require_nonnegative(value: ir.Value) -> None:
     """The value is known to be ≥ 0 wherever it is a number."""
-    array = known(value)
+    array = constant_elements(value)
     if array is not None:
         require(bool((array.astype(float) >= 0).all()), f"'{value.name}' may be negative")
         return

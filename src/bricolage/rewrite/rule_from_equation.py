@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from bricolage.equations.evaluate_term import concrete, instances
 from bricolage.equations.term import Equation, Term, Typing, subterms, variables
-from bricolage.equations.term_shapes import Shape, names
+from bricolage.equations.term_shapes import Shape, shape_names
 from bricolage.equations.vocabulary import BY_NAME
 from bricolage.rewrite import pattern
 from bricolage.rewrite.engine.matching import Match
@@ -87,7 +87,7 @@ class EquationRule(Rule):
         """What the sizes of the most general shapes are in this match. Raises MatchFailure."""
         seen = dict.fromkeys(part for side in self.stated.left for part in subterms(side))
         found = solve((self.typing.shapes[part], shape(_value(match, part))) for part in seen)
-        missing = {name for own in self.typing.shapes.values() for name in names(own)} - set(found)
+        missing = {name for own in self.typing.shapes.values() for name in shape_names(own)} - set(found)
         if missing:
             raise MatchFailure(f"the left side does not say how large {min(missing)} is")
         return found

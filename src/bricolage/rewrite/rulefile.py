@@ -19,7 +19,7 @@ from bricolage.rewrite.rule_from_equation import EquationRule
 _KEYS = {"rule", "where", "inaccurate"}
 
 
-def read(path: Path, *, stem: str | None = None, cost_based: bool = True) -> list[EquationRule]:
+def read_rules(path: Path, *, stem: str | None = None, cost_based: bool = True) -> list[EquationRule]:
     """The rules of a file, named by `stem` (the file's, where none is given) and line. They are for a search alone, or not
     `cost_based`, applied wherever they are profitable.
 
@@ -78,7 +78,7 @@ def _rules(line: str, name: str, cost_based: bool) -> list[EquationRule]:
     return rules
 
 
-def write(path: Path, equations: Iterable[Equation]) -> None:
+def write_rules(path: Path, equations: Iterable[Equation]) -> None:
     """Writes equations, measuring which lose accuracy. Raises OSError."""
     path.write_text("".join(f"{json.dumps(_line(equation))}\n" for equation in equations), encoding="utf-8")
 

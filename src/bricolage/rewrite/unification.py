@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bricolage.equations.term_shapes import Shape, Size, combine, is_row, names
-from bricolage.equations.term_shapes import text as shown
+from bricolage.equations.term_shapes import Shape, Size, combine, is_row, shape_names
+from bricolage.equations.term_shapes import format_terms as shown
 from bricolage.graph.graph import Dimension
 from bricolage.rewrite.onnx_ops import Dimensions
 from bricolage.rewrite.rule import MatchFailure
@@ -58,7 +58,7 @@ def _agree(size: Size, given: Dimension, found: Known) -> None:
 def _settled(size: tuple[Any, ...], whole: Dimension, found: Known) -> bool:
     """Checks a compound whose parts are known, or finds the one part that is not; False where that cannot be done yet."""
     kind, *parts = size
-    open_parts = {part for part in parts if any(name not in found for name in names((part,)))}
+    open_parts = {part for part in parts if any(name not in found for name in shape_names((part,)))}
     if not isinstance(whole, int):
         raise MatchFailure(f"the size {whole} is not a number")
     if not open_parts:

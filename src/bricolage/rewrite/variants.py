@@ -15,12 +15,12 @@ from bricolage.graph.impossible_branches import has_branches, impossible_branche
 from bricolage.graph.prepare import simplify
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.rewrite_steps import RewriteConfig, RewriteStep
-from bricolage.rewrite.catalogue import chosen, rules
+from bricolage.rewrite.catalogue import choose_rules, rules
 from bricolage.rewrite.engine.apply import Application, counts, rewrite
 from bricolage.rewrite.engine.pipeline import PipelineRunner
 from bricolage.rewrite.rule import MatchFailure
 from bricolage.rewrite.search.graph_search import replay, search_graphs
-from bricolage.rewrite.search.operator_prices import price
+from bricolage.rewrite.search.operator_prices import price_operators
 from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.work.cost import CostModel, Setting
 
@@ -87,9 +87,9 @@ def searched_variants(
 ) -> tuple[GraphVariant, ...]:
     """The cheapest graphs that a search over all rules finds that lose no accuracy, cheapest first: those that are cheaper than all
     that are `known`. With `generated`, the rules that were found by enumeration take part."""
-    lowest = min(price(costs, on, variant.graph.operators) for variant in known)
+    lowest = min(price_operators(costs, on, variant.graph.operators) for variant in known)
     try:
-        result = search_graphs(graph.model, chosen(stable=True, generated=generated), costs, options, on=on)
+        result = search_graphs(graph.model, choose_rules(stable=True, generated=generated), costs, options, on=on)
     except EndlessRewriting as error:
         _LOG.warning("no search for better graphs: %s", error)
         return ()

@@ -25,7 +25,7 @@ from bricolage.rewrite.search.saturation.bridge import Bridge
 from bricolage.rewrite.search.saturation.terms import Data, Encoder, Operation, Terms
 from bricolage.rulemaking.proof.prove import Disproved, Proved, prove
 from bricolage.rulemaking.taso import TermEquation
-from bricolage.rulemaking.term_graphs import Shapes, TermBuilder, UnknownTerm, shapes, variables
+from bricolage.rulemaking.term_graphs import Shapes, TermBuilder, UnknownTerm, make_inputs, shapes
 
 _OPSETS = {"": 18}
 LIMITS = SaturationLimits(rounds=4, nodes=400, seconds=3.0, multi_rounds=1)
@@ -81,7 +81,7 @@ def _truth(equation: TermEquation, found: Shapes) -> tuple[Truth, str]:
     """Whether the equation holds at these shapes, by the prover."""
     sides = []
     for term in (equation.left, equation.right):
-        given = variables(found, constant=False)
+        given = make_inputs(found, constant=False)
         model = _model(given)
         builder = GraphBuilder(_OPSETS, Names(model), fold=False)
         value = builder.identity(TermBuilder(builder, given).value(term))
@@ -123,7 +123,7 @@ class _Derivation:
         Raises:
             UnknownTerm: a side cannot be written.
         """
-        given = variables(self.shapes, self.constant)
+        given = make_inputs(self.shapes, self.constant)
         model = _model(given)
         watch = Watch()
         builder = LazyBuilder(_OPSETS, Names(model))

@@ -9,7 +9,7 @@ from bricolage.equations.term import Equation, directed
 from bricolage.errors import FalseRule, NotWritable
 from bricolage.rewrite import rulefile
 from bricolage.rewrite.rule_from_equation import EquationRule
-from bricolage.rulemaking.rulegen.generate import GenerationResult, generate
+from bricolage.rulemaking.rulegen.generate import GenerationResult, generate_equations
 from bricolage.rulemaking.verification import verify
 
 _CHANCE = 1e-9
@@ -27,17 +27,17 @@ def proved(equation: Equation) -> bool:
 
 def generate_rules(max_operators: int = 4, seed: int = 0, progress: Progress | None = None) -> GenerationResult:
     """The rules of all grammars."""
-    return generate(max_operators=max_operators, seed=seed, proved=proved, progress=progress)
+    return generate_equations(max_operators=max_operators, seed=seed, proved=proved, progress=progress)
 
 
-def write(found: GenerationResult, path: Path, derived: Path | None) -> None:
+def write_generated(found: GenerationResult, path: Path, derived: Path | None) -> None:
     """Writes the rules to one file, and what follows from them to another if there is one.
 
     Raises:
         NotWritable
     """
     try:
-        rulefile.write(path, found.rules)
+        rulefile.write_rules(path, found.rules)
         if derived is not None:
             derived.write_text("".join(f"{equation}\n" for equation in found.derived), encoding="utf-8")
     except OSError as error:

@@ -70,7 +70,7 @@ class _Wrong(Exception):
         self.line = line
 
 
-def read(path: Path) -> list[TermEquation]:
+def read_equations(path: Path) -> list[TermEquation]:
     """The equations of a file, each once, in its order.
 
     Raises:

@@ -252,7 +252,7 @@ def _pads(image: Sequence[int], window: Sequence[int], strides: Sequence[int]) -
     return [one // 2 for one in whole] + [one - one // 2 for one in whole]
 
 
-def variables(found: Shapes, constant: bool) -> dict[str, ir.Value]:
+def make_inputs(found: Shapes, constant: bool) -> dict[str, ir.Value]:
     """Inputs of these shapes; with `constant`, the weights are initializers with some numbers."""
     draw = np.random.default_rng(0)
     made: dict[str, ir.Value] = {}

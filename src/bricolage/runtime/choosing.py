@@ -24,7 +24,7 @@ class PackChoice:
     """A sentence for people."""
 
 
-def choose(
+def choose_entry(
     pack: Pack,
     here: Device,
     threads: int,

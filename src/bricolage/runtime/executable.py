@@ -167,7 +167,7 @@ class Executable:
         arguments, reads `inputs` and writes its `.outputs`. Not synchronised with other calls.
 
         Arrays that are not C-contiguous and aligned to 64 bytes are refused with ValueError (see
-        `bricolage.device.buffers.aligned`).
+        `bricolage.device.buffers.allocate_aligned`).
         """
         arrays = self._collect(inputs)
         for name, array in {**arrays, **(outputs or {})}.items():
@@ -189,7 +189,7 @@ class Executable:
         overridden = signature.overridden(self.plan.defaults, arrays)
         spans: list[RunSpan] = []
         results = self._named(self._run(arrays, spans).values())
-        sizes = signature.dimensions(self.plan.inputs, arrays)
+        sizes = signature.bound_dimensions(self.plan.inputs, arrays)
         return TracedRun(results, tuple(spans), self._source.planned(sizes, overridden))
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class Executable:
         """Inputs of a call as arrays, and what makes its answer of the outputs."""
         by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named, self._positional)
         arrays = self._checked(by_position, by_name)
-        torch = any(signature.is_torch(value) for value in (*by_position, *by_name.values()))
+        torch = any(signature.is_torch_tensor(value) for value in (*by_position, *by_name.values()))
         return arrays, partial(_delivered, specs=self.plan.outputs, torch=torch)
 
     def _checked(self, args: Sequence[ModelValue], named: Mapping[str, ModelValue]) -> dict[str, ModelValue]:

@@ -16,7 +16,7 @@ from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotPack, Not
 from bricolage.graph.extract import graph_of
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Contestant, Plan, whole_region
-from bricolage.runtime.choosing import PackChoice, choose
+from bricolage.runtime.choosing import PackChoice, choose_entry
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import first_implementation, ranked_baselines
 
@@ -53,18 +53,18 @@ def load(
 
 def _chosen(directory: Path, path: Path, target: str, precision: Precision | None) -> PackChoice | None:
     """Which plan of a pack; None of an artifact with one plan."""
-    pack = artifact.packed(directory)
+    pack = artifact.read_pack(directory)
     if pack is None:
         if target or precision is not None:
             raise NotPack(path=path, option="target" if target else "precision")
         return None
-    choice = choose(pack, host(), available_cores(), target=target, precision=precision)
+    choice = choose_entry(pack, host(), available_cores(), target=target, precision=precision)
     _LOG.info("%s: plan '%s', %s", path, choice.entry.target.name, choice.because)
     return choice
 
 
 def _loaded(path: Path, any_machine: bool, wanted: Callable[[Path], PackChoice | None], elsewhere: bool) -> Executable:
-    plan, directory = artifact.load(path, elsewhere=elsewhere)
+    plan, directory = artifact.load_artifact(path, elsewhere=elsewhere)
     choice = wanted(directory)
     if choice is not None:
         plan = artifact.read_plan(directory / choice.entry.plan, path)

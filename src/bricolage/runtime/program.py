@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 
 from bricolage.backends.kernel import Answer, Call, Kernel
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import allocate_aligned
 from bricolage.device.device import Device
 from bricolage.device.host import bound_to, current_core
 from bricolage.errors import InvalidGraph, NotEnoughMemory, NotPicklable
@@ -177,13 +177,13 @@ class Program:
         )
         _check_memory(size + sum(info.bytes for name, info in tensors.items() if name in ends and name not in given))
         if arena is None:
-            arena = aligned((size,), np.dtype(np.uint8))
+            arena = allocate_aligned((size,), np.dtype(np.uint8))
         buffers: dict[str, np.ndarray] = {}
         for name, info in tensors.items():
             if name in given:
                 buffers[name] = given[name]
             elif name in ends:
-                buffers[name] = aligned(info.sizes, info.numpy)
+                buffers[name] = allocate_aligned(info.sizes, info.numpy)
                 buffers[name].fill(0)
             else:
                 count = info.elements * info.numpy.itemsize

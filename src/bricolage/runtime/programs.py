@@ -29,9 +29,9 @@ from bricolage.graph.prepare import prepare_for_call
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.constant_inputs import same_value, words_of
-from bricolage.plan.number_sets import numbers
+from bricolage.plan.number_sets import parse_numbers
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan
-from bricolage.plan.program_step import steps_of
+from bricolage.plan.program_step import placement_steps
 from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.prepared import Prepared
@@ -92,7 +92,9 @@ class PlanSource:
     def default(self, name: str) -> np.ndarray:
         """What an input is where the caller does not give it."""
         if self._defaults is None:
-            found = model_interface.interface(model_interface.read(self.directory / artifact.MODEL)).defaults
+            found = model_interface.interface(
+                model_interface.read_written_model(self.directory / artifact.MODEL)
+            ).defaults
             self._defaults = {own: in_buffer(np.asarray(tensor.numpy())) for own, tensor in found.items()}
         return self._defaults[name]
 
@@ -117,7 +119,7 @@ class Programs:
         """The program for the shapes of these inputs, to which the defaults are added that it takes."""
         plan = self.source.plan
         overridden = signature.overridden(plan.defaults, arrays) if plan.defaults else {}
-        prepared = self.of_sizes(signature.dimensions(plan.inputs, arrays), overridden, arrays)
+        prepared = self.of_sizes(signature.bound_dimensions(plan.inputs, arrays), overridden, arrays)
         if plan.defaults:
             for info in prepared.program.inputs:
                 if info.name not in arrays:
@@ -193,7 +195,9 @@ class Programs:
             UnfitInputs: the model cannot be computed at these sizes.
         """
         plan, key = self.source.plan, (tuple(sorted(sizes.items())), tuple(sorted(overridden.items())))
-        graph = prepare_for_call(model_interface.read(self.source.directory / artifact.MODEL), sizes, overridden)
+        graph = prepare_for_call(
+            model_interface.read_written_model(self.source.directory / artifact.MODEL), sizes, overridden
+        )
         which = size_class(sizes, [bucket.sizes for bucket in plan.buckets])
         tried = self.source.tried
         right = tried.get(which) if trying() else 0
@@ -262,7 +266,7 @@ class Programs:
         store, everything = self.source.store, graph.everything
         model = store.region(everything, Identities(graph).key(everything))
         ends = [info.name for info in graph.inputs], [info.name for info in graph.outputs]
-        return trial(model, steps_of(graph, placement, store), ends, self._resources(placement), bound, arrays)
+        return trial(model, placement_steps(graph, placement, store), ends, self._resources(placement), bound, arrays)
 
     def _resources(self, placement: Placement) -> Resources:
         backends = {one.implementation.backend for one in placement}
@@ -273,7 +277,7 @@ class Programs:
     ) -> Prepared:
         backends = frozenset(one.implementation.backend for one in placement)
         resources = self._resources(placement)
-        steps = steps_of(graph, placement, self.source.store)
+        steps = placement_steps(graph, placement, self.source.store)
         ends = [info.name for info in graph.inputs], [info.name for info in graph.outputs]
         like = None if self._known is None else self._known.get((key, placement))
         program = compile_program(steps, *ends, resources, cores=cores, like=like)
@@ -284,7 +288,7 @@ class Programs:
 
 def placement_of(bucket: Bucket) -> Placement:
     """The assignments of a plan's regions."""
-    return tuple(Assignment(bitset.of(numbers(r.operators)), r.implementation) for r in bucket.regions)
+    return tuple(Assignment(bitset.of(parse_numbers(r.operators)), r.implementation) for r in bucket.regions)
 
 
 def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:

@@ -112,7 +112,7 @@ class Ready:
         prepared = None if known is None else known.prepared()
         if known is None or prepared is None:
             return None
-        torch = any(signature.is_torch(value) for value in values)
+        torch = any(signature.is_torch_tensor(value) for value in values)
         return prepared, arrays if known.places is None else _placed(arrays, known.more, known.places), torch
 
     def add(self, arrays: Mapping[str, ModelValue], prepared: Prepared) -> None:
@@ -151,6 +151,6 @@ def _as_array(spec: TensorSpec, value: ModelValue) -> ModelValue:
     """What a caller gives for a tensor as an array, if that needs no look at its parts; anything else as it is."""
     if not signature.is_tensor(spec):
         return value
-    if isinstance(value, np.generic | int | float) or signature.is_torch(value):
-        value = signature.to_numpy(value, spec)
+    if isinstance(value, np.generic | int | float) or signature.is_torch_tensor(value):
+        value = signature.as_array(value, spec)
     return signature.reshaped(spec, value) if type(value) is np.ndarray else value

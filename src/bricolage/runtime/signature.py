@@ -15,14 +15,14 @@ _WIDENS = {"b": "b", "i": "iufV", "u": "iufV", "f": "fV"}
 """Kinds of numpy types whose values plain numbers of a kind may become ("V": bfloat16 and the 8-bit floats)."""
 
 
-def describe(inputs: Sequence[TensorSpec]) -> str:
+def describe_inputs(inputs: Sequence[TensorSpec]) -> str:
     """The inputs in one line, for messages."""
     return ", ".join(
         f"{spec.name} ({spec.dtype} {'×'.join(map(str, spec.shape)) if spec.shape else 'scalar'})" for spec in inputs
     )
 
 
-def is_torch(value: object) -> bool:
+def is_torch_tensor(value: object) -> bool:
     """Whether `value` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
@@ -68,14 +68,14 @@ def by_position_and_name(
     return args, named
 
 
-def to_numpy(value: ModelValue, spec: TensorSpec) -> ModelValue:
+def as_array(value: ModelValue, spec: TensorSpec) -> ModelValue:
     """A numpy view of what is given for a tensor (no copy where memory allows). Plain numbers and nested lists of them have no type
     of their own: they become the input's type where that holds their values.
 
     Raises:
         WrongShape: a list whose parts differ in length.
     """
-    if is_torch(value):
+    if is_torch_tensor(value):
         value = value.detach().cpu()
         torch = sys.modules["torch"]
         if value.dtype == torch.bfloat16:
@@ -162,24 +162,24 @@ def collect(
         WrongType, WrongShape: an array does not fit its input.
     """
     if len(args) > len(inputs):
-        raise UnknownInput(name=f"number {len(inputs) + 1}", expected=describe(inputs))
+        raise UnknownInput(name=f"number {len(inputs) + 1}", expected=describe_inputs(inputs))
     values = {spec.name: value for spec, value in zip(inputs, args, strict=False)}
     known = {spec.name for spec in (*inputs, *defaults)}
     for name, value in named.items():
         if name not in known:
-            optional = f"; optional: {describe(defaults)}" if defaults else ""
-            raise UnknownInput(name=name, expected=describe(inputs) + optional)
+            optional = f"; optional: {describe_inputs(defaults)}" if defaults else ""
+            raise UnknownInput(name=name, expected=describe_inputs(inputs) + optional)
         values[name] = value
     arrays: dict[str, ModelValue] = {}
     sizes: dict[str, int] = {}
     for spec in (*inputs, *(spec for spec in defaults if spec.name in values)):
         if spec.name not in values:
-            raise MissingInput(name=spec.name, expected=describe(inputs))
+            raise MissingInput(name=spec.name, expected=describe_inputs(inputs))
         value = values[spec.name]
         if not is_tensor(spec):
             arrays[spec.name] = value
             continue
-        array = row(spec, value) if isinstance(value, Mapping) and stands_for_map(spec) else to_numpy(value, spec)
+        array = row(spec, value) if isinstance(value, Mapping) and stands_for_map(spec) else as_array(value, spec)
         if isinstance(array, np.ndarray):
             array = reshaped(spec, array)
             _check(spec, array, sizes)
@@ -218,7 +218,7 @@ def _wrong_shape(spec: TensorSpec, array: np.ndarray, also: str = "") -> WrongSh
     return WrongShape(name=spec.name, actual=actual, expected=shape + also)
 
 
-def dimensions(inputs: Sequence[TensorSpec], arrays: Mapping[str, ModelValue]) -> dict[str, int]:
+def bound_dimensions(inputs: Sequence[TensorSpec], arrays: Mapping[str, ModelValue]) -> dict[str, int]:
     """Sizes of the symbolic dimensions, read off the given arrays."""
     return {
         dimension: int(size)

@@ -175,10 +175,10 @@ class SupervisedKernel(Kernel):
                 guard.check(given)
         except IndexBeyond as beyond:
             return beyond
-        return RunFailed(backend=self._backend.title or self._backend.name, stage="to run", reason=told(error))
+        return RunFailed(backend=self._backend.title or self._backend.name, stage="to run", reason=error_line(error))
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """What a backend's error says, in one line without a trace."""
     lines = [line.strip() for line in str(error).splitlines()]
     says = [line for line in lines if line and not line.startswith(("Exception from", "Traceback", "While "))]

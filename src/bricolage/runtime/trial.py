@@ -35,7 +35,7 @@ from bricolage.runtime.compile import compile_program
 from bricolage.runtime.prepared import Prepared
 from bricolage.runtime.process_environment import end_with_parent
 from bricolage.verify.compare import too_far
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.verify.named_arrays import load_values
 from bricolage.verify.reference import evaluate
 from bricolage.verify.variations import beyond_rounding
@@ -46,10 +46,10 @@ _COMPARED = 2e7
 evaluates it, since importing torch takes longer than all else."""
 
 
-def tried(request: Mapping[str, Any]) -> str:
+def run_trial(request: Mapping[str, Any]) -> str:
     """What is wrong with a program; empty where nothing is."""
     model = ir.load(request["model"])
-    arrays = load_values(Path(request["arrays"])) if request["arrays"] else generate(model)
+    arrays = load_values(Path(request["arrays"])) if request["arrays"] else draw_inputs(model)
     try:
         found = _answers(request, arrays)
     except BricolageError as error:
@@ -85,8 +85,8 @@ def main(folder: Path) -> None:
     end_with_parent(request["parent"])
     for name, where in request["register"].items():
         registry.register(name, where)
-    reason = tried(request)
-    with scratch.whole(folder / "answer.json") as draft:
+    reason = run_trial(request)
+    with scratch.write_whole(folder / "answer.json") as draft:
         draft.write_text(json.dumps({"reason": reason}), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)  # frameworks that stumble over the end of the interpreter say nothing of the program

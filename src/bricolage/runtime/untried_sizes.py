@@ -73,7 +73,7 @@ class Tried:
             known[which] = way
             try:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-                with scratch.whole(self._file) as draft:
+                with scratch.write_whole(self._file) as draft:
                     draft.write_text(json.dumps([[list(key), value] for key, value in known.items()]), encoding="utf-8")
             except OSError as error:
                 _LOG.debug("what was tried is not kept: %s", error)
@@ -135,7 +135,7 @@ def trial(
             "device": encode(resources.device),
             "bound": bound,
             "arrays": None if arrays is None else str(folder / "inputs.npz"),
-            "register": registry.added(),
+            "register": registry.registered_references(),
             "parent": os.getpid(),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")

@@ -16,7 +16,7 @@ from bricolage.testing.contexts import BY_NAME, CONTEXTS, sizes
 from bricolage.testing.grow import grow, grow_wide
 from bricolage.testing.random_models import random_model
 from bricolage.testing.truth import Truth
-from bricolage.verify.inputs import choose
+from bricolage.verify.inputs import choose_sample
 from bricolage.work.values import ModelValue
 
 Kind = Literal["basic", "wide", "edges", "patterns"]
@@ -75,7 +75,7 @@ def _seeds() -> st.SearchStrategy[int]:
 def _case(model: ir.Model, seed: int) -> ModelCase:
     case = ModelCase(model, sizes(model), {})
     try:
-        return replace(case, inputs=choose(case.fixed(), seed).inputs)
+        return replace(case, inputs=choose_sample(case.fixed(), seed).inputs)
     except NoReference:
         reject()
 

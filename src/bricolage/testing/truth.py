@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from bricolage.errors import NoReference
 from bricolage.graph.graph import TensorInfo, describe
-from bricolage.verify.bound import limits, rounding_errors
+from bricolage.verify.bound import error_limits, rounding_errors
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator, evaluate
 from bricolage.work.values import ModelValue
@@ -150,7 +150,7 @@ class Truth:
     def _limits(self) -> dict[str, float]:
         """The product's."""
         moved = rounding_errors(self.rounded or self.model, self.inputs, self.expected, _ROUNDING_DRAWS)
-        return limits(moved, self.expected)
+        return error_limits(moved, self.expected)
 
     def _spread(self, name: str) -> float:
         """The largest relative error that the model's own types, or inputs rounded otherwise, give an output."""

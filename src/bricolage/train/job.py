@@ -50,17 +50,17 @@ class _Training:
     def save(self) -> None:
         """The checkpoint, then how many steps it holds: what is killed between the two has the newer one, and says the older."""
         state = {"module": self.step.module.state_dict(), "optimiser": self.optimiser.state_dict(), "done": self.done}
-        with scratch.whole(self.folder / _STATE) as partial:
+        with scratch.write_whole(self.folder / _STATE) as partial:
             self.torch.save(state, partial)
         _tell(self.folder / "steps", self.done)
 
 
 def _tell(path: Path, steps: int) -> None:
-    with scratch.whole(path) as partial:
+    with scratch.write_whole(path) as partial:
         partial.write_text(str(steps), encoding="ascii")
 
 
-def train(spec: StepSpec, checkpoint: Path, progress: Path, steps: int) -> None:
+def train_job(spec: StepSpec, checkpoint: Path, progress: Path, steps: int) -> None:
     """Trains until `steps` steps are done, or until SIGTERM, and saves.
 
     Raises:
@@ -96,7 +96,7 @@ def main() -> int:
         return 2
     try:
         load_torch().set_num_threads(int(os.environ["BRICOLAGE_GANG"]))
-        train(read_spec(Path(sys.argv[1])), checkpoint, progress, steps)
+        train_job(read_spec(Path(sys.argv[1])), checkpoint, progress, steps)
     except BricolageError as error:
         print(error, file=sys.stderr)
         return error.exit_code

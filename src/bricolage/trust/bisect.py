@@ -8,7 +8,7 @@ from pathlib import Path
 from bricolage.base.progress import Progress
 from bricolage.trust.changed_program import Impossible, SubjectProgram
 from bricolage.trust.changes import Change
-from bricolage.trust.isolate import Finding, Remembered, Subset, culprits, minimise
+from bricolage.trust.isolate import Finding, Remembered, Subset, culprits, isolate_faults
 from bricolage.trust.probe import Prober, Verdict
 from bricolage.work import bits as bitset
 
@@ -48,7 +48,9 @@ class Diagnosis:
         return self.verdict.outcome not in ("ok", "refused")
 
 
-def bisect(program: SubjectProgram, prober: Prober, files: tuple[Path, Path, float], progress: Progress) -> Diagnosis:
+def bisect_changes(
+    program: SubjectProgram, prober: Prober, files: tuple[Path, Path, float], progress: Progress
+) -> Diagnosis:
     """Runs the program, and finds the changes at fault where it fails. `files` are those of the graph as it came (see
     `bricolage.verify.oracle`)."""
     before = prober.count
@@ -108,7 +110,7 @@ class _Search:
 
         if test(frozenset(members)) != "wrong":
             return ()
-        return tuple(graph.operators[number].name for number in minimise(members, Remembered(test)))
+        return tuple(graph.operators[number].name for number in isolate_faults(members, Remembered(test)))
 
     def _run(self, in_force: Subset, partly: tuple[int, Subset] | None, *, fresh: bool = False) -> Verdict:
         program = self._program

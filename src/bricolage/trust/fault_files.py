@@ -8,9 +8,9 @@ from pathlib import Path
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.errors import MissingBackend, NotWritable, Refused, UnknownFamily
-from bricolage.graph.extract import extract, write_whole
+from bricolage.graph.extract import extract_region, write_whole
 from bricolage.graph.graph import Region
-from bricolage.rewrite.catalogue import named
+from bricolage.rewrite.catalogue import find_rule
 from bricolage.trust.bisect import Diagnosis, FaultyChange
 from bricolage.trust.changed_program import SubjectProgram
 
@@ -30,7 +30,7 @@ def write_evidence(program: SubjectProgram, found: Diagnosis, folder: Path, reso
         stem = f"{''.join(c if c.isalnum() else '-' for c in found.name)}-region-{i + 1}"
         placed = program.subject.placement[i]
         target = folder / f"{stem}.onnx"
-        write_whole(extract(Region(program.graph, placed.region)), target)
+        write_whole(extract_region(Region(program.graph, placed.region)), target)
         written[target] = None
         try:
             one = placed.implementation
@@ -69,7 +69,7 @@ def where_next(culprit: FaultyChange) -> str:
 def _rule(name: str) -> str:
     """A rule and the file that holds it."""
     try:
-        rule = named(name)
+        rule = find_rule(name)
     except (UnknownFamily, StopIteration):
         return f"rule {name}"
     return f"rule {name} in {Path(inspect.getfile(type(rule))).name}"

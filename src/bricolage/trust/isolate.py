@@ -72,7 +72,7 @@ def culprits(changes: Subset, test: Test) -> Subset:
     return out
 
 
-def minimise(wrong: Sequence[int], test: Test) -> tuple[int, ...]:
+def isolate_faults(wrong: Sequence[int], test: Test) -> tuple[int, ...]:
     """The algorithm `ddmin`: a part that still shows the fault, and no longer does without any single one of its members. `wrong`
     shows it."""
     kept, count = list(wrong), 2

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from bricolage.base.deadline import Deadline
 from bricolage.base.progress import Progress
 from bricolage.errors import BricolageError, EndlessRewriting, NoReference
-from bricolage.graph.extract import extract
+from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
@@ -25,7 +25,7 @@ from bricolage.plan.program_step import Step
 from bricolage.rewrite.engine.apply import apply_everywhere
 from bricolage.rewrite.rule import Rule
 from bricolage.trust.case import FaultCase, fewer_outputs, simpler_attributes, simpler_values, smaller_shapes
-from bricolage.trust.isolate import Finding, Remembered, Subset, minimise
+from bricolage.trust.isolate import Finding, Remembered, Subset, isolate_faults
 from bricolage.trust.probe import Prober, Verdict
 from bricolage.verify.oracle import Oracle
 from bricolage.work import bits
@@ -83,7 +83,7 @@ class Reducer:
         self._best = cut, first
         self._progress.start(f"reducing {len(numbers)} operators")
         with self._stop.catching_interrupts():
-            minimise(numbers, Remembered(lambda part: self._finding(FaultCase(*self._part(oracle, part)))))
+            isolate_faults(numbers, Remembered(lambda part: self._finding(FaultCase(*self._part(oracle, part)))))
             while self._smaller():
                 pass
         self._progress.finish()
@@ -121,7 +121,7 @@ class Reducer:
 
     def _part(self, oracle: Oracle, numbers: Subset) -> tuple[ir.Model, Mapping[str, Any]]:
         region = Region(oracle.graph, bits.of(numbers))
-        return extract(region), oracle.entering(region)
+        return extract_region(region), oracle.entering(region)
 
     def _finding(self, case: FaultCase) -> Finding:
         """Whether a case shows the fault in the same way; the least one that does is kept."""

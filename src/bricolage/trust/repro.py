@@ -137,7 +137,7 @@ def script(found: Reduced, threads: int) -> str:
         "registered": "",
         "rule": rule.name if rule is not None else "",
     }
-    added = registry.added().get(implementation.backend)
+    added = registry.registered_references().get(implementation.backend)
     if added is not None:
         facts["registered"] = f"registry.register({implementation.backend!r}, {added!r})\n"
     body = {"onnxruntime": _ONNXRUNTIME, "openvino": _OPENVINO}.get(implementation.backend, _BRICOLAGE)

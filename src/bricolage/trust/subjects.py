@@ -23,7 +23,7 @@ from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 
-def of_plan(bucket: Bucket, original: Graph, shipped: Graph) -> Subject:
+def plan_subject(bucket: Bucket, original: Graph, shipped: Graph) -> Subject:
     """What a plan runs for one shape bucket. `original` is the model at its sizes, `shipped` the graph in the artifact."""
     name = f"plan {bucket.chosen}"
     if bucket.variant == ORIGINAL:

@@ -151,7 +151,7 @@ class RewriteTuner:
             if all(trial.spec.region_key != spec.region_key for spec in specs.values()):
                 specs[name] = trial.spec
         ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, seconds, processes=2 * self._processes)
-        chosen, raced = verdict(ran)
+        chosen, raced = judge_race(ran)
         rewrite_config = {REWRITTEN: base.rewrite_config, TAILORED: best.rewrite_config}.get(chosen)
         made = {trial.spec.region_key for trial in self._trials.values()}
         implementation = Implementation(self._backend.name, self._config, self._device.name)
@@ -390,7 +390,7 @@ def ahead(ran: Race, incumbent: str, factor: float) -> list[str]:
     return sorted(faster, key=lambda name: -faster[name])
 
 
-def verdict(ran: Race) -> tuple[str, tuple[RacedVariant, ...]]:
+def judge_race(ran: Race) -> tuple[str, tuple[RacedVariant, ...]]:
     """The variant to choose after the final race, the fastest that is not slower than the original, and all that raced."""
     raced = tuple(
         RacedVariant(name, cost, None if name == ORIGINAL or cost.ms is None else ran.ratio(name, ORIGINAL))

@@ -15,7 +15,7 @@ from bricolage.graph.work import flops
 from bricolage.verify.compare import errors
 from bricolage.verify.quantised import TIES
 from bricolage.verify.reference import Evaluate, evaluate
-from bricolage.verify.rounding import Rounded, rounded, rounded_inputs
+from bricolage.verify.rounding import Rounded, round_model, rounded_inputs
 from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def rounding_errors(
     return largest
 
 
-def limits(
+def error_limits(
     rounding: Mapping[str, float],
     reference: Mapping[str, ModelValue],
     *,
@@ -101,7 +101,7 @@ class _Noisy:
         while True:
             guarded, shaped = self._ways[0]
             try:
-                self._made = self._made or rounded(self._model, shaped=shaped, guarded=guarded)
+                self._made = self._made or round_model(self._model, shaped=shaped, guarded=guarded)
                 given = {**rounded_inputs(inputs, draw), **self._made.noise(draw)}
                 found = self._evaluate(self._made.model, given, dtype=np.float64)
                 measured = errors([found[name] for name in names], expected, self._sizes)

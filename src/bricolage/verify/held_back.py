@@ -102,7 +102,7 @@ def most_samples(graph: Graph) -> int:
     return min(_MOST, max(_LEAST, int(_WORK / max(1.0, float(sum(map(flops, graph.operators)))))))
 
 
-def spread(samples: Sequence[Sample], most: int) -> tuple[Sample, ...]:
+def spread_evenly(samples: Sequence[Sample], most: int) -> tuple[Sample, ...]:
     """At most that many, spread evenly over all."""
     if len(samples) <= most:
         return tuple(samples)

@@ -92,7 +92,7 @@ class InputQuality:
 # --- drawing ----------------------------------------------------------------------------------------------------
 
 
-def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
+def draw_inputs(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
     """One draw of inputs for a model of fixed input shapes. The same arguments give the same values.
 
     Floats are normal; later attempts try rows of strokes, on which detectors find something, other scales, positive and
@@ -110,7 +110,7 @@ def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
     }
 
 
-def choose(
+def choose_sample(
     model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evaluator: Evaluation | None = None
 ) -> InputSample:
     """The first draw whose float64 outputs are finite, not constant, not zero and not saturated; else the best of all.
@@ -119,7 +119,7 @@ def choose(
 
     Raises:
         NoReference: no draw can be evaluated, or none gives a finite number.
-        UnboundDimension, UnsupportedType: as `generate`.
+        UnboundDimension, UnsupportedType: as `draw_inputs`.
     """
     evaluator = evaluator or Evaluator(model)
     best: InputSample | None = None
@@ -127,7 +127,7 @@ def choose(
     bounded = saturating(model)
     first = ""
     for attempt in range(candidates):
-        inputs = generate(model, seed, attempt)
+        inputs = draw_inputs(model, seed, attempt)
         try:
             reference = evaluator(inputs)
         except NoReference as error:
@@ -334,7 +334,7 @@ def read_arrays(path: str | Path, option: str = "--input") -> dict[str, np.ndarr
         raise BadOption(option=option, value=path, advice=f"{_ADVICE} ({error})") from error
 
 
-def check(model: ir.Model, arrays: Mapping[str, ModelValue]) -> Inputs:
+def check_inputs(model: ir.Model, arrays: Mapping[str, ModelValue]) -> Inputs:
     """The arrays by input name, if they fit the model's inputs in name, type and shape. NaN and infinities are the caller's to
     give: models are made for them (masks, what imputers fill in), and answers must have theirs at the same places.
 

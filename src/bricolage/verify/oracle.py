@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.extract import extract
+from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.store import Store
-from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
+from bricolage.verify.bound import REGION_DRAWS, draws_for, error_limits, rounding_errors
 from bricolage.verify.held_back import HeldBack
 from bricolage.verify.named_arrays import digest, load_values, save_expected, save_tensors
 from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.single_operators import narrow
-from bricolage.verify.variations import Variation, Varied, evaluated, written
+from bricolage.verify.variations import Variation, Varied, evaluated, write_variations
 from bricolage.work.values import ModelValue
 
 JUDGEMENT = 8
@@ -40,7 +40,7 @@ class _Expected:
     @property
     def limits(self) -> dict[str, float]:
         """For each output the error that is still float32's own."""
-        return limits(self.rounding, self.outputs, borrowed=bool(self.outputs.borrowed), quantised=self.quantised)
+        return error_limits(self.rounding, self.outputs, borrowed=bool(self.outputs.borrowed), quantised=self.quantised)
 
 
 @dataclass
@@ -164,7 +164,7 @@ class Oracle:
             found = self._reference()
             if self._varied is None:
                 self._varied = evaluated(self.graph, self._inputs, found.outputs, self._evaluate)
-            self._variations = written(
+            self._variations = write_variations(
                 self.graph, self._varied, found.outputs, found.rounding, self.store, self._evaluate, self._prefix
             )
             if self.held_back is not None:
@@ -248,7 +248,7 @@ class Oracle:
                     f"{self._prefix}whole", self._inputs, found.outputs, self._limits(found)
                 )
             else:
-                outputs, name = self._outputs(extract(region), self.entering(region)), f"oracle-{self._name}"
+                outputs, name = self._outputs(extract_region(region), self.entering(region)), f"oracle-{self._name}"
                 self._files[region.bits] = self._write(
                     f"{name}-{len(self._files)}", self.entering(region), outputs, dict.fromkeys(outputs, 0.0)
                 )
@@ -258,7 +258,7 @@ class Oracle:
         """For each output of a region the error that is still float32's own. It takes `REGION_DRAWS` evaluations, the first
         time."""
         if region.bits not in self._own:
-            inputs, model = self.entering(region), extract(region)
+            inputs, model = self.entering(region), extract_region(region)
             outputs = Values(
                 load_values(self.files(region)[1], [value.name or "" for value in model.graph.outputs]),
                 self.borrowed & {operator.op_type for operator in region.operators},

@@ -13,7 +13,7 @@ from bricolage.lowering.common import constant_of
 from bricolage.verify.interval import DETAIL, Array, Asked, ValueRange
 
 
-def joined(ranges: Sequence[ValueRange]) -> ValueRange:
+def join_ranges(ranges: Sequence[ValueRange]) -> ValueRange:
     """Of values of which any may come out."""
     hulls = [interval.hull for interval in ranges]
     return ValueRange.of(
@@ -45,18 +45,18 @@ def concatenated(at: Asked, node: ir.Node) -> ValueRange:
     parts, shapes = [at.of(value) for value in node.inputs], [describe(value).shape for value in node.inputs]  # type: ignore[arg-type]
     rank = len(shapes[0] or ())
     if not rank or any(shape is None or not isinstance(shape[axis], int) for shape in shapes):
-        return joined(parts)
+        return join_ranges(parts)
     axis %= rank
     sizes = [int(shape[axis]) for shape in shapes]  # type: ignore[index]
     if sum(sizes) > DETAIL:
-        return joined(parts)
+        return join_ranges(parts)
     wide = [part if part.low.ndim == rank else part.hull for part in parts]
     ends: list[Array] = []
     for arrays in ([one.low for one in wide], [one.high for one in wide]):
         full = [array.reshape((1,) * rank) if array.ndim != rank else array for array in arrays]
         rest = np.broadcast_shapes(*((*one.shape[:axis], 1, *one.shape[axis + 1 :]) for one in full))
         if int(np.prod(rest)) * sum(sizes) > DETAIL:
-            return joined(parts)
+            return join_ranges(parts)
         shaped = [(*rest[:axis], size, *rest[axis + 1 :]) for size in sizes]
         ends.append(np.concatenate([np.broadcast_to(one, to) for one, to in zip(full, shaped, strict=True)], axis))
     return ValueRange(ends[0], ends[1], frozenset.intersection(*(part.below for part in parts)))

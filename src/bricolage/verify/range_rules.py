@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.graph.graph import describe
 from bricolage.lowering.common import constant_of
 from bricolage.verify.interval import DETAIL, UNKNOWN, Array, Asked, Transfer, ValueRange, of_constant
-from bricolage.verify.range_moves import concatenated, gathered, joined, moved, sliced, transposed, unsqueezed
+from bricolage.verify.range_moves import concatenated, gathered, join_ranges, moved, sliced, transposed, unsqueezed
 
 
 def _same(at: Asked, node: ir.Node) -> ValueRange:
@@ -229,13 +229,15 @@ def _padded(at: Asked, node: ir.Node) -> ValueRange:
     x = at.hull(node.inputs[0])
     given = node.inputs[2] if len(node.inputs) > 2 else None
     stated = node.attributes.get_float("value", 0.0) if "value" in node.attributes else 0.0
-    return joined([x, at.of(given) if given is not None else ValueRange.of(stated, stated)])
+    return join_ranges([x, at.of(given) if given is not None else ValueRange.of(stated, stated)])
 
 
 def _updated(at: Asked, node: ir.Node) -> ValueRange:
     reduction = node.attributes.get_string("reduction", "none") if "reduction" in node.attributes else "none"
     return (
-        joined([at.of(node.inputs[0]), at.of(node.inputs[2])]) if reduction != "add" and reduction != "mul" else UNKNOWN
+        join_ranges([at.of(node.inputs[0]), at.of(node.inputs[2])])
+        if reduction != "add" and reduction != "mul"
+        else UNKNOWN
     )
 
 

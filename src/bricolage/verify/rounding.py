@@ -100,7 +100,7 @@ class Rounded:
         return {name: size * _signs(shape, rng) for name, (shape, size) in self.fields.items()}
 
 
-def rounded(model: ir.Model, *, shaped: bool = True, guarded: bool = False) -> Rounded:
+def round_model(model: ir.Model, *, shaped: bool = True, guarded: bool = False) -> Rounded:
     """A copy of a model, to be evaluated in float64, with the noise that rounding is: on results of arithmetic, on what
     is summed up (the more the longer the sum is), and on constants. Noise on inputs is the caller's
     (`rounded_inputs`). Values that rest on integers and single constants alone stay exact.

@@ -28,7 +28,7 @@ _TITLE = "ONNX Runtime without its optimisations"
 
 
 @cache
-def library() -> ModuleType:
+def load_onnxruntime() -> ModuleType:
     """The `onnxruntime` module, loaded with its telemetry off."""
     telemetry.disable()
     import onnxruntime as ort
@@ -58,7 +58,7 @@ class Unoptimised:
             )
         self._declared = dict(inputs)
         self._names = [value.name for value in model.graph.output]
-        ort = library()
+        ort = load_onnxruntime()
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.use_deterministic_compute = True
@@ -124,7 +124,7 @@ class Unoptimised:
 
 def to_value(dtype: ir.DataType | None, value: object) -> ModelValue:
     """An array as a value of the runtime, also of types that numpy itself lacks."""
-    ort = library()
+    ort = load_onnxruntime()
     if not is_foreign(dtype):
         return ort.OrtValue.ortvalue_from_numpy(np.asarray(value))
     array = np.ascontiguousarray(value)

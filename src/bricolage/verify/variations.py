@@ -26,9 +26,9 @@ from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.operator_kinds import RANDOM
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops
-from bricolage.verify.bound import FACTOR, REGION_DRAWS, limits, rounding_errors
+from bricolage.verify.bound import FACTOR, REGION_DRAWS, error_limits, rounding_errors
 from bricolage.verify.compare import Deviation, errors, relative_error, usual_size
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.verify.named_arrays import save_expected, save_tensors
 from bricolage.verify.quantised import is_quantised
 from bricolage.verify.reference import Evaluate
@@ -54,7 +54,7 @@ class Allowance:
     """How far one output may be off on a variation."""
 
     limit: float
-    """The error that is still float32's own, as `bound.limits` gives it."""
+    """The error that is still float32's own, as `bound.error_limits` gives it."""
     factor: float = 1.0
     """How many times as far as on the first inputs rounding moves it: what is left of an error counts divided by this."""
 
@@ -133,7 +133,7 @@ def evaluated(graph: Graph, inputs: Inputs, reference: Inputs, evaluate: Evaluat
     return tuple(made)
 
 
-def written(
+def write_variations(
     graph: Graph,
     varied: Sequence[Varied],
     reference: Mapping[str, ModelValue],
@@ -155,7 +155,7 @@ def written(
     """
     made: list[Variation] = []
     quantised = is_quantised(graph.model)
-    own = limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())), quantised=quantised)
+    own = error_limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())), quantised=quantised)
     sizes = {name: usual_size(value) for name, value in reference.items()}
     for one in varied:
         given, wanted = (
@@ -205,7 +205,7 @@ def _narrows(operator: Operator) -> bool:
 
 def _drawn_again(model: ir.Model) -> Inputs | None:
     try:
-        return generate(model, 1)
+        return draw_inputs(model, 1)
     except Exception as error:  # inputs of given arrays may be of a type that cannot be drawn
         _LOG.debug("inputs cannot be drawn again: %s", error)
         return None
@@ -328,7 +328,7 @@ class Allowances:
         if not moved <= min(_UNTOLD, _WORSE * before):
             return Allowance(float("inf"))
         if self._quantised:
-            moved = max(moved, limits({name: moved}, self._outputs, quantised=True)[name] / FACTOR)
+            moved = max(moved, error_limits({name: moved}, self._outputs, quantised=True)[name] / FACTOR)
         # Twice, since the reference may rest on a backend for operators without float64 semantics (`verify.reference.Values`).
         return Allowance(2 * FACTOR * moved, max(1.0, moved / before))
 

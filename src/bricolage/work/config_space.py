@@ -20,7 +20,7 @@ REGION = "region"
 TaskName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9_][A-Za-z0-9 ._+-]{0,199}", "name of a tuning task")]
 
 
-def chosen(values: Mapping[str, Scalar]) -> Choice:
+def make_choice(values: Mapping[str, Scalar]) -> Choice:
     """These values as a choice."""
     return tuple(sorted(values.items()))
 
@@ -128,7 +128,9 @@ class ConfigSpace:
         """What a configuration chooses for each task, where that is not all by rules of thumb: what its first kernel has."""
         given = dict(config.parameters)
         found = {
-            task.name: chosen({n: given[task.kernels[0] + n] for n in task.parameters if task.kernels[0] + n in given})
+            task.name: make_choice(
+                {n: given[task.kernels[0] + n] for n in task.parameters if task.kernels[0] + n in given}
+            )
             for task in self.tasks
         }
         return {name: choice for name, choice in found.items() if choice}

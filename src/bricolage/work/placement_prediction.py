@@ -51,6 +51,6 @@ class Predictor:
         return total
 
 
-def owners(placement: Placement) -> dict[int, Endpoint]:
+def operator_endpoints(placement: Placement) -> dict[int, Endpoint]:
     """The endpoint that runs each operator, by its number."""
     return {number: one.implementation.endpoint for one in placement for number in members(one.region)}

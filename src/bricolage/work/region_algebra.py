@@ -26,7 +26,7 @@ def is_convex(predecessors: Neighbours, region: int) -> bool:
     return True
 
 
-def components(predecessors: Neighbours, successors: Neighbours, region: int) -> tuple[int, ...]:
+def connected_parts(predecessors: Neighbours, successors: Neighbours, region: int) -> tuple[int, ...]:
     """The region split into its connected parts, directions ignored, by their lowest operators."""
     ordered = members(region)
     left = set(ordered)

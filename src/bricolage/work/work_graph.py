@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bricolage.work.bits import members
-from bricolage.work.region_algebra import components, is_convex
+from bricolage.work.region_algebra import connected_parts, is_convex
 
 GRAPH_INPUT = -1
 """Producer of a tensor that comes from outside the graph."""
@@ -114,7 +114,7 @@ class WorkGraph:
 
     def components(self, region: int) -> tuple[int, ...]:
         """`region` split into its connected parts, by their lowest operators."""
-        return components(self.predecessors, self.successors, region)
+        return connected_parts(self.predecessors, self.successors, region)
 
     def _producer(self, tensor: int) -> int:
         return self.tensors[tensor].producer

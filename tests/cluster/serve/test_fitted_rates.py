@@ -10,7 +10,7 @@ from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.fitted import learnt_scaling
 from bricolage.cluster.job_engine import Gang, JobFinished, JobProgressed, JobRunning, JobStopped, Report
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from tests.cluster.making import job, one_kind
 
 DECLARED = ((1, 1.0), (2, 2.0), (4, 4.0), (8, 8.0))
@@ -60,7 +60,7 @@ def test_scaling_is_learnt_from_progress(policy: str) -> None:
     """A job that says it scales without loss runs on four devices, then on fewer since another one came. Both rates were seen then,
     and the policy knows of both; how it gets on with eight devices it still believes in part."""
     jobs = [job(0, 0.0, 3000.0, scaling=DECLARED[:3]), job(1, 500.0, 600.0, scaling=DECLARED[:3])]
-    cluster, entry, engine = one_kind(4, round_s=60.0), named(policy), Reporting(jobs)
+    cluster, entry, engine = one_kind(4, round_s=60.0), find_policy(policy), Reporting(jobs)
     loop = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(0.0, 0), engine=engine)
     loop.run()
     first = loop.states[0]

@@ -29,7 +29,7 @@ from bricolage.cluster.job_engine import (
     Report,
 )
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.policy_catalogue import POLICIES, named
+from bricolage.cluster.policy_catalogue import POLICIES, find_policy
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.submission import JobSpec
 from bricolage.cluster.serve.turn_log import JournalledEngine, RecordedEngine, Submission, turns_of
@@ -188,7 +188,7 @@ def test_a_log_that_is_told_again_brings_the_policy_to_where_it_was(
         loop, taken = served(policy, cluster, specs, at, journal, Machines(seed, specs, 2), rng.random() < 0.3)
         written = list(turns_of(path, list(enumerate(records(path), 1))))  # type: ignore[arg-type]
     assert len(taken) == len(specs) and all(loop.observed.over(state) for state in loop.states)
-    entry = named(policy)
+    entry = find_policy(policy)
     for part in {len(written), rng.randrange(len(written) + 1)}:
         told: list[Submission] = []
         engine = RecordedEngine(written[:part], cluster, told.append)
@@ -216,7 +216,7 @@ def test_every_policy_that_serves_a_job_ends_them_all(tmp_path: Path, name: str)
         )
         for number in range(6)
     ]
-    reason = named(name).refuses([spec.training_job(0.0, cluster) for spec in specs], cluster)
+    reason = find_policy(name).refuses([spec.training_job(0.0, cluster) for spec in specs], cluster)
     if reason:
         pytest.skip(reason)
     with Journal(tmp_path / "log") as journal:
@@ -250,7 +250,7 @@ def served(
 
     withdrawn: list[int] = []
     machines.later(30.0, NodeGone("a", 0))
-    entry = named(policy)
+    entry = find_policy(policy)
     loop = ReplayLoop((), cluster, entry.make((), cluster), entry.estimator(0.0, 0))
     engine = JournalledEngine(machines, journal, news, taken.append, cluster)  # type: ignore[arg-type]
     loop.engine = engine

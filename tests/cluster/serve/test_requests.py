@@ -111,7 +111,7 @@ def test_requests_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> N
         def hurry() -> None:
             folder = tmp_path / "state" / "requests"
             while time.monotonic() < end:
-                with scratch.whole(folder / "a") as partial:
+                with scratch.write_whole(folder / "a") as partial:
                     partial.write_text('{"list": {}}')
                 (folder / "a").unlink()
 

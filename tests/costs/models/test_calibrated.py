@@ -9,7 +9,7 @@ from bricolage.costs.models.calibrated import Calibrated, CalibrationSample, cal
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.prepare import simplify
-from bricolage.graph.work import flops, moved, operator_work
+from bricolage.graph.work import bytes_moved, flops, operator_work
 from bricolage.work.workload import OperatorWork
 from tests.graph.models import parse
 
@@ -34,7 +34,7 @@ def truth(operator: Operator) -> float:
     """A machine of 200 GFLOP/s and 20 GB/s, on which the two add up, with 3 µs for every operator."""
     if operator.op_type in VIEWS:
         return 0.0
-    return 3e-3 + flops(operator) / 2e8 + moved(operator) / 2e7
+    return 3e-3 + flops(operator) / 2e8 + bytes_moved(operator) / 2e7
 
 
 def test_a_machine_that_the_model_describes_is_found(graph: Graph) -> None:
@@ -56,7 +56,7 @@ def test_without_measurements_it_says_that_it_knows_nothing(graph: Graph) -> Non
     model = calibrate([])
     assert model.error == float("inf")
     for operator in graph.operators:
-        assumed = 0.0 if operator.op_type in VIEWS else 1e-3 + flops(operator) * 1e-8 + moved(operator) * 1e-7
+        assumed = 0.0 if operator.op_type in VIEWS else 1e-3 + flops(operator) * 1e-8 + bytes_moved(operator) * 1e-7
         assert model.predict(works(operator)) == pytest.approx(assumed)
 
 

@@ -11,7 +11,7 @@ from bricolage.costs.models.roofline import NOMINAL
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Assignment, Endpoint, Implementation, KernelConfig
 from bricolage.work.placement import price
-from bricolage.work.placement_prediction import Predictor, owners
+from bricolage.work.placement_prediction import Predictor, operator_endpoints
 from bricolage.work.transfer import NoTransferCosts
 from tests.search.problems import PairCosts, graph_of, offer
 
@@ -63,7 +63,7 @@ def test_transfers_are_paid_for_each_tensor_that_others_computed() -> None:
     costs = MeasuredTransferCosts({(A.endpoint, B.endpoint): [(0, 0.0), (10, 1.0)]})
     candidates = [*SINGLES, offer(0b1100, "b", 1.0)]
     predictor = Predictor(CHAIN, RegionCosts(candidates, FusionGain()), NOMINAL, costs)
-    owner = owners((Assignment(0b0011, A), Assignment(0b1100, B)))
+    owner = operator_endpoints((Assignment(0b0011, A), Assignment(0b1100, B)))
     assert owner == {0: Endpoint("a"), 1: Endpoint("a"), 2: Endpoint("b"), 3: Endpoint("b")}
     assert predictor.transfer(0b1100, B.endpoint, owner) == pytest.approx(2.0), "20 bytes from operator 1"
     assert predictor.transfer(0b0011, A.endpoint, owner) == 0.0, "graph inputs are free"

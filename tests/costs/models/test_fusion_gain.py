@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bricolage.costs.models.fusion_gain import FusionGain, Merged, fit
+from bricolage.costs.models.fusion_gain import FusionGain, Merged, fit_fusion_gain
 from bricolage.work.implementation import Implementation, KernelConfig
 
 E = Implementation("e")
@@ -13,7 +13,7 @@ costs = st.lists(st.floats(0.001, 100), min_size=2, max_size=12)
 
 @given(st.floats(0, 1), costs)
 def test_merging_saves_all_entries_but_one(entry: float, marginal: list[float]) -> None:
-    model = fit({E: entry}, [])
+    model = fit_fusion_gain({E: entry}, [])
     alone = [entry + b for b in marginal]
     assert model.predict(E, alone) == pytest.approx(entry + sum(marginal))
     assert model.predict(E, alone[:1]) == alone[0]
@@ -23,7 +23,7 @@ def test_merging_saves_all_entries_but_one(entry: float, marginal: list[float]) 
 @given(st.floats(0.1, 1.4), st.floats(0, 0.5), st.lists(costs, min_size=30, max_size=40))
 def test_the_gain_is_found_from_merged_regions(gain: float, entry: float, regions: list[list[float]]) -> None:
     samples = [Merged(E, tuple(entry + b for b in marginal), entry + gain * sum(marginal)) for marginal in regions]
-    model = fit({E: entry}, samples)
+    model = fit_fusion_gain({E: entry}, samples)
     found = model.gain[E]
     assert min(gain, 1.0) - 1e-9 <= found <= max(gain, 1.0) + 1e-9  # the prior pulls towards 1
     if all(sum(marginal) > entry for marginal in regions):
@@ -31,7 +31,7 @@ def test_the_gain_is_found_from_merged_regions(gain: float, entry: float, region
 
 
 def test_one_outlier_does_not_decide() -> None:
-    model = fit({E: 0.1}, [Merged(E, (1.1, 1.1), 0.1 + 0.2)])
+    model = fit_fusion_gain({E: 0.1}, [Merged(E, (1.1, 1.1), 0.1 + 0.2)])
     assert 0.05 < model.gain[E] < 1.0
 
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.costs.models.learned import fitting
 from bricolage.costs.models.learned.features import NAMES, features
-from bricolage.costs.models.learned.fitting import Sample, errors_of, left_out, train
+from bricolage.costs.models.learned.fitting import Sample, errors_of, fit_costs, left_out
 from bricolage.costs.models.learned.forest import Forest, Tree
 from bricolage.costs.models.learned.installed import SHIPPED
-from bricolage.costs.models.learned.model import LearnedCosts, load
+from bricolage.costs.models.learned.model import LearnedCosts, load_costs
 from bricolage.costs.models.roofline import Roofline, least_ms
 from bricolage.device.device import Peaks
 from bricolage.device.host import host
@@ -69,7 +69,7 @@ def made_up(seed: int = 0, count: int = 160) -> list[Sample]:
 @cache
 def trained() -> LearnedCosts:
     """A model of `made_up()`; training takes most of a second."""
-    return train(made_up(), {"made": "today"})
+    return fit_costs(made_up(), {"made": "today"})
 
 
 @pytest.mark.parametrize(
@@ -183,15 +183,15 @@ def test_a_model_is_a_file_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("lightgbm", exc_type=ImportError)
     model, file = trained(), tmp_path / "model.json"
     file.write_text(json.dumps(encode(model)), encoding="utf-8")
-    assert load(file) == model and file.stat().st_size < 2_000_000
-    assert asked(load(file), product(64, 64, 64), "quick f32") == asked(model, product(64, 64, 64), "quick f32")
+    assert load_costs(file) == model and file.stat().st_size < 2_000_000
+    assert asked(load_costs(file), product(64, 64, 64), "quick f32") == asked(model, product(64, 64, 64), "quick f32")
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
     good = encode(LearnedCosts(NAMES, ("a f32",), Forest((STUMP,)), {"a f32": 1.5}))
     file = tmp_path / "model.json"
     file.write_text(json.dumps(good), encoding="utf-8")
-    assert asked(load(file), product(8, 8, 8), "a f32")[0] is not None
+    assert asked(load_costs(file), product(8, 8, 8), "a f32")[0] is not None
     deep = {"trees": [encode(replace(STUMP, features=(10_000,)))]}
     for broken in (
         {"names": ["one"]},
@@ -203,13 +203,13 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     ):
         file.write_text(json.dumps(good | broken), encoding="utf-8")
         with pytest.raises(BadCostModel):
-            load(file)
+            load_costs(file)
     for text in ("", "[]", "[" * 100_000, "\x00"):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(BadCostModel):
-            load(file)
+            load_costs(file)
     with pytest.raises(MissingFile):
-        load(tmp_path / "none")
+        load_costs(tmp_path / "none")
 
 
 def test_the_roofline_stands_for_what_no_model_knows() -> None:
@@ -230,7 +230,7 @@ def test_the_roofline_is_that_of_the_arithmetic(flag: str, times: float) -> None
 
 
 def test_the_shipped_model_is_small_and_knows_the_backends() -> None:
-    found = load(SHIPPED)
+    found = load_costs(SHIPPED)
     assert SHIPPED.stat().st_size < 1_000_000
     assert {"native", "onnxruntime", "openvino", "torch"} <= {name.split()[0] for name in found.implementations}
     assert {"made", "measurements", "networks", "machines", "backends", "errors by network"} <= set(found.provenance)
@@ -247,7 +247,7 @@ def test_models_that_predict_otherwise_have_other_digests() -> None:
 
 def test_too_little_to_learn_from() -> None:
     with pytest.raises(TooFewCosts, match="at least 50"):
-        train(made_up(count=10), {})
+        fit_costs(made_up(count=10), {})
     assert left_out(made_up(count=1), lambda one: one.network) is None
 
 

@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from bricolage.base.codec import decode, encode
 from bricolage.costs.decision_log import Attempt, Compiling, NetworkTimes, UnusableLine, read_lines
-from bricolage.costs.models.track_record import SHIPPED, DecisionSubject, TrackRecord, shipped, student_quantile
+from bricolage.costs.models.track_record import SHIPPED, DecisionSubject, TrackRecord, shipped_record, student_quantile
 from bricolage.graph.network_kind import NetworkKind
 
 
@@ -159,7 +159,7 @@ def test_a_search_that_had_longer_speaks_only_against_a_shorter_one() -> None:
 
 
 def test_the_one_that_is_shipped_can_be_read_and_leaves_something_out() -> None:
-    found = shipped()
+    found = shipped_record()
     assert decode(TrackRecord, encode(found)) == found and len(found.digest) == 16
     quick = {"native f32": 1.0, "openvino f32": 1.1, "onnxruntime f32": 1.2}
     assert (least(found, "xla f32", "convolutional", quick, 0.1) or 0.0) > 1.0
@@ -170,7 +170,7 @@ def test_the_one_that_is_shipped_can_be_read_and_leaves_something_out() -> None:
 
 def test_wins_that_were_lost_once_are_in_the_log() -> None:
     """They were recorded as no gain, since both decisions shipped the very plan that the way had made."""
-    wins = {(one.way, one.name, one.incumbent) for one in shipped().attempts if one.won}
+    wins = {(one.way, one.name, one.incumbent) for one in shipped_record().attempts if one.won}
     assert ("rewritten graphs", "conformer", "native") in wins
     assert ("rewritten graphs", "resnet3d-50", "onnxruntime") in wins
     assert ("tailored graphs", "bert-base", "onnxruntime") in wins

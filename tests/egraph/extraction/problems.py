@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_array
 
-from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, price, restrict
+from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, choice_cost, restrict
 
 COSTS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 5.0, 0.1, math.inf])
 
@@ -37,7 +37,7 @@ def brute_force(problem: ExtractionProblem) -> float:
         except KeyError:
             continue
         if found is not None:
-            best = min(best, price(problem, found))
+            best = min(best, choice_cost(problem, found))
     return best
 
 

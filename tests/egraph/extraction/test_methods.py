@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from benchmarks.egraph_families import FAMILIES, cyclic, merges
 from benchmarks.extraction import read_egraph
-from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, price, restrict
+from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, choice_cost, restrict
 from bricolage.egraph.extraction.greedy import greedy_dag, greedy_tree, improve
 from bricolage.egraph.extraction.landmarks import Landmarks
 from bricolage.egraph.extraction.methods import ExtractionLimits, Method, extract
@@ -58,7 +58,7 @@ def test_every_method_is_valid_and_between_its_bounds(problem: ExtractionProblem
     for method in METHODS:
         found = extract(problem, method)
         assert valid(problem, dict(found.choice))
-        assert found.cost == price(problem, found.choice)
+        assert found.cost == choice_cost(problem, found.choice)
         assert found.lower_bound <= best + 1e-9 <= found.cost + 2e-9
         assert not found.proven or found.cost == pytest.approx(best, abs=1e-8)
 
@@ -131,10 +131,10 @@ def test_neighbourhoods_never_make_it_worse(problem: ExtractionProblem) -> None:
     if math.isinf(best):
         return
     start = greedy_tree(problem)
-    assert price(problem, improve(problem, start)) <= price(problem, start)
+    assert choice_cost(problem, improve(problem, start)) <= choice_cost(problem, start)
     refined = refine(problem, start, time.monotonic() + 0.02, random.Random(0))
     assert valid(problem, refined)
-    assert best - 1e-9 <= price(problem, refined) <= price(problem, start)
+    assert best - 1e-9 <= choice_cost(problem, refined) <= choice_cost(problem, start)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -150,7 +150,7 @@ def test_cyclic_instances_are_proven_and_no_worse_than_greedy(name: str, greedy:
     found = extract(problem, "exact", ExtractionLimits(120.0))
     assert found.proven
     assert valid(problem, dict(found.choice))
-    assert found.cost <= min(price(problem, greedy_dag(problem)), price(problem, greedy_tree(problem)))
+    assert found.cost <= min(choice_cost(problem, greedy_dag(problem)), choice_cost(problem, greedy_tree(problem)))
     assert found.cost <= greedy
 
 

@@ -15,7 +15,7 @@ from bricolage.backends.interface import RegionModel
 from bricolage.base import sealed
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.store import Store
-from bricolage.measure.scale_out.parcels import Received, Sender, install, name_of, packed
+from bricolage.measure.scale_out.parcels import Received, Sender, install, name_of, pack_folder
 
 MODEL = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[4,64] x) => (float[4,64] y) <float[64,64] w, float[64,64] v> { a = MatMul(x, w) b = Relu(a) y = MatMul(b, v) }"""
@@ -87,7 +87,7 @@ def test_compiled_code_is_installed_once_and_sealed(tmp_path: Path) -> None:
         (folder / "parts").mkdir()
         (folder / "region.so").write_bytes(b"code")
         (folder / "parts" / "weights.bin").write_bytes(b"weights")
-    files, contents = packed(tmp_path / "there" / "native-1")
+    files, contents = pack_folder(tmp_path / "there" / "native-1")
     assert set(files) == {"region.so", "parts/weights.bin"}
     here = tmp_path / "here"
     assert install(here, "native-1", files, contents.__getitem__)

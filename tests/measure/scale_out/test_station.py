@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.sender = folder, Sender()
-        self.station = Station(dict(encode(Setup("", 1, 1 << 30, registry.added()))))
+        self.station = Station(dict(encode(Setup("", 1, 1 << 30, registry.registered_references()))))
 
     def contents(self, names: tuple[str, ...]) -> list[Any]:
         async def sent(name: str) -> bytes:

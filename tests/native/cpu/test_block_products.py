@@ -21,7 +21,7 @@ from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.block_products import BlockOperand, block_operand
 from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.c_source import HEAD
-from bricolage.native.cpu.isa import named
+from bricolage.native.cpu.isa import find_isa
 from bricolage.native.cpu.panels import MicroTile
 from bricolage.native.ir.blocks import QuantisedBlocks, blocks_of
 from bricolage.work.implementation import KernelConfig
@@ -33,7 +33,7 @@ def different() -> list[str]:
     """Instruction sets that run here and multiply a few rows in ways of their own."""
     found: dict[object, str] = {}
     for name in runnable():
-        isa = named(name)
+        isa = find_isa(name)
         assert isa is not None
         if not name.startswith("split"):  # plain C as for `generic`, for more lanes
             found.setdefault((isa.lanes, isa.vector_dot, isa.flags), name)
@@ -55,7 +55,7 @@ class Kernels:
 
     def multiply(self, instructions: str, x: np.ndarray, blocks: QuantisedBlocks, *, in_bytes: bool) -> np.ndarray:
         """x [m, k] times the blocks, panel after panel, as generated code does it."""
-        isa = named(instructions)
+        isa = find_isa(instructions)
         assert isa is not None
         library = self._made.get(instructions) or self._compiled(instructions)
         operand = block_operand(isa, blocks, in_bytes=in_bytes)
@@ -77,7 +77,7 @@ class Kernels:
         return found[:, : blocks.n]
 
     def _compiled(self, instructions: str) -> ctypes.CDLL:
-        isa = named(instructions)
+        isa = find_isa(instructions)
         assert isa is not None
         texts: dict[str, str] = {}
         wrappers: list[str] = []
@@ -98,7 +98,7 @@ class Kernels:
                 )
         path = self._folder / f"{instructions}.so"
         head = HEAD.replace("@LANES@", str(isa.lanes))
-        toolchain.build("\n".join([head, *texts.values(), *wrappers]), isa.flags, path, "native")
+        toolchain.compile_library("\n".join([head, *texts.values(), *wrappers]), isa.flags, path, "native")
         made = self._made[instructions] = ctypes.CDLL(str(path))
         return made
 
@@ -321,7 +321,9 @@ def test_what_is_refused(extra: str, inputs: str, reason: str, tmp_path: Path) -
 
 
 @pytest.mark.thinned("instructions")
-@pytest.mark.parametrize("instructions", [name for name in runnable() if (found := named(name)) and found.matrix_unit])
+@pytest.mark.parametrize(
+    "instructions", [name for name in runnable() if (found := find_isa(name)) and found.matrix_unit]
+)
 @pytest.mark.parametrize(
     ("shape", "bits", "block", "zeros"),
     [
@@ -354,7 +356,7 @@ def test_many_rows_in_tiles(
 
 def test_prompts_are_multiplied_in_tiles() -> None:
     """From some rows on, where there is a matrix unit for bytes and blocks fill its rows."""
-    isa = named("split-amx") or named("emulated-amx")
+    isa = find_isa("split-amx") or find_isa("emulated-amx")
     if isa is None:
         pytest.skip("this processor runs no code for tiles")
     for block, rows, tiled in ((32, 64, True), (256, 64, True), (16, 64, False), (32, 8, False)):

@@ -19,7 +19,7 @@ from bricolage.lowering.byte_columns import QuantisedColumns, quantised_columns
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.byte_c import PACK_BYTES
 from bricolage.native.cpu.byte_products import byte_operand
-from bricolage.native.cpu.isa import FOR_TESTS, ISAS, Isa, available, named
+from bricolage.native.cpu.isa import FOR_TESTS, ISAS, Isa, available_isas, find_isa
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
@@ -31,7 +31,7 @@ def runnable() -> list[str]:
     too."""
     ways: dict[tuple[str, int], str] = {}
     for candidate in (*ISAS, *FOR_TESTS):
-        isa = named(candidate.name)
+        isa = find_isa(candidate.name)
         if isa is not None:
             ways.setdefault((isa.byte_dot, isa.lanes), isa.name)
     return list(ways.values())
@@ -68,7 +68,7 @@ def answer(folder: Path, x: np.ndarray, w: np.ndarray, threads: int = 2) -> np.n
 
 
 def pair_safe(instructions: str) -> bool:
-    isa = named(instructions)
+    isa = find_isa(instructions)
     assert isa is not None
     return isa.byte_dot == "vpmaddubsw"
 
@@ -164,9 +164,9 @@ def test_without_constant_weights_there_is_nothing_to_do(tmp_path: Path) -> None
 
 def test_the_best_instruction_of_a_processor() -> None:
     device = replace(host(), instructions=frozenset({"avx2", "fma"}))
-    assert available(device)[0].byte_dot == "vpmaddubsw"
+    assert available_isas(device)[0].byte_dot == "vpmaddubsw"
     device = replace(host(), instructions=frozenset({"avx2", "fma", "avx_vnni"}))
-    assert (available(device)[0].byte_dot, available(device)[0].byte_flags) == ("vpdpbusd", ("-mavxvnni",))
+    assert (available_isas(device)[0].byte_dot, available_isas(device)[0].byte_flags) == ("vpdpbusd", ("-mavxvnni",))
 
 
 @pytest.mark.thinned("instructions")
@@ -204,7 +204,7 @@ class Packers:
         return to[:depth], float(to[depth : depth + 4].view(np.float32)[0]), int(to[depth + 4 :].view(np.int32)[0])
 
     def _compiled(self, instructions: str) -> ctypes.CDLL:
-        isa = named(instructions)
+        isa = find_isa(instructions)
         assert isa is not None
         text = "\n".join(
             [
@@ -214,7 +214,7 @@ class Packers:
         )
         assert PACK_BYTES in text
         path = self._folder / f"{instructions}.so"
-        toolchain.build(text, _flags(isa), path, "native")
+        toolchain.compile_library(text, _flags(isa), path, "native")
         made = self._made[instructions] = ctypes.CDLL(str(path))
         made.pack.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_long]
         made.pack.restype = None

@@ -11,14 +11,14 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.native.cpu import byte_tables
 from bricolage.native.cpu.byte_tables import byte_before
-from bricolage.native.cpu.isa import named
+from bricolage.native.cpu.isa import find_isa
 from bricolage.native.ir.tensors import View
 from tests.backends import regions
 from tests.native.cpu.test_given_bytes import s8, u8
 from tests.native.targets import planned_region
 
 TWO = Resources(threads=2)
-LOOKING_UP = [name for name in ("pairs-avx2", "pairs-avx512") if named(name) is not None]
+LOOKING_UP = [name for name in ("pairs-avx2", "pairs-avx512") if find_isa(name) is not None]
 
 
 def network(folder: Path, channels: int, taps: int) -> RegionModel:

@@ -16,7 +16,7 @@ from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.byte_products import ByteVectors
 from bricolage.native.cpu.implicit_gemm import product
-from bricolage.native.cpu.isa import named
+from bricolage.native.cpu.isa import find_isa
 from bricolage.native.cpu.windowed_conv import windows
 from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.ir.lowerings.integers import ByteWeights
@@ -141,7 +141,7 @@ def test_they_have_kernels_of_their_own(tmp_path: Path) -> None:
     assert sum(isinstance(root, (MatMul, Conv)) and root.dtype == "int32" for root in roots) >= len(right)
 
 
-@pytest.mark.parametrize("instructions", [one for one in runnable() if named(one).byte_dot == "tdpbusd"])  # type: ignore[union-attr]
+@pytest.mark.parametrize("instructions", [one for one in runnable() if find_isa(one).byte_dot == "tdpbusd"])  # type: ignore[union-attr]
 def test_windows_of_images(instructions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read where they lie: of several images, with taps apart, with k in pieces, around a zero point, and a last panel that is
     narrow."""
@@ -166,7 +166,7 @@ def test_windows_of_images(instructions: str, tmp_path: Path, monkeypatch: pytes
         z255=np.uint8(255),
         **w,
     )
-    isa = named(instructions)
+    isa = find_isa(instructions)
     assert isa is not None
     roots = [kernel.root for kernel in planned_region(model).kernels if isinstance(kernel.root, Conv)]
     found = [windows(root, product(root, isa.lanes), FLOAT32.operand_of(isa, root)) for root in roots]
@@ -207,13 +207,13 @@ def test_bytes_that_do_not_hold_what_is_rounded(
 
 
 def operands(plan: FusionPlan, instructions: str) -> list[str]:
-    isa = named(instructions)
+    isa = find_isa(instructions)
     assert isa is not None
     found = [FLOAT32.operand_of(isa, kernel.root) for kernel in plan.kernels]
     return [one.dot for one in found if isinstance(one, ByteVectors)]
 
 
-@pytest.mark.skipif(named("pairs-avx2") is None, reason="of AVX2")
+@pytest.mark.skipif(find_isa("pairs-avx2") is None, reason="of AVX2")
 def test_weights_are_widened_only_where_a_pair_may_saturate(tmp_path: Path) -> None:
     safe, unsafe = np.full((8, 16), 64, np.int8), np.full((8, 16), 65, np.int8)
     for weights, dot in ((safe, "vpmaddubsw"), (unsafe, "vpmaddwd")):
@@ -223,7 +223,7 @@ def test_weights_are_widened_only_where_a_pair_may_saturate(tmp_path: Path) -> N
         assert operands(planned_region(model), "pairs-avx2") == [dot]
 
 
-@pytest.mark.skipif(named("pairs-avx2") is None, reason="of AVX2")
+@pytest.mark.skipif(find_isa("pairs-avx2") is None, reason="of AVX2")
 def test_products_of_one_shape_have_each_its_own_order_of_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

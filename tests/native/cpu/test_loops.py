@@ -14,7 +14,7 @@ import pytest
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.loaded_library import NativeKernel
 from bricolage.device.caches import Cache, Caches
-from bricolage.native.build import planned, write
+from bricolage.native.build import planned, write_library
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.c_source import CSource
@@ -68,7 +68,7 @@ def test_functions_never_become_calls(tmp_path: Path) -> None:
 
 def _run(region: RegionModel, source: CSource, folder: Path, values: Sequence[np.ndarray]) -> list[np.ndarray]:
     folder.mkdir()
-    write(source, target().isa, FLOAT32, folder)
+    write_library(source, target().isa, FLOAT32, folder)
     _, outputs, call = regions.bound(NativeKernel(region, folder, Resources(threads=2)), region, *values)
     call()
     return outputs

@@ -12,7 +12,7 @@ import pytest
 
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.c_source import HEAD
-from bricolage.native.cpu.isa import Isa, available
+from bricolage.native.cpu.isa import Isa, available_isas
 from bricolage.native.cpu.math_c import FUNCTIONS, MATHS
 from bricolage.native.ir import elementwise_functions
 
@@ -53,7 +53,7 @@ LARGEST_ULP = {
 }
 
 
-@pytest.fixture(scope="module", params=available(), ids=lambda isa: isa.name)
+@pytest.fixture(scope="module", params=available_isas(), ids=lambda isa: isa.name)
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     isa: Isa = request.param
     loops = [
@@ -70,7 +70,9 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ]
     loops += [f"{kind}_t one_{kind}(float x) {{ return nat_{kind}(x); }}" for kind in ("int32", "int64")]
     path = tmp_path_factory.mktemp("maths") / "maths.so"
-    toolchain.build("\n".join([HEAD.replace("@LANES@", str(isa.lanes)), MATHS, *loops]), isa.flags, path, "test")
+    toolchain.compile_library(
+        "\n".join([HEAD.replace("@LANES@", str(isa.lanes)), MATHS, *loops]), isa.flags, path, "test"
+    )
     return ctypes.CDLL(str(path))
 
 
@@ -83,7 +85,7 @@ def computed(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", [isa for isa in available() if isa.flags], ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa.flags], ids=lambda isa: isa.name)
 def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
     if (
         "Free Software Foundation"

@@ -21,9 +21,9 @@ from bricolage.graph.inference import infer
 from bricolage.native.cpu import isa as isas
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import Arithmetic
-from bricolage.native.cpu.isa import EMULATED_AMX, ISAS, available, named
+from bricolage.native.cpu.isa import EMULATED_AMX, ISAS, available_isas, find_isa
 from bricolage.native.fuse.fusion import plan
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.module import generate
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
@@ -36,7 +36,7 @@ BOUNDS = {KernelConfig("bf16"): 1e-2, KernelConfig("bf16x3"): 2e-5, KernelConfig
 units = pytest.mark.parametrize(
     "unit",
     [
-        pytest.param(isa.name, marks=pytest.mark.skipif(named(isa.name) is None, reason="it does not run here"))
+        pytest.param(isa.name, marks=pytest.mark.skipif(find_isa(isa.name) is None, reason="it does not run here"))
         for isa in (AMX, EMULATED_AMX)
     ],
 )
@@ -148,10 +148,10 @@ def test_the_code_compiles_for_the_real_unit(parts: int, tmp_path: Path) -> None
     infer(model.model)
     arithmetic = Arithmetic(parts=parts)
     source = generate(
-        plan(*lower(model.model), FUSION, "operands" if parts == 1 else "nothing"), cpu_target(AMX), arithmetic
+        plan(*lower_region(model.model), FUSION, "operands" if parts == 1 else "nothing"), cpu_target(AMX), arithmetic
     )
     assert "_tile_dpbf16ps" in source.text
-    toolchain.build(source.text, arithmetic.flags(AMX), tmp_path / "region.so", "native")
+    toolchain.compile_library(source.text, arithmetic.flags(AMX), tmp_path / "region.so", "native")
     assert hasattr(ctypes.CDLL(str(tmp_path / "region.so")), "region_run")
 
 
@@ -159,25 +159,25 @@ def test_without_the_kernel_s_permission_the_next_best_is_taken(monkeypatch: pyt
     everything = frozenset().union(*(isa.needs for isa in ISAS))
     device = replace(host(), instructions=everything)
     monkeypatch.setattr(isas, "tiles_permitted", lambda: False)
-    assert available(device)[0].name == "avx512"
+    assert available_isas(device)[0].name == "avx512"
     monkeypatch.setattr(isas, "tiles_permitted", lambda: True)
-    assert available(device)[0].name == "amx"
+    assert available_isas(device)[0].name == "amx"
 
 
 def test_the_emulated_unit_is_never_chosen_unasked() -> None:
     everything = frozenset().union(*(isa.needs for isa in ISAS))
-    assert EMULATED_AMX not in available(replace(host(), instructions=everything))
+    assert EMULATED_AMX not in available_isas(replace(host(), instructions=everything))
 
 
 def offered(precision: Precision) -> set[str]:
     return {config.name for config in Native().configs(precision, host())}
 
 
-@pytest.mark.skipif(available()[0].matrix_unit == "amx", reason="it has one")
+@pytest.mark.skipif(available_isas()[0].matrix_unit == "amx", reason="it has one")
 def test_a_processor_without_the_unit_offers_no_split_products(monkeypatch: pytest.MonkeyPatch) -> None:
     for precision in ("highest", "high", "medium"):
         assert not {"bf16x3", "bf16x6"} & offered(precision)
-    if named("emulated-amx") is not None:
+    if find_isa("emulated-amx") is not None:
         monkeypatch.setenv(FORCED_ISA_VARIABLE, "emulated-amx")
         assert "bf16x6" in offered("highest")
         assert "bf16x3" in offered("high")

@@ -12,7 +12,7 @@ from bricolage.backends.native.engine import Native
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.native.fuse.fusion import plan
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.tensors import Normalise
 from bricolage.native.module import generate
 from bricolage.verify.reference import evaluate
@@ -24,7 +24,7 @@ BOUND = 3e-6
 
 def kinds(model: RegionModel) -> list[str]:
     infer(model.model)
-    return [kernel.kind for kernel in plan(*lower(model.model), FUSION).kernels]
+    return [kernel.kind for kernel in plan(*lower_region(model.model), FUSION).kernels]
 
 
 def check(model: RegionModel, *values: np.ndarray, threads: int = 2) -> None:
@@ -210,7 +210,7 @@ def test_a_single_element_is_its_own_mean(tmp_path: Path, norm: str) -> None:
     (found,) = regions.answer(Native(), model, x, resources=Resources(threads=1))
     assert np.array_equal(found, np.broadcast_to(bias, found.shape))
     infer(model.model)
-    todo, seen = list(lower(model.model)[1]), []
+    todo, seen = list(lower_region(model.model)[1]), []
     while todo:
         seen.append(todo.pop())
         todo.extend(seen[-1].sources)

@@ -10,7 +10,7 @@ from bricolage.graph.inference import infer
 from bricolage.native.cpu.phase import ConstantBlock, ConstantOperand, FunctionMemory, TensorOperand
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.kernel_plan import Buffer
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.module import generate
 from tests.backends import regions
 from tests.native.targets import FUSION, cpu_target
@@ -50,6 +50,6 @@ def test_kernels_that_do_the_same_share_a_function(tmp_path: Path) -> None:
         **{name: regions.noise(16, 16, seed=seed) for seed, name in enumerate("uvw")},
     )
     infer(model.model)
-    text = generate(plan(*lower(model.model), FUSION), cpu_target()).text
+    text = generate(plan(*lower_region(model.model), FUSION), cpu_target()).text
     assert text.count("void matmul_0(") == 1 and "void matmul_1(" not in text
     assert [text.count(f"/* kernel_{number} */") for number in range(4)] == [1, 1, 1, 0]

@@ -8,14 +8,14 @@ import pytest
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.conformance.regions import answers
-from bricolage.native.cpu.isa import available, named
+from bricolage.native.cpu.isa import available_isas, find_isa
 from bricolage.work.implementation import KernelConfig
 from tests.graph.models import parse
 
 
 @pytest.mark.parametrize(("isa", "config"), [("split-avx512", "f32"), ("split-amx", "bf16"), ("split-amx", "bf16x6")])
 def test_products_of_whole_numbers(isa: str, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if named(isa) is None:
+    if find_isa(isa) is None:
         pytest.skip("it does not run here")
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
     draw = np.random.default_rng(0)
@@ -26,4 +26,4 @@ def test_products_of_whole_numbers(isa: str, config: str, monkeypatch: pytest.Mo
 
 
 def test_they_are_never_chosen_unasked() -> None:
-    assert not any(isa.name.startswith("split") for isa in available())
+    assert not any(isa.name.startswith("split") for isa in available_isas())

@@ -9,7 +9,7 @@ from bricolage.graph.inference import infer
 from bricolage.native.cpu.isa import ISAS
 from bricolage.native.cpu.target import CpuTarget, fusion_target
 from bricolage.native.fuse.fusion import plan
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.module import generate
 from tests.backends import regions
 
@@ -40,5 +40,5 @@ def test_blocks_are_parts_of_the_second_level_cache(tmp_path: Path) -> None:
     texts = []
     for l2_bytes in (512 << 10, 1 << 20, 2 << 20):
         target = described(l2_bytes)
-        texts.append(generate(plan(*lower(model.model), target.fusion), target).text)
+        texts.append(generate(plan(*lower_region(model.model), target.fusion), target).text)
     assert len(set(texts)) == 3

@@ -14,7 +14,7 @@ from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.native.cpu import toolchain
-from bricolage.native.cpu.isa import Isa, available
+from bricolage.native.cpu.isa import Isa, available_isas
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
@@ -23,7 +23,7 @@ from tests.backends import regions
 def only_zig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine without cc, gcc and clang."""
     pytest.importorskip("ziglang")
-    caches = (toolchain.compiler, toolchain.version, engine._generation)
+    caches = (toolchain.compiler, toolchain.compiler_version, engine._generation)
     monkeypatch.setenv("PATH", str(tmp_path))
     for cached in caches:
         cached.cache_clear()
@@ -34,7 +34,10 @@ def only_zig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "isa",
-    [pytest.param(isa, id=isa.name, marks=[pytest.mark.slow] * (isa != available()[0])) for isa in available()],
+    [
+        pytest.param(isa, id=isa.name, marks=[pytest.mark.slow] * (isa != available_isas()[0]))
+        for isa in available_isas()
+    ],
     indirect=True,
 )
 def test_it_compiles_what_the_system_compiler_does(isa: Isa, only_zig: None, tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ def test_it_compiles_what_the_system_compiler_does(isa: Isa, only_zig: None, tmp
 
 
 def test_products_in_bfloat16(only_zig: None, tmp_path: Path) -> None:
-    if not available()[0].multiplies_bfloat16(host()):
+    if not available_isas()[0].multiplies_bfloat16(host()):
         pytest.skip("this processor has no products of bfloat16")
     draw = np.random.default_rng(0)
     x, w = (draw.integers(-9, 10, shape).astype(np.float32) for shape in ((5, 64), (64, 33)))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.isa import named
+from bricolage.native.cpu.isa import find_isa
 from bricolage.native.cpu.kernel_choice import KernelChoice
 from bricolage.native.cpu.winograd_transform import WHOLE_F2, WHOLE_F4, Transform
 from bricolage.native.fuse.kernel_plan import FusionPlan
@@ -97,7 +97,7 @@ def layers(folder: Path) -> tuple[RegionModel, list[np.ndarray], list[np.ndarray
 
 def tiles(plan: FusionPlan, instructions: str, tile: int | None) -> dict[int, Transform | None]:
     """The transformation of each convolution of a plan, by number of the kernel."""
-    isa = named(instructions)
+    isa = find_isa(instructions)
     choice, target = KernelChoice(tile), cpu_target(isa)
     requests = {
         number: KernelRequest(kernel, plan, target, FLOAT32, choice)
@@ -144,7 +144,7 @@ def test_tiles_whose_sums_may_be_lost_are_not_taken(weights: np.ndarray, known: 
     assert [tile for tile in (2, 4) if any(t is not None for t in tiles(plan, "generic", tile).values())] == known
 
 
-@pytest.mark.skipif(named("pairs-avx2") is None, reason="of AVX2")
+@pytest.mark.skipif(find_isa("pairs-avx2") is None, reason="of AVX2")
 def test_a_layer_of_a_network_takes_it_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With vectors that need three instructions for 32 products; a tuner may take another tile, or none."""
     monkeypatch.setenv(FORCED_ISA_VARIABLE, "pairs-avx2")

@@ -16,7 +16,7 @@ from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.native.fuse.channels_last import Layout
 from bricolage.native.fuse.fusion import plan
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.verify.reference import evaluate
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
@@ -56,7 +56,7 @@ def test_each_pair_is_one_kernel_but_two_products(first: str, second: str, tmp_p
     region = regions.region(tmp_path, body, f"{end} x", f"{end} y", **used)
     (decided,) = decisions(region)
     infer(region.model)
-    found = plan(*lower(region.model), FUSION)
+    found = plan(*lower_region(region.model), FUSION)
     assert len(found.kernels) == (2 if (first, second) in RED else 1)
     assert decided.cell == (first.lower(), second.lower()) and decided.joined == ((first, second) not in RED)
 
@@ -92,7 +92,7 @@ def test_the_layout_of_an_image_follows_what_is_asked(layout: Layout, last: tupl
         k=np.ones((8, 8, 3, 3), np.float32),
     ).model
     infer(model)
-    found = plan(*lower(model), FUSION, layout=layout)
+    found = plan(*lower_region(model), FUSION, layout=layout)
     between = [buffer for buffer in found.buffers.values() if buffer.storage[0] == "arena"]
     assert {size: any(b.strides[1] == 1 for b in between if b.shape[-1] == size) for size in (6, 32)} == {
         6: last[0],

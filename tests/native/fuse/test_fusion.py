@@ -11,7 +11,7 @@ from bricolage.graph.inference import infer
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.module import generate
 from tests.backends import regions
 from tests.native.targets import FUSION, cpu_target
@@ -20,7 +20,7 @@ from tests.native.targets import FUSION, cpu_target
 def planned(folder: Path, body: str, inputs: str, outputs: str, **constants: np.ndarray) -> FusionPlan:
     model = regions.region(folder, body, inputs, outputs, **constants).model
     infer(model)
-    return plan(*lower(model), FUSION)
+    return plan(*lower_region(model), FUSION)
 
 
 def kinds(found: FusionPlan) -> list[str]:

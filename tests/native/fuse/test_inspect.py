@@ -11,14 +11,14 @@ from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
-from bricolage.native.cpu.isa import available
+from bricolage.native.cpu.isa import available_isas
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 
 
 @pytest.mark.parametrize("config", named("f32", "bf16"), ids=str)
 def test_every_operator_is_in_a_kernel_and_every_kernel_takes_time(config: KernelConfig, tmp_path: Path) -> None:
-    if config.name == "bf16" and not available()[0].multiplies_bfloat16(host()):
+    if config.name == "bf16" and not available_isas()[0].multiplies_bfloat16(host()):
         pytest.skip("this processor has no products of bfloat16")
     model = regions.conv_net(tmp_path)
     made = Native().kernel_report(model, config, Resources(threads=2))

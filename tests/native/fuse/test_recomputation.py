@@ -20,8 +20,8 @@ from bricolage.native.fuse import fusion
 from bricolage.native.fuse.fusion import Blocks, Strategy, plan
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_nodes
 from bricolage.native.fuse.memory_cost import KernelCosts
-from bricolage.native.fuse.recomputation import SearchSpace, cost, search
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.fuse.recomputation import SearchSpace, plan_cost, search_plan
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.lowerings import NoLowering
 from bricolage.native.ir.tensors import Input, Node, Pointwise
 from bricolage.testing import grow
@@ -39,7 +39,7 @@ def lowered(seed: int) -> Ends | None:
     model = ir.from_proto(grow(seed).proto())
     infer(model)
     try:
-        return lower(model)
+        return lower_region(model)
     except NoLowering:
         return None
 
@@ -47,7 +47,7 @@ def lowered(seed: int) -> Ends | None:
 def parsed(folder: Path, body: str, inputs: str, outputs: str, **constants: np.ndarray) -> Ends:
     model = regions.region(folder, body, inputs, outputs, **constants).model
     infer(model)
-    return lower(model)
+    return lower_region(model)
 
 
 def kinds(found: FusionPlan) -> list[str]:
@@ -117,16 +117,16 @@ def test_every_choice_tried_out(seed: int) -> None:
         return
     asked: list[tuple[SearchSpace, Set[Node], Mapping[Node, Sequence[Node]]]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusion, "search", lambda *given: asked.append(given) or search(*given))
+        patch.setattr(fusion, "search", lambda *given: asked.append(given) or search_plan(*given))
         plan(*ends, FUSION)
     ((space, first, users),) = asked
-    found = search(space, first, users)
+    found = search_plan(space, first, users)
     assert found.stored <= space.optional
-    assert cost(space, found.stored) <= cost(space, first) + 1e-6
+    assert plan_cost(space, found.stored) <= plan_cost(space, first) + 1e-6
     free = [node for node in space.number if node in space.optional]
     if found.exact and len(free) <= 7:
-        best = min(cost(space, chosen) for chosen in subsets(free))
-        assert cost(space, found.stored) <= best * _CLOSE
+        best = min(plan_cost(space, chosen) for chosen in subsets(free))
+        assert plan_cost(space, found.stored) <= best * _CLOSE
     assert nanoseconds(ends) <= nanoseconds(ends, "rules") + 1e-6
 
 
@@ -218,7 +218,7 @@ def test_kernels_stay_inside_blocks(tmp_path: Path) -> None:
     )
     infer(model.model)
     origins: dict[Node, str] = {}
-    ends = lower(model.model, origins)
+    ends = lower_region(model.model, origins)
     border = ["MatMul", "Relu"]
     of = {node: int(not any(name.startswith(word) for word in border)) for node, name in origins.items()}
     names = set(origins.values())

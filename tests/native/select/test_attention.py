@@ -13,7 +13,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import Native
 from bricolage.graph.inference import infer
 from bricolage.native.fuse.fusion import plan
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from tests.backends import regions
 from tests.native.targets import FUSION
 from tests.native.ways import BOUNDS, ISAS, configs
@@ -46,7 +46,7 @@ def inputs_of(model: RegionModel) -> list[np.ndarray]:
 
 def kinds(model: RegionModel) -> list[str]:
     infer(model.model)
-    return [kernel.kind for kernel in plan(*lower(model.model), FUSION).kernels]
+    return [kernel.kind for kernel in plan(*lower_region(model.model), FUSION).kernels]
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name, indirect=True)

@@ -15,8 +15,9 @@ from bricolage.graph.inference import infer
 from bricolage.native.fuse.fusion import Blocks, plan
 from bricolage.native.fuse.fusion_target import Target
 from bricolage.native.fuse.kernel_plan import FusionPlan
-from bricolage.native.ir.from_onnx import lower
-from bricolage.native.ir.tensors import Conv, reachable
+from bricolage.native.ir.from_onnx import lower_region
+from bricolage.native.ir.node_order import order_nodes
+from bricolage.native.ir.tensors import Conv
 from tests.backends import regions
 from tests.native.targets import FUSION
 from tests.native.ways import BOUNDS, ISAS, configs
@@ -69,7 +70,7 @@ def separable(
 
 def planned(model: RegionModel) -> FusionPlan:
     infer(model.model)
-    return plan(*lower(model.model), FUSION)
+    return plan(*lower_region(model.model), FUSION)
 
 
 def kinds(model: RegionModel) -> list[str]:
@@ -142,9 +143,9 @@ def test_small_tensors_are_stored(sizes: tuple[int, ...], one: bool, tmp_path: P
 def test_borders_between_blocks_hold(tmp_path: Path) -> None:
     model = separable(tmp_path, 32, 1, 16)
     infer(model.model)
-    inputs, outputs = lower(model.model)
-    last = [node for node in reachable(outputs) if isinstance(node, Conv)][-1]
-    blocks = {node: int(node in (last, *outputs)) for node in reachable(outputs)}
+    inputs, outputs = lower_region(model.model)
+    last = [node for node in order_nodes(outputs) if isinstance(node, Conv)][-1]
+    blocks = {node: int(node in (last, *outputs)) for node in order_nodes(outputs)}
     assert "separable" not in [kernel.kind for kernel in plan(inputs, outputs, FUSION, strategy=Blocks(blocks)).kernels]
 
 

@@ -14,7 +14,7 @@ from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.native.cpu import winograd_transform
-from bricolage.native.cpu.isa import Isa, available
+from bricolage.native.cpu.isa import Isa, available_isas
 from bricolage.native.cpu.winograd_transform import F2, F4, Transform
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
@@ -84,7 +84,7 @@ def test_convolutions(
     SIZES, [ODD, *(pytest.param(*one.values, id=one.id, marks=pytest.mark.slow) for one in (EVEN, DEEP))]
 )
 @pytest.mark.parametrize(
-    "isa", [isa for isa in available() if isa.multiplies_bfloat16(host())], ids=lambda isa: isa.name, indirect=True
+    "isa", [isa for isa in available_isas() if isa.multiplies_bfloat16(host())], ids=lambda isa: isa.name, indirect=True
 )
 def test_convolutions_in_bfloat16(
     shape: tuple[int, ...],

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from bricolage.graph.inference import infer
-from bricolage.rewrite.analyses.transpose_placement import components, moved
+from bricolage.rewrite.analyses.transpose_placement import components, moved_operators
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.rule import Example
@@ -116,7 +116,7 @@ def test_the_cut_takes_the_smaller_side() -> None:
         {"a": [1, 2], "c": (3,)},
     ).model()
     ((_, component),) = components(model.graph)
-    assert {node.op_type for node in moved(component)} >= {"Relu", "ReduceMean"}
+    assert {node.op_type for node in moved_operators(component)} >= {"Relu", "ReduceMean"}
     rewrite(model, rules())
     assert [node.op_type for node in model.graph][:2] == ["Relu", "ReduceMean"]
 

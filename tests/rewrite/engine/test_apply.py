@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.inference import infer
-from bricolage.rewrite.catalogue import chosen, named, rules
+from bricolage.rewrite.catalogue import choose_rules, find_rule, rules
 from bricolage.rewrite.engine.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.engine.fuel import Fuel
 from bricolage.rewrite.engine.matching import Match
@@ -29,7 +29,7 @@ def kinds(model: ir.Model) -> list[str]:
 
 def test_applications_are_numbered_and_recorded() -> None:
     model = Example("float[2,3] x", "t = Transpose(x) u = Relu(t) v = Identity(u) y = Transpose(v)").model()
-    applied = rewrite(model, chosen(skip=["layout"]))
+    applied = rewrite(model, choose_rules(skip=["layout"]))
     assert [a.number for a in applied] == [1, 2, 3]
     assert [a.rule for a in applied] == ["remove-identity", "move-transpose-behind-function", "compose-transposes"]
     assert applied[0].removed == ("Identity Identity_2",) and applied[0].added == ()
@@ -69,7 +69,7 @@ def test_an_output_keeps_its_name_where_other_values_become_the_same() -> None:
     body = "a = Transpose(x) b = Add(a, w) y = Transpose(b) c = Transpose(b) z = Relu(c)"
     for outputs in ("y, z", "z, y"):
         before, after = (Example("float[2,3] x", body, {"w": (1,)}, outputs=outputs).model() for _ in range(2))
-        assert rewrite(after, chosen(["layout"]))
+        assert rewrite(after, choose_rules(["layout"]))
         assert kinds(after).count("Transpose") == 0
         check_equal(before, after)
 
@@ -79,7 +79,7 @@ def test_a_match_whose_inner_value_is_read_elsewhere_is_used_only_for_a_gain() -
     weights = {"w": (4, 3, 3), "s": (4,), "b": (4,), "m": (4,), "v": (4,)}
     model = Example("float[1,3,5] x", body, weights, outputs="y, z").model()
     assert not rewrite(model, rules())
-    reasons = [failed.reason for failed in failed_matches(model, named("batch-normalization-into-linear"))]
+    reasons = [failed.reason for failed in failed_matches(model, find_rule("batch-normalization-into-linear"))]
     assert len(reasons) == 1 and reasons[0].startswith("not profitable")
 
 
@@ -114,7 +114,7 @@ def test_values_captured_by_a_body_count_as_used() -> None:
 
 
 def test_roots_that_depend_on_one_another_are_not_merged() -> None:
-    rule = named("merge-products")
+    rule = find_rule("merge-products")
     chained = Example(
         "float[2,3] x", "a = MatMul(x, v) b = MatMul(a, w) c = MatMul(x, u) y = Add(b, c)", dict.fromkeys("vwu", (3, 3))
     )
@@ -124,7 +124,7 @@ def test_roots_that_depend_on_one_another_are_not_merged() -> None:
 
 
 def test_opsets_without_the_operator_are_left_alone() -> None:
-    gelu = named("recognise-gelu")
+    gelu = find_rule("recognise-gelu")
     assert all(apply_once(example.model(), gelu) is not None for example in gelu.examples)
     older = [Example(e.inputs, e.body, e.weights, opset=18).model() for e in gelu.examples]
     assert all(apply_once(model, gelu) is None for model in older)
@@ -133,7 +133,7 @@ def test_opsets_without_the_operator_are_left_alone() -> None:
 def test_overflowing_constants_are_not_merged() -> None:
     model = Example("float[3] x", "t = Mul(x, c) y = Mul(t, d)", {"c": 1e30, "d": 1e30}).model()
     assert not rewrite(model, rules())
-    assert "not finite" in failed_matches(model, named("merge-constant-factors"))[-1].reason
+    assert "not finite" in failed_matches(model, find_rule("merge-constant-factors"))[-1].reason
 
 
 def test_types_are_never_mixed() -> None:
@@ -149,7 +149,7 @@ def test_types_are_never_mixed() -> None:
     model = ir.from_proto(proto)
     infer(model)
     assert not rewrite(model, rules())
-    assert "would mix" in failed_matches(model, named("batch-normalization-into-linear"))[0].reason
+    assert "would mix" in failed_matches(model, find_rule("batch-normalization-into-linear"))[0].reason
 
 
 def test_an_operator_that_does_not_take_the_type_is_not_made() -> None:
@@ -158,7 +158,7 @@ def test_an_operator_that_does_not_take_the_type_is_not_made() -> None:
         { y = Einsum <equation="ij,jk->ik"> (a, b) }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
     assert not rewrite(model, rules())
-    assert "unsupported type" in failed_matches(model, named("einsum-to-product"))[0].reason
+    assert "unsupported type" in failed_matches(model, find_rule("einsum-to-product"))[0].reason
 
 
 def test_duplicate_names_of_operators_do_no_harm() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.catalogue import written_rules
 from bricolage.rewrite.engine.index import RuleIndex
 from bricolage.rewrite.engine.matching import PatternMatcher
 from bricolage.rewrite.rule import Example, Rule
 
-INDEX = RuleIndex(written(), 25)
+INDEX = RuleIndex(written_rules(), 25)
 
 
-@pytest.mark.parametrize("rule", written(), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", written_rules(), ids=lambda rule: rule.name)
 def test_no_match_is_left_out(rule: Rule) -> None:
     for example in rule.examples:
         model = example.model()

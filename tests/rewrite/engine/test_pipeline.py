@@ -8,7 +8,7 @@ import pytest
 from bricolage.errors import UnsupportedOpset
 from bricolage.graph.prepare import simplify
 from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig
-from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.catalogue import written_rules
 from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.engine.pipeline import PipelineRunner, cost_based_rules, newer_opsets, operator_signature
 from bricolage.rewrite.rule import Example
@@ -33,9 +33,9 @@ def start() -> ir.Model:
 
 def test_the_default_is_the_fixpoint_and_changes_nothing() -> None:
     model = start()
-    result = PipelineRunner(model, written()).run(RewriteConfig())
+    result = PipelineRunner(model, written_rules()).run(RewriteConfig())
     alone = model.clone()
-    applications = rewrite(alone, written())
+    applications = rewrite(alone, written_rules())
     assert [a.rule for a in result.applications] == [a.rule for a in applications] == ["scale-into-linear"]
     assert [n.op_type for n in result.model.graph] == [n.op_type for n in alone.graph]
     assert [n.op_type for n in model.graph] == ["Conv", "Relu", "Conv", "Mul", "Relu"]
@@ -54,19 +54,21 @@ def test_the_default_is_the_fixpoint_and_changes_nothing() -> None:
 def test_the_given_model_is_not_changed(config: RewriteConfig) -> None:
     model = start()
     before = ir.to_proto(model).SerializeToString(deterministic=True)
-    runner = PipelineRunner(model, written())
+    runner = PipelineRunner(model, written_rules())
     first, second = (runner.run(config) for _ in range(2))
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
     assert first.applications == second.applications and first.model is not second.model
 
 
 def test_a_canonicalising_rule_is_left_out() -> None:
-    result = PipelineRunner(start(), written()).run(RewriteConfig(frozenset({"scale-into-linear"})))
+    result = PipelineRunner(start(), written_rules()).run(RewriteConfig(frozenset({"scale-into-linear"})))
     assert not result.applications and "Mul" in [n.op_type for n in result.model.graph]
 
 
 def test_a_cost_based_rule_is_applied_everywhere_and_canonicalising_ones_follow() -> None:
-    result = PipelineRunner(start(), written()).run(RewriteConfig(enabled=(EnabledRule("join-spatial-dimensions"),)))
+    result = PipelineRunner(start(), written_rules()).run(
+        RewriteConfig(enabled=(EnabledRule("join-spatial-dimensions"),))
+    )
     assert ranks(result.model) == [4, 4]
     check_equal(TWO.model(), result.model)
     assert len(result.signatures["join-spatial-dimensions"]) == 2
@@ -74,7 +76,7 @@ def test_a_cost_based_rule_is_applied_everywhere_and_canonicalising_ones_follow(
 
 
 def test_not_at_operators_of_a_signature() -> None:
-    runner = PipelineRunner(start(), written())
+    runner = PipelineRunner(start(), written_rules())
     both = runner.run(RewriteConfig(enabled=(EnabledRule("join-spatial-dimensions"),)))
     for number, kind in enumerate(both.signatures["join-spatial-dimensions"]):
         config = RewriteConfig(enabled=(EnabledRule("join-spatial-dimensions", frozenset({kind})),))
@@ -86,7 +88,9 @@ def test_not_at_operators_of_a_signature() -> None:
 
 def test_a_cost_based_rule_that_undoes_itself_comes_to_an_end() -> None:
     example = Example("float[1,2,4,5] x", "y = Conv<pads=[0,1,0,1]>(x, w)", {"w": (3, 2, 1, 3)})
-    result = PipelineRunner(example.model(), written()).run(RewriteConfig(enabled=(EnabledRule("turn-convolution"),)))
+    result = PipelineRunner(example.model(), written_rules()).run(
+        RewriteConfig(enabled=(EnabledRule("turn-convolution"),))
+    )
     assert [a.rule for a in result.applications].count("turn-convolution") == 1
 
 
@@ -103,14 +107,14 @@ def test_a_rule_that_looks_for_partners_itself_is_applied_too() -> None:
     example = Example(
         "float[1,3] x, float[2,3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Concat<axis=0>(b, a)", {"w": (3, 4)}
     )
-    result = PipelineRunner(example.model(), written()).run(RewriteConfig(enabled=(EnabledRule("join-rows"),)))
+    result = PipelineRunner(example.model(), written_rules()).run(RewriteConfig(enabled=(EnabledRule("join-rows"),)))
     assert [node.op_type for node in result.model.graph].count("MatMul") == 1
     check_equal(example.model(), result.model)
 
 
 def test_every_enabled_rule_names_a_cost_based_rule() -> None:
-    cost_based = [rule.name for rule in written() if rule.cost_based]
-    assert [entry.rule for entry in cost_based_rules(written())] == cost_based
+    cost_based = [rule.name for rule in written_rules() if rule.cost_based]
+    assert [entry.rule for entry in cost_based_rules(written_rules())] == cost_based
 
 
 def test_a_configuration_says_what_it_is() -> None:
@@ -125,8 +129,8 @@ def test_a_model_is_raised_for_more_rules() -> None:
         "a = Div(x, r) b = Erf(a) c = Add(b, o) d = Mul(x, c) y = Mul(d, h)",
         {"r": 2**0.5, "o": 1.0, "h": 0.5},
     )
-    runner, own = PipelineRunner(example.model(), written()), example.model().graph.opset_imports[""]
-    assert newer_opsets(example.model(), written())[-1] > own
+    runner, own = PipelineRunner(example.model(), written_rules()), example.model().graph.opset_imports[""]
+    assert newer_opsets(example.model(), written_rules())[-1] > own
     assert "Gelu" not in [node.op_type for node in runner.run(RewriteConfig()).model.graph]
     raised = runner.run(RewriteConfig(opset=20)).model
     assert [node.op_type for node in raised.graph] == ["Gelu"] and raised.graph.opset_imports[""] == 20

@@ -7,7 +7,7 @@ import pytest
 from bricolage.costs.models.roofline import OperatorRoofline
 from bricolage.graph.graph import Graph
 from bricolage.plan.rewrite_steps import RewriteConfig
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.retrace import Configured, Finished, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.search.graph_search import search_graphs
 from bricolage.rewrite.search.search_options import SearchOptions
@@ -22,7 +22,7 @@ def start() -> Graph:
 
 
 def retraces() -> dict[str, Retrace]:
-    made, rules = start(), chosen(generated=False)
+    made, rules = start(), choose_rules(generated=False)
     best = search_graphs(made.model, rules, OperatorRoofline(), SearchOptions()).best
     return {
         "fixpoint": Fixpoint(made.model, rules),

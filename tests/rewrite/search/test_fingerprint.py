@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from hypothesis import given, settings
 
-from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.catalogue import written_rules
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.workspace import Workspace
@@ -19,7 +19,7 @@ def number(body: str, **weights: object) -> int:
 @settings(max_examples=25, deadline=None)
 @given(square_models())
 def test_what_is_predicted_is_what_comes_of_it(model: ir.Model) -> None:
-    home = Workspace(model, written(), lazy=True)
+    home = Workspace(model, written_rules(), lazy=True)
     fingerprint = Fingerprint(model.graph)
     predicted = []
     for proposal in home.proposals():

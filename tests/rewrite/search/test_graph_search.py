@@ -16,7 +16,7 @@ from bricolage.errors import BadOption
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.builder import Names
-from bricolage.rewrite.catalogue import chosen, written
+from bricolage.rewrite.catalogue import choose_rules, written_rules
 from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.fingerprint import constant_key
@@ -74,7 +74,10 @@ def canonical_cost(model: ir.Model, cost: CostModel, used: Sequence[Rule]) -> fl
     ],
 )
 def test_what_the_fixpoint_misses(example: Example, cost: CostModel, expected: list[str], method: Method) -> None:
-    model, used = example.model(), chosen(skip=["layout", "generated"])  # layouts are decided by a search of their own
+    model, used = (
+        example.model(),
+        choose_rules(skip=["layout", "generated"]),
+    )  # layouts are decided by a search of their own
     found = search_graphs(model, used, cost, unhurried(1_000, method=method, alpha=1.5))
     assert kinds(found.best.model) == expected
     assert found.best.cost < 0.8 * canonical_cost(model, cost, used)
@@ -89,7 +92,7 @@ def test_what_the_fixpoint_misses(example: Example, cost: CostModel, expected: l
 
 
 def test_expanding_convolutions_are_merged_where_that_pays() -> None:
-    used = chosen(skip=["layout", "generated"])
+    used = choose_rules(skip=["layout", "generated"])
     counted = per_operator(lambda work: 1e-6 * work.operators[0].flops)
     for cost, convolutions in ((STARTED, 2), (counted, 3)):
         found = search_graphs(FIRE.model(), used, cost, unhurried(alpha=1.5, graphs=30))
@@ -103,14 +106,14 @@ def test_expanding_convolutions_are_merged_where_that_pays() -> None:
 def test_random_models_stay_equal(method: Method) -> None:
     better = 0
     for seed in range(2):
-        model = random_model(seed, written())
+        model = random_model(seed, written_rules())
         if seed % 2:
             simplify(model)
         options = unhurried(150, method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
-        found = search_graphs(model, written(), odd(seed), options)
-        assert found.best.cost <= canonical_cost(model, odd(seed), written()) * (1 + 1e-9)
+        found = search_graphs(model, written_rules(), odd(seed), options)
+        assert found.best.cost <= canonical_cost(model, odd(seed), written_rules()) * (1 + 1e-9)
         better += found.best.cost < found.before
-        check_equal(random_model(seed, written()), found.best.model, seed=seed, attempts=1, own_error=True)
+        check_equal(random_model(seed, written_rules()), found.best.model, seed=seed, attempts=1, own_error=True)
     assert better >= 1
 
 
@@ -120,16 +123,16 @@ def test_random_models_stay_equal(method: Method) -> None:
 def test_many_random_models_stay_equal(method: Method, start: int) -> None:
     for seed in range(start, start + 25):
         options = SearchOptions(method=method, graphs=15, part=10 if seed % 3 else 40, alpha=1.2)
-        found = search_graphs(random_model(seed, written()), written(), odd(seed), options)
+        found = search_graphs(random_model(seed, written_rules()), written_rules(), odd(seed), options)
         for candidate in found.candidates:
-            check_equal(random_model(seed, written()), candidate.model, seed=seed, attempts=1, own_error=True)
+            check_equal(random_model(seed, written_rules()), candidate.model, seed=seed, attempts=1, own_error=True)
 
 
 @methods
 def test_the_same_every_time(method: Method) -> None:
     def once() -> SearchResult:
         return search_graphs(
-            random_model(3, written()), written(), odd(3), unhurried(150, method=method, graphs=4, part=8)
+            random_model(3, written_rules()), written_rules(), odd(3), unhurried(150, method=method, graphs=4, part=8)
         )
 
     first, second = once(), once()
@@ -143,7 +146,9 @@ def test_the_same_every_time(method: Method) -> None:
 @methods
 def test_equal_blocks_are_searched_once(method: Method) -> None:
     model = layers(6)
-    found = search_graphs(model, chosen(["merging", "product"]), STARTED, unhurried(method=method, part=12, alpha=1.5))
+    found = search_graphs(
+        model, choose_rules(["merging", "product"]), STARTED, unhurried(method=method, part=12, alpha=1.5)
+    )
     assert kinds(found.best.model).count("MatMul") + kinds(found.best.model).count("Gemm") == 6
     assert found.statistics.distinct < found.statistics.parts
     check_equal(layers(6), found.best.model)
@@ -153,33 +158,35 @@ def test_equal_blocks_are_searched_once(method: Method) -> None:
 def test_a_block_with_other_weights_is_not_taken_for_equal(method: Method) -> None:
     """One bias is zero, so that its addition can go; the others have equal shapes and must stay."""
     for plain in (0, 2):
-        found = search_graphs(layers(4, plain=plain), chosen(["identity"]), STARTED, unhurried(method=method, part=12))
+        found = search_graphs(
+            layers(4, plain=plain), choose_rules(["identity"]), STARTED, unhurried(method=method, part=12)
+        )
         assert kinds(found.best.model).count("Add") == 7
         check_equal(layers(4, plain=plain), found.best.model)
 
 
 def test_a_candidate_is_made_again_step_by_step() -> None:
     model = layers(3)
-    found = search_graphs(model, written(), STARTED, unhurried(part=12, alpha=1.5, graphs=15))
+    found = search_graphs(model, written_rules(), STARTED, unhurried(part=12, alpha=1.5, graphs=15))
     steps = found.best.steps
     assert len(steps) == len(found.best.applications) > 2
     for count in (0, 1, len(steps) // 2, len(steps)):
-        check_equal(layers(3), replay(model, written(), steps[:count]))
-    assert kinds(replay(model, written(), steps)) == kinds(found.best.model)
+        check_equal(layers(3), replay(model, written_rules(), steps[:count]))
+    assert kinds(replay(model, written_rules(), steps)) == kinds(found.best.model)
 
 
 @methods
 def test_the_model_is_not_changed(method: Method) -> None:
     model = layers(2)
     before = ir.to_proto(model).SerializeToString()
-    search_graphs(model, written(), odd(0), unhurried(100, method=method, alpha=1.5, graphs=15))
+    search_graphs(model, written_rules(), odd(0), unhurried(100, method=method, alpha=1.5, graphs=15))
     assert ir.to_proto(model).SerializeToString() == before
 
 
 @methods
 def test_symbolic_dimensions_stay(method: Method) -> None:
     example = Example("float[N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a")
-    found = search_graphs(example.model(), written(), STARTED, unhurried(method=method, alpha=1.5))
+    found = search_graphs(example.model(), written_rules(), STARTED, unhurried(method=method, alpha=1.5))
     assert kinds(found.best.model) == ["MatMul", "Split"]
     check_equal(example.model(), found.best.model)
     assert str(found.best.model.graph.inputs[0].shape) == "[N,3]"
@@ -201,7 +208,7 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     before: ir.Model = ir.from_proto(proto)
     infer(before)
-    found = search_graphs(before, written(), STARTED, SearchOptions(method=method))
+    found = search_graphs(before, written_rules(), STARTED, SearchOptions(method=method))
     assert kinds(found.best.model) == ["If", "Relu", "Transpose"]
     check_equal(before, found.best.model)
 
@@ -212,7 +219,7 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
     )
     for number, node in enumerate(model.graph):
         node.name = f"node{number}"
-    found = search_graphs(model, written(), odd(1), SearchOptions(method=method, alpha=2.0))
+    found = search_graphs(model, written_rules(), odd(1), SearchOptions(method=method, alpha=2.0))
     left = kinds(found.best.model)
     assert left.count("RandomNormalLike") == 2 and left.count("Odd") == 1
 
@@ -225,25 +232,25 @@ def test_outputs_that_are_inputs_constants_or_one_another(method: Method) -> Non
         Example("float[2,3] x", "y = Relu(x) z = Relu(x)", outputs="y, z"),
         Example("float[2,4] x", "a, b = Split<axis=1, num_outputs=2>(x) c = Concat<axis=1>(a, b)", outputs="b, c"),
     ):
-        found = search_graphs(example.model(), written(), STARTED, SearchOptions(method=method))
+        found = search_graphs(example.model(), written_rules(), STARTED, SearchOptions(method=method))
         check_equal(example.model(), found.best.model)
 
 
 @methods
 def test_nothing_to_do(method: Method) -> None:
     found = search_graphs(
-        Example("float[2] x", "y = Relu(x)").model(), written(), STARTED, SearchOptions(method=method)
+        Example("float[2] x", "y = Relu(x)").model(), written_rules(), STARTED, SearchOptions(method=method)
     )
     assert kinds(found.best.model) == ["Relu"] and found.best.cost == found.before and not found.best.applications
     empty = ir.from_proto(
         onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] x) {}')
     )
-    assert search_graphs(empty, written(), STARTED, SearchOptions(method=method)).best.cost == 0.0
+    assert search_graphs(empty, written_rules(), STARTED, SearchOptions(method=method)).best.cost == 0.0
 
 
 @methods
 def test_time_that_is_up(method: Method) -> None:
-    found = search_graphs(layers(4), written(), STARTED, SearchOptions(method=method, seconds=1e-9))
+    found = search_graphs(layers(4), written_rules(), STARTED, SearchOptions(method=method, seconds=1e-9))
     check_equal(layers(4), found.best.model)
     assert set(found.statistics.stopped) == {"seconds"}
 
@@ -274,7 +281,7 @@ def test_lazy_constants_do_not_go_by_names() -> None:
     ids=["kernels", "branches", "fanned"],
 )
 def test_what_saturation_found_is_retraced_step_by_step(example: Example) -> None:
-    model, used = example.model(), chosen(skip=["layout", "generated"])
+    model, used = example.model(), choose_rules(skip=["layout", "generated"])
     free = search_graphs(model, used, STARTED, unhurried(method="saturate"))
     found = search_graphs(model, used, STARTED, unhurried(method="saturate", retrace=True))
     assert found.best.cost == pytest.approx(free.best.cost)

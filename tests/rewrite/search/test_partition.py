@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
-from bricolage.rewrite.catalogue import chosen, written
+from bricolage.rewrite.catalogue import choose_rules, written_rules
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.backtrack import backtrack
 from bricolage.rewrite.search.partition import WholeModel, partition
@@ -23,7 +23,7 @@ from tests.rewrite.search.models import STARTED, layers, pricing
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 12), st.booleans())
 def test_parts_are_convex_and_do_not_overlap(seed: int, largest: int, shifted: bool) -> None:
-    graph = Graph(random_model(seed, written()))
+    graph = Graph(random_model(seed, written_rules()))
     seen = 0
     for part in partition(graph, largest=largest, shifted=shifted):
         for region, names in zip(part.regions, part.names, strict=True):
@@ -55,7 +55,7 @@ def test_steps_are_carried_to_the_copies_that_allow_them(plain: int) -> None:
     model = layers(5, plain=plain)
     part = max(partition(Graph(model), largest=6, shifted=False), key=lambda one: len(one.regions))
     assert len(part.regions) == 4
-    rules = chosen(["identity"])
+    rules = choose_rules(["identity"])
     found = backtrack(part.model(), rules, pricing(STARTED, part.model()))
     assert len(found.best[0].steps) == (plain == 1)
     whole = WholeModel(model, rules)
@@ -68,7 +68,7 @@ def test_steps_are_carried_to_the_copies_that_allow_them(plain: int) -> None:
 def test_steps_are_carried_to_all_copies() -> None:
     model = layers(5)
     part = max(partition(Graph(model), largest=6, shifted=False), key=lambda one: len(one.regions))
-    rules = chosen(["merging", "product"])
+    rules = choose_rules(["merging", "product"])
     found = backtrack(part.model(), rules, pricing(STARTED, part.model()), alpha=1.5)
     whole = WholeModel(model, rules)
     assert whole.carry(part, found.best[0].steps) == 4
@@ -82,7 +82,7 @@ def test_steps_in_bodies_of_control_flow_are_made_again() -> None:
         z = Relu(x)
         y = If(c) < then_branch = a () => (float[2,3] r) { t = Relu(z) u = Relu(t) r = Relu(u) },
                     else_branch = b () => (float[2,3] s) { v = Abs(z) w = Abs(v) s = Neg(w) } > }"""
-    model, rules = prepare(to_model(onnx.parser.parse_model(text)), {}).model, chosen(stable=True)
+    model, rules = prepare(to_model(onnx.parser.parse_model(text)), {}).model, choose_rules(stable=True)
     first = Workspace(model.clone(), rules, lazy=False)
     first.canonicalise()
     assert first.steps, "some apply"

@@ -13,11 +13,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from bricolage.conformance.suite import cases as read
+from bricolage.conformance.suite import suite_cases as read
 from bricolage.errors import NoReference
 from bricolage.rulemaking.proof import Disproved, Proved, prove
 from bricolage.rulemaking.proof.field import P, Q, ZeroDivisor
-from bricolage.rulemaking.proof.field_evaluation import Givens, evaluate
+from bricolage.rulemaking.proof.field_evaluation import Givens, evaluate_over_field
 from bricolage.rulemaking.proof.random_point import NotModelled, RandomPoint
 from bricolage.rulemaking.proof.tensor import FieldTensor
 from bricolage.verify.reference import evaluate as evaluate_float64
@@ -72,7 +72,7 @@ def compare(case: Case) -> str:
         return "inputs that are no plain tensors"
     point = RandomPoint(0, 1)
     try:
-        found = evaluate(made, point, Givens(values=inputs))
+        found = evaluate_over_field(made, point, Givens(values=inputs))
     except NotModelled as error:
         return str(error)
     except ZeroDivisor:
@@ -224,7 +224,7 @@ def test_an_operator_is_equal_to_float64(name: str) -> None:
     generator = np.random.default_rng(0)
     inputs = {k: generator.integers(-3, 4, size=s).astype(np.float32) for k, s in shapes.items()}
     point = RandomPoint(0, 1)
-    (found,) = evaluate(made, point, Givens(values=inputs))
+    (found,) = evaluate_over_field(made, point, Givens(values=inputs))
     assert not point.functions
     expected = evaluate_float64(made, inputs)["y0"]
     np.testing.assert_allclose(decoded(found), expected, rtol=1e-12)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.rulemaking.proof.literals import BASES, read
+from bricolage.rulemaking.proof.literals import BASES, read_literal
 from bricolage.rulemaking.proof.random_point import NotModelled, RandomPoint
 
 
 @given(st.integers(-(2**24), 2**24), st.integers(-60, 60))
 def test_a_literal_is_its_dyadic_value_unless_it_is_the_nearest_to_a_declared_number(m: int, e: int) -> None:
     value = math.ldexp(m, e)
-    reading = read(value)
+    reading = read_literal(value)
     if not reading.name:
         assert reading.factor == Fraction(value)
     else:
@@ -26,25 +26,25 @@ def test_a_literal_is_its_dyadic_value_unless_it_is_the_nearest_to_a_declared_nu
 
 
 def test_declared_numbers() -> None:
-    assert read(float(np.float32(1 / 3))).factor == Fraction(1, 3)
-    assert read(1 / 6).factor == Fraction(1, 6)
-    assert read(-0.1).factor == Fraction(-1, 10)
+    assert read_literal(float(np.float32(1 / 3))).factor == Fraction(1, 3)
+    assert read_literal(1 / 6).factor == Fraction(1, 6)
+    assert read_literal(-0.1).factor == Fraction(-1, 10)
     for name, (root2, root_pi, value) in BASES.items():
         for factor in (1, -2, 0.25):
-            reading = read(factor * value)
+            reading = read_literal(factor * value)
             assert (reading.factor, reading.root2, reading.root_pi) == (Fraction(factor), root2, root_pi), name
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.5, 0.044715, 1e-5, 1.702, 3.4e38, 127 / 128, -6.0])
 def test_other_literals_are_exact(value: float) -> None:
-    assert read(value).name == ""
-    assert read(value).factor == Fraction(float(np.float32(value)))
+    assert read_literal(value).name == ""
+    assert read_literal(value).factor == Fraction(float(np.float32(value)))
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e39])
 def test_what_is_not_finite_is_no_rational(value: float) -> None:
     with pytest.raises(ValueError, match="not finite"):
-        read(value)
+        read_literal(value)
 
 
 def test_infinity_is_a_variable_and_nan_is_refused() -> None:

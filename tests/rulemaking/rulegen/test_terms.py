@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bricolage.equations.term import BadSyntax, Equation, nodes, read, read_equation, show
-from bricolage.equations.term_shapes import IllTyped, Unifier, fits, number, substitute, text
+from bricolage.equations.term import BadSyntax, Equation, format_term, nodes, read_equation, read_term
+from bricolage.equations.term_shapes import IllTyped, Unifier, format_terms, matches_ground, substitute, substitute_size
 from bricolage.equations.vocabulary import BY_NAME, OPERATORS
 
 
@@ -15,7 +15,7 @@ def equation(source: str) -> Equation:
 
 @pytest.mark.parametrize("source", ["x", "add(x, relu(y))", "split_rows_0(concat_rows(a, a))"])
 def test_terms_are_written_as_they_are_read(source: str) -> None:
-    assert show(read(source)) == source
+    assert format_term(read_term(source)) == source
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_terms_are_written_as_they_are_read(source: str) -> None:
 )
 def test_what_is_no_term(source: str) -> None:
     with pytest.raises(BadSyntax):
-        read(source)
+        read_term(source)
 
 
 def test_sides_have_equally_many_terms() -> None:
@@ -32,8 +32,8 @@ def test_sides_have_equally_many_terms() -> None:
 
 
 def test_operators_count_once() -> None:
-    assert len(nodes(read("add(relu(x), relu(x))"))) == 2
-    assert len(nodes(read("concat_rows(split_rows_1(x), split_rows_0(x))"))) == 2
+    assert len(nodes(read_term("add(relu(x), relu(x))"))) == 2
+    assert len(nodes(read_term("concat_rows(split_rows_1(x), split_rows_0(x))"))) == 2
 
 
 def test_most_general_shapes() -> None:
@@ -70,12 +70,12 @@ def test_unification_of_rows() -> None:
 
 def test_matching_of_shapes() -> None:
     bound: dict[str, object] = {}
-    assert fits(("...", "m", ("+", "a", "b")), ("p", "q", ("+", "r", 2)), bound)
+    assert matches_ground(("...", "m", ("+", "a", "b")), ("p", "q", ("+", "r", 2)), bound)
     assert bound == {"...": ("p",), "m": "q", "a": "r", "b": 2}
-    assert not fits(("m", "m"), ("p", "q"), {})
+    assert not matches_ground(("m", "m"), ("p", "q"), {})
     assert substitute(("...", ("half", "m")), {"...": (2, 3), "m": 5}) == (2, 3, ("half", 5))
-    assert [number((kind, 5), {}) for kind in ("half", "pad")] == [3, 7]
-    assert text(("...", ("+", "a", ("*", "b", "c")))) == "[..., a+(b*c)]"
+    assert [substitute_size((kind, 5), {}) for kind in ("half", "pad")] == [3, 7]
+    assert format_terms(("...", ("+", "a", ("*", "b", "c")))) == "[..., a+(b*c)]"
 
 
 def test_equations_up_to_names_and_order() -> None:

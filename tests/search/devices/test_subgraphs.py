@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from benchmarks.schedule_instances import graph_of
-from bricolage.search.devices.subgraphs import chains, contracted
+from bricolage.search.devices.subgraphs import chains, contract_regions
 from bricolage.work.bits import members, of
 from bricolage.work.work_graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
 from tests.search.schedules.problems import graphs
@@ -30,7 +30,7 @@ def test_chains_cover_a_graph_and_cannot_be_longer(graph: WorkGraph) -> None:
         if any(chain >> source & chain >> number & 1 for chain in found)
     }
     assert together == joined
-    contracted(graph, found, [""] * len(found))  # raises where an edge leads backwards
+    contract_regions(graph, found, [""] * len(found))  # raises where an edge leads backwards
 
 
 def test_chains_end_where_regions_do() -> None:
@@ -50,11 +50,11 @@ def test_inputs_and_outputs_are_tasks_and_a_tensor_goes_to_a_region_once() -> No
             WorkTensor("y", 3, (), 5, is_output=True),
         ),
     )
-    left = contracted(graph, (0b0001, 0b0110, 0b1000), ["one", "two", "three"])
+    left = contract_regions(graph, (0b0001, 0b0110, 0b1000), ["one", "two", "three"])
     assert [one.name for one in left.operators] == ["inputs", "one", "two", "three", "outputs"]
     edges = {(t.name, t.producer): (t.consumers, t.bytes) for t in left.tensors}
     assert edges == {
         ("x", 0): ((1, 3), 100), ("a", 1): ((2,), 10), ("b", 2): ((3,), 7), ("c", 2): ((3,), 8), ("y", 3): ((4,), 5),
     }  # fmt: skip
     with pytest.raises(ValueError, match="not covered"):
-        contracted(graph, (of([0, 1]),), ["one"])
+        contract_regions(graph, (of([0, 1]),), ["one"])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.search.placement.elimination import Factor, elimination_order, minimise
+from bricolage.search.placement.elimination import Factor, elimination_order, minimise_sum
 
 
 @st.composite
@@ -33,7 +33,7 @@ def test_equals_enumeration(problem) -> None:
 
     order = elimination_order(sizes, [f.scope for f in factors])
     assert sorted(order.variables) == list(range(len(sizes)))
-    found = minimise(sizes, factors, order)
+    found = minimise_sum(sizes, factors, order)
     best = min(cost(values) for values in itertools.product(*map(range, sizes)))
     if found is None:
         assert best == float("inf")
@@ -54,9 +54,9 @@ def test_order_foresees_the_tables() -> None:
 
 def test_ties_go_to_the_lowest_value() -> None:
     factors = [Factor((0, 1), np.zeros((3, 3)))]
-    assert minimise([3, 3], factors, elimination_order([3, 3], [(0, 1)])) == (0.0, [0, 0])
+    assert minimise_sum([3, 3], factors, elimination_order([3, 3], [(0, 1)])) == (0.0, [0, 0])
 
 
 def test_more_than_256_values() -> None:
     table = np.arange(300.0)[::-1].copy()
-    assert minimise([300], [Factor((0,), table)], elimination_order([300], [(0,)])) == (0.0, [299])
+    assert minimise_sum([300], [Factor((0,), table)], elimination_order([300], [(0,)])) == (0.0, [299])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.search.placement.exact import solve
 from bricolage.search.placement.milp import ProgrammeResult, solve_milp
-from bricolage.search.placement.pruning import prune_dominated, usable
+from bricolage.search.placement.pruning import prune_dominated, usable_candidates
 from bricolage.work.transfer import NoTransferCosts
 from tests.search.problems import (
     PairCosts,
@@ -24,7 +24,7 @@ UNIT = PairCosts(((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)))
 
 def solve_all(graph, candidates, transfers, *, time_limit_s: float = 60.0) -> ProgrammeResult:
     """Of candidates as they come: `solve_milp` wants those that are usable and not dominated."""
-    able = prune_dominated(graph, usable(graph, candidates), transfers)
+    able = prune_dominated(graph, usable_candidates(graph, candidates), transfers)
     return solve_milp(graph, able, transfers, time_limit_s=time_limit_s)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from bricolage.search.placement.network import Network
-from bricolage.search.placement.pruning import usable
+from bricolage.search.placement.pruning import usable_candidates
 from tests.search.problems import PairCosts, covers, crossing, graph_of, offer, problems, total_cost
 
 FREE = PairCosts(((0.0,) * 3,) * 3)
@@ -14,7 +14,7 @@ FREE = PairCosts(((0.0,) * 3,) * 3)
 @settings(max_examples=50, deadline=None)
 def test_minimum_over_all_covers_cyclic_ones_included(problem) -> None:
     graph, candidates, transfers = problem
-    able = usable(graph, candidates)
+    able = usable_candidates(graph, candidates)
     network = Network(graph, able, transfers)
     found = network.solve(network.order())
     assert found is not None
@@ -26,7 +26,7 @@ def test_minimum_over_all_covers_cyclic_ones_included(problem) -> None:
 
 def test_a_forbidden_pair_is_not_chosen_together() -> None:
     graph, candidates = crossing()
-    able = usable(graph, candidates)
+    able = usable_candidates(graph, candidates)
     network = Network(graph, able, FREE)
     first = network.solve(network.order())
     assert first is not None
@@ -41,7 +41,7 @@ def test_a_region_in_two_parts_is_chosen_whole() -> None:
     graph = graph_of([[1, 2], [3], [3], []])
     singles = [offer(1 << i, "a", 1.0) for i in range(4)]
     both = offer(0b0110, "b", 0.5)
-    able = usable(graph, [*singles, both])
+    able = usable_candidates(graph, [*singles, both])
     network = Network(graph, able, FREE)
     found = network.solve(network.order())
     assert found is not None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from bricolage.search.placement.pruning import usable
+from bricolage.search.placement.pruning import usable_candidates
 from bricolage.search.placement.quick import quick_covers
 from bricolage.work.cost import Estimate
 from tests.search.problems import brute_force, chain_candidates, chains, executable, problems, total_cost
@@ -12,7 +12,7 @@ from tests.search.problems import brute_force, chain_candidates, chains, executa
 @settings(max_examples=40, deadline=None)
 def test_covers_are_executable_and_none_is_better_than_the_optimum(problem) -> None:
     graph, candidates, transfers = problem
-    found = quick_covers(graph, usable(graph, candidates), transfers, 10**6, 10**8)
+    found = quick_covers(graph, usable_candidates(graph, candidates), transfers, 10**6, 10**8)
     assert found
     best = brute_force(graph, candidates, transfers)
     assert best is not None
@@ -24,7 +24,9 @@ def test_covers_are_executable_and_none_is_better_than_the_optimum(problem) -> N
 def test_one_cover_prefers_each_backend() -> None:
     graph = chains(3)
     candidates = chain_candidates(3, backends=("a", "b"))
-    found = quick_covers(graph, usable(graph, candidates), lambda *_: Estimate.of(1.0, "measured"), 10**6, 10**8)
+    found = quick_covers(
+        graph, usable_candidates(graph, candidates), lambda *_: Estimate.of(1.0, "measured"), 10**6, 10**8
+    )
     backends = [{choice.implementation.backend for choice in cover} for cover in found]
     assert {"a"} in backends
     assert {"b"} in backends

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from benchmarks.schedule_instances import graph_of
 from bricolage.errors import DevicesTooSmall
 from bricolage.search.devices.baechi import favourite_children, m_etf, m_sct, m_topo
-from bricolage.search.devices.fastt import dpos, os_dpos, split
+from bricolage.search.devices.fastt import dpos, os_dpos, split_task
 from bricolage.search.devices.genetic_placement import random_keys
 from bricolage.search.devices.list_placement import cpop, heft, peft, upward_ranks
 from bricolage.search.schedules.certificates import lower_bound
-from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.schedule import Schedule, check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.work.random_keys import RandomKeyOptions
@@ -112,7 +112,7 @@ def test_a_device_that_holds_too_much_is_seen() -> None:
 def test_critical_path_placement_is_within_its_bound(problem: ScheduleProblem) -> None:
     """At most twice the optimum without transfers, and the largest sum of transfers along a chain; on like devices."""
     like = replace(problem, times=tuple({"cpu": (2.0 + task,), "gpu": (2.0 + task,)} for task in range(len(problem))))
-    free = exact(replace(like, transfer=lambda _from, _to, _size: 0.0))
+    free = shortest_schedule(replace(like, transfer=lambda _from, _to, _size: 0.0))
     chains = [0.0] * len(like)
     for task in reversed(range(len(like))):
         chains[task] = max(
@@ -156,5 +156,5 @@ def test_what_is_long_is_split() -> None:
     assert dpos(problem).makespan_ms == 22.0 and found.makespan_ms == 14.0, "a half and two transfers of a half"
     assert len(changed) == 3 + 3 and sum(able["a"][0] for able in changed.times) == 22.0
     assert os_dpos(problem, set())[1].makespan_ms == 22.0
-    halves = split(replace(problem, task_bytes=(0, 7, 0)), 1, 2)
+    halves = split_task(replace(problem, task_bytes=(0, 7, 0)), 1, 2)
     assert halves.task_bytes == (0, 0, 4, 4, 0, 0)

@@ -13,7 +13,7 @@ from bricolage.search.devices.duet import duet
 from bricolage.search.devices.list_placement import heft, peft, upward_ranks
 from bricolage.search.schedules.branches import phases
 from bricolage.search.schedules.certificates import lower_bound
-from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.lists import list_schedule
 from bricolage.search.schedules.moldable import METHODS, cpa, cpr, sequential
 from bricolage.search.schedules.schedule import Schedule, check
@@ -66,7 +66,7 @@ def test_schedules_on_two_devices_can_be_run(name: str, problem: ScheduleProblem
 @given(problem=moldable(4, 3))
 @settings(max_examples=40, deadline=None)
 def test_exact_equals_brute_force_on_moldable_tasks(problem: ScheduleProblem) -> None:
-    found = exact(problem)
+    found = shortest_schedule(problem)
     check(problem, found.schedule)
     assert found.proven and found.schedule.makespan_ms == pytest.approx(shortest(problem), rel=1e-9)
     assert all(method(problem).makespan_ms >= found.schedule.makespan_ms * (1 - 1e-9) for method in MOLDABLE.values())
@@ -75,7 +75,7 @@ def test_exact_equals_brute_force_on_moldable_tasks(problem: ScheduleProblem) ->
 @given(problem=heterogeneous(5))
 @settings(max_examples=40, deadline=None)
 def test_exact_equals_brute_force_on_two_devices(problem: ScheduleProblem) -> None:
-    found = exact(problem)
+    found = shortest_schedule(problem)
     check(problem, found.schedule)
     assert found.proven and found.schedule.makespan_ms == pytest.approx(shortest(problem), rel=1e-9)
     assert lower_bound(problem) <= found.schedule.makespan_ms * (1 + 1e-9)
@@ -84,7 +84,7 @@ def test_exact_equals_brute_force_on_two_devices(problem: ScheduleProblem) -> No
 @given(problem=several(4))
 @settings(max_examples=30, deadline=None)
 def test_exact_equals_brute_force_on_several_cores_and_devices(problem: ScheduleProblem) -> None:
-    found = exact(problem)
+    found = shortest_schedule(problem)
     check(problem, found.schedule)
     assert found.proven and found.schedule.makespan_ms == pytest.approx(shortest(problem), rel=1e-9)
 
@@ -92,7 +92,7 @@ def test_exact_equals_brute_force_on_several_cores_and_devices(problem: Schedule
 @given(problem=heterogeneous(5), states=st.integers(1, 12))
 @settings(max_examples=40, deadline=None)
 def test_a_search_that_stops_early_knows_what_nothing_falls_below(problem: ScheduleProblem, states: int) -> None:
-    found = exact(problem, most_nodes=states)
+    found = shortest_schedule(problem, most_nodes=states)
     check(problem, found.schedule)
     best = shortest(problem)
     assert found.lower_ms <= best * (1 + 1e-9) and best <= found.schedule.makespan_ms * (1 + 1e-9)
@@ -103,7 +103,7 @@ def test_tasks_that_do_not_differ_start_by_number() -> None:
     """Twenty alike on two kinds of cores: without that, subsets of them would be states of their own."""
     graph = graph_of([[] for _ in range(20)])
     alike = tuple({"cpu": (7.0,), "gpu": (3.0,)} for _ in range(20))
-    found = exact(ScheduleProblem(graph, alike, {"cpu": 2, "gpu": 1}))
+    found = shortest_schedule(ScheduleProblem(graph, alike, {"cpu": 2, "gpu": 1}))
     assert found.proven and found.nodes < 2_000
     assert found.schedule.makespan_ms == 35.0
 
@@ -114,7 +114,7 @@ def test_exact_says_when_it_stopped_early() -> None:
         tuple({"cpu": (1.0 + 1.37 * (i * 7 % 11),)} for i in range(14)),
         {"cpu": 3},
     )
-    found = exact(problem, most_nodes=20)
+    found = shortest_schedule(problem, most_nodes=20)
     check(problem, found.schedule)
     assert not found.proven
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.search.sharding.alpa_stages import StageCost, best_stages, submeshes
+from bricolage.search.sharding.alpa_stages import StageCost, plan_stages, submeshes
 
 COSTS = st.lists(
     st.builds(
@@ -45,7 +45,7 @@ def test_the_least_of_all_ways(data: st.DataObject, layers: int, devices: int, m
     keys = [(a, b, g) for a in range(layers) for b in range(a + 1, layers + 1) for g in (1, 2)]
     costs = {key: data.draw(COSTS) for key in keys}
     # Groups of three and six of three times the devices are the same problem.
-    found = best_stages(lambda a, b, g: costs[a, b, g // 3], layers, 3 * devices, micro, [3, 6], memory)
+    found = plan_stages(lambda a, b, g: costs[a, b, g // 3], layers, 3 * devices, micro, [3, 6], memory)
     best = least(costs, layers, devices, micro, memory)
     if found is None:
         assert math.isinf(best)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bricolage.search.sharding.ghost_zones import Region, best_order, messages, needs, regions
+from bricolage.search.sharding.ghost_zones import Region, messages, needs, order_surface, surface_regions
 
 SIDE = 4
 
@@ -30,14 +30,14 @@ def sent(order: list[Region]) -> int:
 
 @pytest.mark.parametrize(("dimensions", "naive", "least"), [(1, 2, 2), (2, 16, 9), (3, 98, 42)])
 def test_published_counts(dimensions: int, naive: int, least: int) -> None:
-    every = regions(dimensions)
+    every = surface_regions(dimensions)
     assert len(every) == 3**dimensions - 1
     assert sum(needs(*pair) for pair in itertools.product(every, repeat=2)) == naive == 5**dimensions - 3**dimensions
-    assert sent(best_order(dimensions)) == least
+    assert sent(order_surface(dimensions)) == least
 
 
 def test_no_order_of_a_plane_takes_fewer() -> None:
-    every = regions(2)
+    every = surface_regions(2)
     both = [[sum(needs(n, a) and needs(n, b) for n in every) for b in every] for a in every]
     paths = itertools.permutations(range(8))
     assert 16 - max(sum(both[a][b] for a, b in itertools.pairwise(path)) for path in paths) == 9

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from bricolage.errors import NoShardingPlan
-from bricolage.search.sharding.layout_programme import best_sharding, integer_programme, without_limit
+from bricolage.search.sharding.layout_programme import best_sharding, solve_layouts, without_limit
 from bricolage.search.sharding.sharding_problem import ShardingProblem
 from tests.search.sharding.problems import cost, least, problems
 
@@ -34,5 +34,5 @@ def test_the_programme_alone_finds_what_elimination_finds(problem: ShardingProbl
     problem = replace(problem, memory_bytes=math.inf)
     if math.isinf(least(problem)):
         return
-    free, found = without_limit(problem), integer_programme(problem)
+    free, found = without_limit(problem), solve_layouts(problem)
     assert free is not None and found is not None and found.ms == pytest.approx(free.ms)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bricolage.errors import MissingLibrary
 from bricolage.search.sharding.row_partition import (
     SparseLayer,
-    blocks,
     imbalance,
+    partition_evenly,
     partition_layers,
     radix_layer,
     residues,
@@ -45,7 +45,7 @@ def test_words_are_lambda_less_one(case: tuple[SparseLayer, np.ndarray, np.ndarr
 def test_known_counts() -> None:
     """Strides 1 and 32 between 16 parts: by blocks, by residue, and in turn."""
     near, far = radix_layer(NEURONS, 32, 1), radix_layer(NEURONS, 32, 32)
-    by, turn = blocks(NEURONS, PARTS), residues(NEURONS, PARTS)
+    by, turn = partition_evenly(NEURONS, PARTS), residues(NEURONS, PARTS)
     assert [volume(one, by, by) for one in (near, far)] == [496, 15_360]
     assert [volume(one, turn, turn) for one in (near, far)] == [15_360, 0]
     assert [volume(near, by, turn), volume(far, turn, by)] == [1_425, 960]
@@ -64,7 +64,7 @@ def test_without_mtkahypar_the_extra_is_named() -> None:
 def test_mtkahypar_finds_what_is_known() -> None:
     pytest.importorskip("mtkahypar")
     layers = [radix_layer(256, 16, 1), radix_layer(256, 16, 16)]
-    by, turn = blocks(256, 8), residues(256, 8)
+    by, turn = partition_evenly(256, 8), residues(256, 8)
     known = volume(layers[0], by, turn) + volume(layers[1], turn, by)
     for ahead, limit in ((0, 1.05), (1, 1.5)):
         found = partition_layers(layers, 8, turn, ahead=ahead, epsilon=0.05)

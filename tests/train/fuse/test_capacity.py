@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from bricolage.base.progress import Silent
-from bricolage.train.fuse.capacity import Held, capacity, fits, within
+from bricolage.train.fuse.capacity import Held, capacity, fits_memory, within
 from bricolage.train.fuse.fuse import train_sweep
 from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.sweep import Sweep, read_sweep
-from bricolage.train.fuse.sweep_data import load
+from bricolage.train.fuse.sweep_data import load_data
 
 torch = pytest.importorskip("torch")
 
@@ -59,15 +59,15 @@ def sweep(tmp_path: Path, width: int) -> Sweep:
 
 def test_dry_runs_hold_what_lanes_need(tmp_path: Path) -> None:
     given = sweep(tmp_path, 20_000)
-    (one,) = group(load(given), given.lanes)
-    assert fits(given, one, 2, 1, 4 << 30)
-    assert not fits(given, one, 4, 1, 32 << 20), "weights, gradients and twice the batch are more"
+    (one,) = group(load_data(given), given.lanes)
+    assert fits_memory(given, one, 2, 1, 4 << 30)
+    assert not fits_memory(given, one, 4, 1, 32 << 20), "weights, gradients and twice the batch are more"
 
 
 def test_groups_are_cut_where_dry_runs_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = sweep(tmp_path, 8)
-    monkeypatch.setattr("bricolage.train.fuse.capacity.fits", lambda *words: words[2] <= 3)
-    data = load(given)
+    monkeypatch.setattr("bricolage.train.fuse.capacity.fits_memory", lambda *words: words[2] <= 3)
+    data = load_data(given)
     (one,) = group(data, given.lanes)
     parts = within(given, data, one, 1 << 30, 1, Silent())
     assert [len(part.lanes) for part in parts] == [len(part.traced) for part in parts] == [3, 1]
@@ -85,6 +85,6 @@ def test_why_lanes_cannot_be_one_is_no_lack_of_memory(tmp_path: Path, monkeypatc
 
 
 def test_small_models_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bricolage.train.fuse.capacity.fits", lambda *_: pytest.fail("a dry run"))
+    monkeypatch.setattr("bricolage.train.fuse.capacity.fits_memory", lambda *_: pytest.fail("a dry run"))
     done = train_sweep(sweep(tmp_path, 8), "fused", threads=1)
     assert [one.how for one in done.report.groups] == ["fused"]

@@ -14,14 +14,14 @@ import pytest
 from bricolage.errors import BadTrainingCode, BadTrainingSpec, NotFusible, TrainingWorkerFailed
 from bricolage.train.fuse.contestants import Here
 from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
-from bricolage.train.fuse.lane_graph import trace
+from bricolage.train.fuse.lane_graph import trace_lane
 from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.operators.call import Joined, Mask
-from bricolage.train.fuse.operators.choose import choose
+from bricolage.train.fuse.operators.choose import choose_way
 from bricolage.train.fuse.processes import InProcesses
 from bricolage.train.fuse.random_streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Sweep, read_sweep
-from bricolage.train.fuse.sweep_data import load
+from bricolage.train.fuse.sweep_data import load_data
 
 torch = pytest.importorskip("torch")
 
@@ -157,7 +157,7 @@ def test_however_convolutions_are_computed_models_are_the_same(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def chosen(joined: Joined, tensors: Sequence[Any]) -> tuple[str, dict[str, float]]:
-        found, ms = choose(joined, tensors)
+        found, ms = choose_way(joined, tensors)
         return (way if way in ms else found), ms
 
     monkeypatch.setattr("bricolage.train.fuse.building.choose", chosen)
@@ -172,7 +172,7 @@ def test_however_convolutions_are_computed_models_are_the_same(
 def test_random_numbers_that_are_drawn_ahead_are_the_same(network: str, tmp_path: Path) -> None:
     """Also after lanes have ended, one of them since its loss is not finite."""
     given = sweep(tmp_path, network, [*LANES, {"lr": 1e6, "seed": 6}], steps=40)
-    data = load(given)
+    data = load_data(given)
     (one,) = group(data, given.lanes)
     wanted = train_sweep(given, "serial", threads=1)
     ahead = Here(data, one, 1, ahead=True)
@@ -296,10 +296,10 @@ def test_lanes_of_other_shapes_are_groups_of_their_own(tmp_path: Path) -> None:
 
 def test_control_flow_that_depends_on_data_is_trained_apart_and_the_line_named(tmp_path: Path) -> None:
     given = sweep(tmp_path, "undecided", [{"lr": 0.1}, {"lr": 0.2}], steps=5)
-    (one,) = group(load(given), given.lanes)
+    (one,) = group(load_data(given), given.lanes)
     assert "nets.py" in one.reason and "the line to be named" in one.reason
     with pytest.raises(NotFusible, match="does not export"):
-        trace(load(given), given.lanes[0])
+        trace_lane(load_data(given), given.lanes[0])
     found = train_sweep(given, "fused", threads=1)
     assert found.report.groups[0].how == "serial" and "nets.py" in found.report.groups[0].reason
     assert {lane.stopped for lane in found.report.lanes} == {"finished"}
@@ -363,9 +363,9 @@ def test_sweeps_that_are_refused(
 
 def test_data_that_do_not_suit(tmp_path: Path) -> None:
     with pytest.raises(BadTrainingCode, match="batches of 500"):
-        load(sweep(tmp_path, "mlp", [{"batch_size": 500}]))
+        load_data(sweep(tmp_path, "mlp", [{"batch_size": 500}]))
     with pytest.raises(BadTrainingCode, match="nets.py:nothing"):
-        load(sweep(tmp_path, "mlp", [{"lr": 0.1}], data="nets.py:nothing"))
+        load_data(sweep(tmp_path, "mlp", [{"lr": 0.1}], data="nets.py:nothing"))
 
 
 def test_names_say_what_differs(tmp_path: Path) -> None:

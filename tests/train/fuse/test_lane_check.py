@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from bricolage.errors import BadTrainingCode, NotFusible
 from bricolage.train.fuse.fuse import FusedSweep, train_sweep
-from bricolage.train.fuse.lane_check import compared
+from bricolage.train.fuse.lane_check import compare_lanes
 from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.sweep import Sweep, read_sweep
-from bricolage.train.fuse.sweep_data import load
+from bricolage.train.fuse.sweep_data import load_data
 
 torch = pytest.importorskip("torch")
 fused_equal = pytest.importorskip("benchmarks.fused_equal", reason="run from the repository's root")
@@ -333,12 +333,12 @@ def test_what_is_carried_for_each_lane(word: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", REFUSED)
 def test_what_is_not_is_trained_one_by_one_with_its_reason(word: str, tmp_path: Path) -> None:
     given = sweep(tmp_path, word)
-    data = load(given)
+    data = load_data(given)
     with pytest.raises(NotFusible, match=REFUSED[word]):
         (one,) = group(data, given.lanes)
         if one.reason:
             raise NotFusible(reason=one.reason)
-        compared(data, one)
+        compare_lanes(data, one)
 
 
 def test_the_report_says_which_tensor_differed(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ def test_the_start_with_which_the_simulator_says_the_measured_time(devices: int,
         (0.4 + start,) * devices, (0.8 + start,) * devices, (0.0,) * devices, (LINK.ms(65536),) * (devices - 1)
     )
     step = run_times(one_f_one_b(devices, 2 * devices), times, cores=cores, prefetch=True).makespan_ms
-    assert pass_starts.start_of(step, devices, (0.4, 0.8), cores, LINK) == pytest.approx(start, abs=1e-6)
+    assert pass_starts.estimate_start(step, devices, (0.4, 0.8), cores, LINK) == pytest.approx(start, abs=1e-6)
 
 
 def test_a_pipeline_that_is_faster_than_foreseen_has_no_start() -> None:
-    assert pass_starts.start_of(0.1, 2, (1.0, 1.0), 2.0, LINK) == pytest.approx(0.0, abs=1e-9)
+    assert pass_starts.estimate_start(0.1, 2, (1.0, 1.0), 2.0, LINK) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.slow  # the pipeline of made-up stages, on processes

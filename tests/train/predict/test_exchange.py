@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
-from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
+from bricolage.train.predict.exchange import GradientBucket, gradient_buckets, overlapped
 from bricolage.work.training_step import Gradient
 
 MIB = 1 << 20
@@ -20,7 +20,7 @@ LINK = Link(("0", "1"), 1.0)
 @given(st.lists(st.integers(1, 8 * MIB), max_size=20), st.floats(0.1, 30.0))
 def test_every_gradient_travels_once_in_order(sizes: list[int], megabytes: float) -> None:
     gradients = [Gradient(str(number), size, 2 * number) for number, size in enumerate(sizes)]
-    found = buckets(gradients, megabytes)
+    found = gradient_buckets(gradients, megabytes)
     assert sum(one.bytes for one in found) == sum(sizes)
     assert [one.ready for one in found] == sorted(one.ready for one in found)
     if found:
@@ -31,7 +31,7 @@ def test_every_gradient_travels_once_in_order(sizes: list[int], megabytes: float
 
 def test_pytorchs_first_bucket_is_small() -> None:
     gradients = [Gradient(str(number), MIB // 2, number) for number in range(8)]
-    assert buckets(gradients, 25) == [GradientBucket(MIB, 1), GradientBucket(3 * MIB, 7)]
+    assert gradient_buckets(gradients, 25) == [GradientBucket(MIB, 1), GradientBucket(3 * MIB, 7)]
 
 
 def by_small_steps(operators: list[float], sending: list[GradientBucket], ring: Ring, by: float) -> float:

@@ -21,7 +21,7 @@ from bricolage.train.predict.operator_costs import OperatorTimings, profile
 from bricolage.train.predict.predict import predict_step
 from bricolage.train.predict.prediction import Predicted, Prediction
 from bricolage.train.predict.variant import Variant, parse_variant
-from bricolage.train.predict.variant_step import Running, blocks, prepared
+from bricolage.train.predict.variant_step import Running, prepare_step, repeating_blocks
 from bricolage.train.predict.workers import run_stages, run_steps
 from bricolage.train.step.spec import Optimiser, StepSpec
 from tests.frontends.test_torch_training import DIGITS, graph_of, step
@@ -131,7 +131,7 @@ def test_two_workers_are_predicted_and_run(several: Mapping[str, Predicted]) -> 
         return
     assert two.batch_size == 32 and two.measured is not None
     assert two.course is not None and len(two.course.sent) > 1
-    weights = sum(p.numel() * 4 for p in prepared(SEVERAL, Variant()).module.parameters())
+    weights = sum(p.numel() * 4 for p in prepare_step(SEVERAL, Variant()).module.parameters())
     assert two.sent_bytes == weights and sum(one.bytes for one in two.course.sent) == weights
     assert two.phases["exchange"] > 0
 
@@ -151,10 +151,10 @@ def test_many_workers_need_a_bandwidth(several: Mapping[str, Predicted]) -> None
 def test_stages_whose_activations_lie_otherwise_in_memory() -> None:
     """What an LSTM gives with the batch first is a view with dimensions in another order; messages are contiguous."""
     spec, (variant,) = replace(SPEC, module="digits.py:lstm"), variants("stages=2,micro=2")
-    one = prepared(spec, variant)
+    one = prepare_step(spec, variant)
     graph = graph_of(one, "stages=2,micro=2")
     ring = Ring(2, Link(("0", "1"), 1.0), 0.0, 0.0)
-    found = predicted_pipeline.predicted(graph, [1.0] * len(graph.work), blocks(one.module), variant, ring)
+    found = predicted_pipeline.predicted(graph, [1.0] * len(graph.work), repeating_blocks(one.module), variant, ring)
     assert found.begins == ("out",)
     times, peak = run_stages(spec, variant, found.begins, 1, 0.05)
     assert times and peak > 0
@@ -255,8 +255,8 @@ def test_weights_stay_as_they_are_while_a_step_is_measured() -> None:
 
 
 def test_blocks_that_repeat() -> None:
-    assert blocks(step("transformer").module) == ("encoder.layers.0", "encoder.layers.1")
-    assert blocks(step("lstm").module) == ("lstm", "out")
+    assert repeating_blocks(step("transformer").module) == ("encoder.layers.0", "encoder.layers.1")
+    assert repeating_blocks(step("lstm").module) == ("lstm", "out")
 
 
 def test_what_cannot_be_changed() -> None:

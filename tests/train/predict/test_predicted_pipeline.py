@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.train.predict.predicted_pipeline import Action, PipelineStage, memory, passes
+from bricolage.train.predict.predicted_pipeline import Action, PipelineStage, passes, stage_memory
 from bricolage.work.liveness import alive, peak
 from bricolage.work.pipeline.generators import one_f_one_b
 
@@ -63,7 +63,7 @@ def test_nothing_runs_before_its_input_or_at_once_with_another(
 
 def test_memory_of_a_stage() -> None:
     found = passes([stage(1.0, 2.0)] * 2, 3, [0.0])
-    first, last = (memory(stage(1.0, 2.0), of_stage(found, number), 99.0) for number in (0, 1))
+    first, last = (stage_memory(stage(1.0, 2.0), of_stage(found, number), 99.0) for number in (0, 1))
     assert peak(one for _, one in first) == 100 + 2 * 10 + 5
     assert peak(one for _, one in last) == 100 + 10 + 5
     assert alive(first, 99.0) == {"weights": 100, "temporary": 7}

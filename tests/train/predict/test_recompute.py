@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.train.predict.recompute import Block, choose, fit
+from bricolage.train.predict.recompute import Block, choose_blocks, fit
 
 BLOCKS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 1000)), min_size=1, max_size=7).map(
     lambda found: [Block(str(number), float(ms), size) for number, (ms, size) in enumerate(found)]
@@ -21,7 +21,7 @@ def subsets(blocks: list[Block]) -> list[tuple[int, ...]]:
 @given(BLOCKS, st.integers(0, 4000))
 def test_no_choice_is_cheaper(blocks: list[Block], wanted: int) -> None:
     fitting = [one for one in subsets(blocks) if sum(blocks[place].bytes for place in one) >= wanted]
-    found = choose(blocks, wanted)
+    found = choose_blocks(blocks, wanted)
     assert (found is None) == (not fitting)
     if found is not None:
         assert sum(blocks[place].bytes for place in found) >= wanted

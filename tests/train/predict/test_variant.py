@@ -11,10 +11,10 @@ from bricolage.train.predict.variant import (
     CHANGES,
     MOST_SAMPLES,
     Variant,
+    changes_table,
     default_variants,
     forms,
     parse_variant,
-    table,
 )
 from bricolage.train.step.spec import StepSpec
 
@@ -110,8 +110,8 @@ def test_any_variant_is_read_back(data: st.DataObject) -> None:
 def test_help_and_table_have_every_change() -> None:
     for change in CHANGES.values():
         for form in change.forms:
-            assert form in forms().split(", ") and f"`{form}`" in table()
-        assert change.meaning in table()
+            assert form in forms().split(", ") and f"`{form}`" in changes_table()
+        assert change.meaning in changes_table()
 
 
 def test_what_one_process_runs_is_divided_by_nothing() -> None:

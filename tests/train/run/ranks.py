@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from bricolage.train.pipeline.pipeline_problem import PipelinePlan
 from bricolage.train.run.executors import Pipeline
-from bricolage.train.run.plan_worker import GradientCheck, compared, reference
+from bricolage.train.run.plan_worker import GradientCheck, compare_gradients, reference_gradients
 from bricolage.train.run.rank import Rank
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import build
@@ -41,7 +41,7 @@ def gradients(job: Several, rank: Rank) -> Found:
     """Runs each plan once."""
     torch.set_num_threads(1)
     names = [name for name, one in build(job.spec).module.named_parameters() if one.requires_grad]
-    exact, own = reference(job.spec, rank, names)
+    exact, own = reference_gradients(job.spec, rank, names)
     checks, engines, passes, held = [], [], [], []
     for plan, begins in zip(job.plans, job.begins, strict=True):
         schedule = SCHEDULES[plan.schedule](plan.devices, plan.micro_batches)
@@ -50,7 +50,7 @@ def gradients(job: Several, rank: Rank) -> Found:
         made.run()
         timed = made.run()
         here: Mapping[str, torch.Tensor] = made.gradients()
-        checks.append(compared(names, exact, own, here, rank))
+        checks.append(compare_gradients(names, exact, own, here, rank))
         engines.append(made.engine)
         passes.append(tuple(str(one) for one, _, _ in timed.passes))
         held.append(sum(map(_held, made.weights)))

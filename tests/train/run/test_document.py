@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bricolage.errors import BadPlan, MissingFile, NewerTrainingPlan
-from bricolage.report.parallel import page, plan_table
+from bricolage.report.parallel import parallel_page, plan_table
 from bricolage.train.pipeline.search import simulated
-from bricolage.train.run.document import PLAN, TABLE, FullyShardedPlan, read_plan, table_of, write_plan
+from bricolage.train.run.document import PLAN, TABLE, FullyShardedPlan, read_training_plan, table_of, write_plan
 from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
 from tests.train.run.made import plan
 
@@ -22,7 +22,7 @@ def test_a_plan_is_read_as_it_was_written_and_predicts_the_same(tmp_path: Path) 
     assert made.chosen is not None
     assert made.chosen.devices > 1 and made.begins(made.chosen)[0].startswith("layers.")
     write_plan(made, tmp_path)
-    found, schedule = read_plan(tmp_path)
+    found, schedule = read_training_plan(tmp_path)
     assert found == made and schedule == table_of(made.chosen)
     assert not Path(json.loads((tmp_path / PLAN).read_text())["step"]["folder"]).is_absolute()
     assert found.chosen is not None
@@ -39,13 +39,13 @@ def test_passes_may_change_places_and_must_all_be_there(tmp_path: Path) -> None:
     rows = table.read_text().splitlines()
     table.write_text("\n".join([",".join(rows[0].split(",")[:-1]), *rows[1:]]))
     with pytest.raises(BadPlan, match="has the passes"):
-        read_plan(tmp_path)
+        read_training_plan(tmp_path)
     table.write_text("\n".join([rows[0].replace("0F0", "0X0"), *rows[1:]]))
     with pytest.raises(BadPlan, match="'0X0' is no pass"):
-        read_plan(tmp_path)
+        read_training_plan(tmp_path)
     table.write_text("0F0,0B0\n")
     with pytest.raises(BadPlan, match="differ"):
-        read_plan(tmp_path)
+        read_training_plan(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, field: str, value: object,
     data = json.loads(place.read_text())
     place.write_text(json.dumps({**data, field: value}))
     with pytest.raises(BadPlan, match=told):
-        read_plan(tmp_path)
+        read_training_plan(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_layouts_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, 
     made = replace(plan(2), layouts=layouts, way="sharded")
     assert made.step_ms == made.ways_ms["sharded"] == 5.0 and layouts.divides and layouts.divided_parameters == 1
     write_plan(made, tmp_path)
-    assert read_plan(tmp_path)[0] == made
+    assert read_training_plan(tmp_path)[0] == made
     place = tmp_path / PLAN
     data = json.loads(place.read_text())
     place.write_text(json.dumps({**data, "layouts": {**data["layouts"], **changes}}))
     with pytest.raises(BadPlan, match=told):
-        read_plan(tmp_path)
+        read_training_plan(tmp_path)
     place.write_text(json.dumps({**data, "layouts": None}))
     with pytest.raises(BadPlan, match="it chooses 'sharded', and has no such plan"):
-        read_plan(tmp_path)
+        read_training_plan(tmp_path)
 
 
 def test_a_plan_without_pipelines_has_no_table(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_plan_without_pipelines_has_no_table(tmp_path: Path) -> None:
     whole = FullyShardedPlan(7.0, 2.0, 1e6)
     made = replace(plan(2), chosen=None, runner_ups=(), data_parallel_ms=None, way="fully sharded", fully_sharded=whole)
     write_plan(made, tmp_path)
-    assert not (tmp_path / TABLE).exists() and read_plan(tmp_path) == (made, None)
-    assert made.step_ms == 7.0 and made.pipelined is None and "fully sharded, 2 devices" in page(made)
+    assert not (tmp_path / TABLE).exists() and read_training_plan(tmp_path) == (made, None)
+    assert made.step_ms == 7.0 and made.pipelined is None and "fully sharded, 2 devices" in parallel_page(made)
     assert plan_table(made).row_count == 1
 
 
@@ -118,7 +118,7 @@ def test_a_plan_of_a_later_format_is_refused_although_it_has_other_fields(tmp_pa
     write_plan(plan(2), tmp_path)
     (tmp_path / PLAN).write_text('{"format": 4, "new": 1}')
     with pytest.raises(NewerTrainingPlan, match="has format 4; this version reads up to 3"):
-        read_plan(tmp_path)
+        read_training_plan(tmp_path)
 
 
 def test_a_plan_for_more_devices_than_it_names_or_a_batch_that_does_not_divide_is_damaged(tmp_path: Path) -> None:
@@ -129,6 +129,6 @@ def test_a_plan_for_more_devices_than_it_names_or_a_batch_that_does_not_divide_i
         changed = {**data, "chosen": {**data["chosen"], path: value}}
         (tmp_path / PLAN).write_text(json.dumps(changed))
         with pytest.raises(BadPlan, match="damaged"):
-            read_plan(tmp_path)
+            read_training_plan(tmp_path)
     with pytest.raises(MissingFile):
-        read_plan(tmp_path / "nowhere")
+        read_training_plan(tmp_path / "nowhere")

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from bricolage.errors import DifferentDevices, TrainingWorkerFailed
 from bricolage.train.run.document import FullyShardedPlan, TrainingPlan, table_of, write_plan
-from bricolage.train.run.launch_plan import read_result, run_plan
+from bricolage.train.run.launch_plan import launch_plan, read_result
 from bricolage.train.sharded.layout_runs import plan_spec
 from tests.train.run.made import plan
 from tests.train.sharded.ranks import group
@@ -33,7 +33,7 @@ def test_the_fastest_way_is_kept_and_wrong_gradients_are_not(tmp_path: Path) -> 
     layouts = plan_spec(made.step, group(2))
     assert layouts.divides
     divided = replace(made, layouts=layouts, fully_sharded=FullyShardedPlan(24.0, 1.0, 1e6))
-    good = run_plan(written(divided, tmp_path), seconds=0.1, pipelines=2)
+    good = launch_plan(written(divided, tmp_path), seconds=0.1, pipelines=2)
     assert good is not None and good == read_result(tmp_path)
     ways = {"pipeline", "pipeline 2", "data parallel", "single process", "sharded", "fully sharded"}
     assert set(good.measured) == set(good.predicted_ms) == ways
@@ -45,7 +45,7 @@ def test_the_fastest_way_is_kept_and_wrong_gradients_are_not(tmp_path: Path) -> 
         plan(2, "perceptrons", loss="code.py:total_loss", layers=2),
         layouts=replace(layouts, operators=layouts.operators[1:]),
     )
-    bad = run_plan(written(other, tmp_path), seconds=0.1)
+    bad = launch_plan(written(other, tmp_path), seconds=0.1)
     assert bad is not None and set(bad.failures) == {"pipeline", "data parallel", "sharded"}
     assert "does not know" in bad.failures["sharded"], "layouts of another step"
     assert bad.kept == "single process" and set(bad.measured) == {"single process"}
@@ -62,13 +62,13 @@ def test_plans_for_other_devices_are_refused(tmp_path: Path) -> None:
     }
     for told, one in others.items():
         with pytest.raises(DifferentDevices, match=told):
-            run_plan(written(one, tmp_path))
+            launch_plan(written(one, tmp_path))
 
 
 def test_a_process_that_ends_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")  # of the processes that are started
     with pytest.raises(TrainingWorkerFailed, match="process [01] of 2"):
-        run_plan(written(plan(2, batch="dying"), tmp_path), seconds=0.1, timeout_s=20.0)
+        launch_plan(written(plan(2, batch="dying"), tmp_path), seconds=0.1, timeout_s=20.0)
 
 
 @pytest.mark.slow  # nine seconds; ranks that we start take the same way
@@ -110,6 +110,6 @@ def test_weights_with_versions_change_as_they_do_one_by_one(tmp_path: Path) -> N
     ]
     assert [max(one.version for row in table_of(some).rows for one in row) for some in several] == [7, 2, 7]
     made = replace(made, chosen=several[0], runner_ups=tuple(several[1:]))
-    found = run_plan(written(made, tmp_path), seconds=0.0, pipelines=3)
+    found = launch_plan(written(made, tmp_path), seconds=0.0, pipelines=3)
     assert found is not None and set(found.engines.values()) == {"loop"} and len(found.engines) == 3
     assert all(one.accepted for one in found.checks.values()) and not found.failures, found.checks

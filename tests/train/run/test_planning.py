@@ -14,7 +14,7 @@ from bricolage.base.codec import decode
 from bricolage.device.description import DeviceTables
 from bricolage.errors import BadTrainingSpec, NoPipelinePlan
 from bricolage.train.pipeline.search import best_plans
-from bricolage.train.run.document import TrainingPlan, read_plan, write_plan
+from bricolage.train.run.document import TrainingPlan, read_training_plan, write_plan
 from bricolage.train.run.planning import plan_step
 from bricolage.train.step.spec import Optimiser, StepSpec, read_spec
 
@@ -43,7 +43,7 @@ def test_described_devices_take_as_long_as_they_say_and_hold_what_they_hold(tmp_
     assert 0.9 < weights / (4 * 9856) < 1.1, "four bytes for each weight"
     assert {one.change for one in made.changes} >= {"links of ten times the bandwidth", "twice the devices"}
     write_plan(made, tmp_path)
-    assert read_plan(tmp_path)[0] == made
+    assert read_training_plan(tmp_path)[0] == made
     with pytest.raises(NoPipelinePlan, match="4 devices of 1e-05 GB"):
         best_plans(replace(made.problem, memory_bytes=1e4))
 

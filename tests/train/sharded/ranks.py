@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
-from bricolage.search.sharding.row_partition import blocks, radix_layer, residues, volume
+from bricolage.search.sharding.row_partition import partition_evenly, radix_layer, residues, volume
 from bricolage.train.run.rank import Rank
 from bricolage.train.sharded.dtensor_step import FullySharded, distribute, run_sharded
 from bricolage.train.sharded.layout_plan import Described, DeviceGroup
@@ -176,7 +176,7 @@ def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:
 def _sparse(rank: Rank) -> tuple[float, tuple[int, int]]:
     """Two layers of RadiX, divided by blocks and by residues, on five samples."""
     layers, samples = [radix_layer(32, 4, 1), radix_layer(32, 4, 8)], 5
-    parts, owners = [blocks(32, rank.size), residues(32, rank.size)], residues(32, rank.size)
+    parts, owners = [partition_evenly(32, rank.size), residues(32, rank.size)], residues(32, rank.size)
     torch.manual_seed(1)
     weights = [torch.zeros(32, 32) for _ in layers]
     for layer, weight in zip(layers, weights, strict=True):

@@ -22,7 +22,7 @@ from bricolage.train.sharded.dtensor_step import distribute
 from bricolage.train.sharded.layout_plan import plan_layouts
 from bricolage.train.sharded.layout_runs import LayoutJob, plan_spec
 from bricolage.train.sharded.planned_layouts import LayoutPlan
-from bricolage.train.sharded.signatures import Signatures, check
+from bricolage.train.sharded.signatures import Signatures, check_propagation
 from bricolage.train.sharded.step_graph import trace_joint
 from bricolage.train.sharded.verify import VerifiedOperator
 from bricolage.train.step.spec import Optimiser, StepSpec
@@ -78,7 +78,7 @@ def trained(spec: StepSpec, steps: int) -> float:
 
 
 def test_dtensor_answers_which_layouts_a_product_takes() -> None:
-    check()
+    check_propagation()
 
 
 def test_a_mean_over_a_part_is_found_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.errors import BadTrainingCode
 from bricolage.train.step.spec import Optimiser, StepSpec
-from bricolage.train.step.step import build, find
+from bricolage.train.step.step import build, find_function
 
 torch = pytest.importorskip("torch")
 
@@ -96,5 +96,8 @@ def test_files_beside_a_spec_import_each_other(tmp_path: Path) -> None:
     for word, width in (("one", 2), ("two", 5), ("one", 2)):
         spec = StepSpec("nets_beside.py:net", "batch_beside.py:twice", folder=str(tmp_path / word))
         assert build(spec).module.out_features == width
-        net, beside = find("nets_beside.py:net", spec.folder), find("batch_beside.py:nets_beside.net", spec.folder)
+        net, beside = (
+            find_function("nets_beside.py:net", spec.folder),
+            find_function("batch_beside.py:nets_beside.net", spec.folder),
+        )
         assert net is beside

@@ -42,11 +42,11 @@ from bricolage.base.options import PRECISIONS, Precision
 from bricolage.device.device import Device
 from bricolage.extras import install_command
 from bricolage.graph.graph import Graph, Operator, Region, describe
-from bricolage.native.build import TITLE, planned, write
+from bricolage.native.build import TITLE, planned, write_library
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import CSource
-from bricolage.native.cpu.isa import ISAS, Isa, available, named
+from bricolage.native.cpu.isa import ISAS, Isa, available_isas, find_isa
 from bricolage.native.cpu.kernel_choice import from_parameters
 from bricolage.native.cpu.peaks import measure
 from bricolage.native.cpu.target import CpuTarget
@@ -57,7 +57,7 @@ from bricolage.native.fuse.waves import in_waves
 from bricolage.native.ir.from_onnx import lower_operator
 from bricolage.native.ir.tensors import Node
 from bricolage.native.module import generate
-from bricolage.plan.number_sets import numbers, ranges
+from bricolage.plan.number_sets import format_numbers, parse_numbers
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Team
 
@@ -97,8 +97,8 @@ def instruction_set(device: Device) -> Isa:
     """
     wanted = os.environ.get(FORCED_ISA_VARIABLE)
     if not wanted:
-        return available(device)[0]
-    found = named(wanted, device)
+        return available_isas(device)[0]
+    found = find_isa(wanted, device)
     if found is None:
         known = ", ".join(isa.name for isa in ISAS)
         raise Refused(
@@ -125,10 +125,10 @@ class Native(Backend):
     def status(self) -> Status:
         if toolchain.compiler() is None:
             return Missing("it needs a C compiler and finds none", install_command("cc"))
-        if toolchain.version() is None:
+        if toolchain.compiler_version() is None:
             return Missing(f"the C compiler '{' '.join(toolchain.compiler() or ())}' does not run", "reinstall it")
         forced = os.environ.get(FORCED_ISA_VARIABLE)
-        if forced and named(forced) is None:
+        if forced and find_isa(forced) is None:
             return Missing(f"{FORCED_ISA_VARIABLE}={forced} does not run here", f"unset {FORCED_ISA_VARIABLE}")
         level = toolchain.level()
         if level is None:
@@ -187,7 +187,7 @@ class Native(Backend):
             with scratch.using(scratch.temporary()) as folder:
                 _make(region, config, folder, resources)
                 return NativeKernel(region, folder, resources)
-        return sealed.kept(
+        return sealed.keep_sealed(
             _kept_in(resources.cache, region, config, resources),
             lambda folder: _make(region, config, folder, resources),
             lambda folder: NativeKernel(region, folder, resources),
@@ -209,7 +209,7 @@ class Native(Backend):
             return Anatomy(inspect_kernels(made.plan, origins), made.text)
         arithmetic = _arithmetic(config, resources.device)
         with scratch.using(scratch.temporary()) as folder:
-            write(made, _target(resources).isa, arithmetic, folder)
+            write_library(made, _target(resources).isa, arithmetic, folder)
             watch = Stopwatch(NativeKernel(region, folder, resources), region, len(made.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
         isa = instruction_set(resources.device)
@@ -222,7 +222,7 @@ class Native(Backend):
         return self.fusing(config.base, ())
 
     def fusing(self, config: KernelConfig, kernels: Collection[int]) -> KernelConfig:
-        return config.tuned({FUSED: ranges(tuple(sorted(kernels)))})
+        return config.tuned({FUSED: format_numbers(tuple(sorted(kernels)))})
 
 
 def _target(resources: Resources) -> CpuTarget:
@@ -276,7 +276,7 @@ def _declines(graph: Graph, operator: Operator) -> str | None:
 @cache
 def _generation(level: str | None) -> str:
     """Hash of the generator's own code, of the compiler and of how much it optimises: other code makes other libraries."""
-    digest = hashlib.sha256(f"{toolchain.version() or ''} {level}".encode())
+    digest = hashlib.sha256(f"{toolchain.compiler_version() or ''} {level}".encode())
     folders = (Path(__file__).parent, Path(native.__file__).parent)
     for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
         digest.update(path.read_bytes())
@@ -305,7 +305,7 @@ def _make(region: RegionModel, config: KernelConfig, folder: Path, resources: Re
         Refused: as `_generated`, or the C does not compile.
     """
     made = _generated(region, config, resources, {})
-    write(made, _target(resources).isa, _arithmetic(config, resources.device), folder)
+    write_library(made, _target(resources).isa, _arithmetic(config, resources.device), folder)
 
 
 def _generated(
@@ -349,7 +349,7 @@ def _structured(
     if layout not in LAYOUTS:
         raise Refused(backend=Native.title, reason=f"the parameter '{LAYOUT}' cannot be {layout!r}")
     try:
-        kept = numbers(str(given[FUSED])) if FUSED in given else None
+        kept = parse_numbers(str(given[FUSED])) if FUSED in given else None
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
     plan = planned(region, target, arithmetic, origins, kept, waves=waves, layout=layout)

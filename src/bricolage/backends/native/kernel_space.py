@@ -31,7 +31,7 @@ from bricolage.native.ir.tensors import Conv, MatMul, Node
 from bricolage.native.module import generate, kernel_texts
 from bricolage.native.select.algorithm import KernelRequest
 from bricolage.native.select.table import list_parameters
-from bricolage.plan.number_sets import ranges
+from bricolage.plan.number_sets import format_numbers
 from bricolage.work.config_space import ConfigSpace, TuningTask
 from bricolage.work.implementation import KernelConfig, Scalar
 
@@ -58,7 +58,7 @@ def fusions(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, origins
         if plan.kernels[number].fused_producer is not None:
             request = KernelRequest(plan.kernels[number], plan, target, arithmetic)
             alike.setdefault(kernel_texts(request), set()).add(number)
-    return [ranges(tuple(sorted(several - same))) for same in alike.values()]
+    return [format_numbers(tuple(sorted(several - same))) for same in alike.values()]
 
 
 def _tasks(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> list[tuple[TuningTask, tuple[int, ...]]]:

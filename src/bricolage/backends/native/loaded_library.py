@@ -48,7 +48,7 @@ def _team(library: ctypes.CDLL, cores: tuple[int, ...]) -> _Team:
 
 
 class NativeKernel(StaticKernel):
-    """The library in a folder that `build.write` has filled."""
+    """The library in a folder that `build.write_library` has filled."""
 
     def __init__(
         self, region: RegionModel, folder: Path, resources: Resources, weights: np.ndarray | None = None

@@ -76,7 +76,7 @@ def _save(done: FusedSweep, out: Path) -> None:
     from bricolage.cli import output
 
     for name in done.states:
-        output.write(out / f"{name}.pt", lambda file, name=name: done.save(name, file))  # type: ignore[misc]
+        output.write_file(out / f"{name}.pt", lambda file, name=name: done.save(name, file))  # type: ignore[misc]
 
 
 def _show(report: Swept) -> None:
@@ -97,11 +97,11 @@ def _show(report: Swept) -> None:
         ]
         for lane in report.lanes
     ]
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))
     for group in report.groups:
         print(f"\n{words.count(len(group.lanes), 'lane')} trained {group.how} in {group.seconds:.1f} s: {group.reason}")
         if group.speeds:
             heads = [("", "left"), ("Samples/s", "right"), ("95 % interval", "right")]
             speeds = sorted(group.speeds.items(), key=lambda item: -item[1].median)
             rows = [[name, f"{one.median:,.0f}", f"{one.low:,.0f}-{one.high:,.0f}"] for name, one in speeds]
-            output.show(plain_table(heads, rows))
+            output.show_result(plain_table(heads, rows))

@@ -80,7 +80,7 @@ class Outlook:
             _show_speeds(self.speeds, None if self.convergence is None else self.convergence.steps)
 
 
-def read(losses: Path | None, target: float | None, runs: Path | None, asynchronous: bool) -> Outlook:
+def read_outlook(losses: Path | None, target: float | None, runs: Path | None, asynchronous: bool) -> Outlook:
     """The outlook by what the options name.
 
     Raises:
@@ -130,4 +130,4 @@ def _show_speeds(scaled: Sequence[tuple[int, float]], steps: float | None) -> No
     for count, speed in scaled:
         long = words.MISSING if steps is None or math.isinf(steps) else words.seconds(steps / speed)
         rows.append([str(count), f"{speed:,.4g}", long])
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))

@@ -60,7 +60,7 @@ def plan(
     with output.stdout_kept(), progress_bars.shown() as shown:
         step = plan_step(found, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
     write_plan(step, out)
-    output.write_text(out / "report.html", parallel.page(step))
+    output.write_text(out / "report.html", parallel.parallel_page(step))
     if as_json:
         from bricolage.base.codec import encode
 
@@ -97,20 +97,20 @@ def run(
     """
     from bricolage.cli import output
     from bricolage.report import parallel
-    from bricolage.train.run.document import RESULT, read_plan
-    from bricolage.train.run.launch_plan import run_plan
+    from bricolage.train.run.document import RESULT, read_training_plan
+    from bricolage.train.run.launch_plan import launch_plan
     from bricolage.train.run.ray_launch import run_on_ray
 
-    made, _ = read_plan(folder)
+    made, _ = read_training_plan(folder)
     output.check_writable(folder / RESULT)
     with output.stdout_kept():
         done: PlanResult | None
         if ray is not None:
             done = run_on_ray(folder, ray, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
         else:
-            done = run_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
+            done = launch_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
     assert done is not None
-    output.write_text(folder / "report.html", parallel.page(made, done))
+    output.write_text(folder / "report.html", parallel.parallel_page(made, done))
     if as_json:
         from bricolage.base.codec import encode
 
@@ -130,12 +130,12 @@ def report(
     """Write the page of a plan again: with what was measured, where it was run."""
     from bricolage.cli import output
     from bricolage.report import parallel
-    from bricolage.train.run.document import read_plan
+    from bricolage.train.run.document import read_training_plan
     from bricolage.train.run.launch_plan import read_result
 
-    made, _ = read_plan(folder)
+    made, _ = read_training_plan(folder)
     place = out or folder / "report.html"
-    output.write_text(place, parallel.page(made, read_result(folder)))
+    output.write_text(place, parallel.parallel_page(made, read_result(folder)))
     output.note(f"wrote {place}")
 
 
@@ -144,7 +144,7 @@ def _show_plan(made: TrainingPlan) -> None:
     from bricolage.report import parallel, words
 
     print(f"{made.step.module}, {made.step.batch_size} samples a step, on {made.devices}\n")
-    output.show(parallel.plan_table(made))
+    output.show_result(parallel.plan_table(made))
     print(f"\nNo plan takes less than {words.milliseconds(made.bound_ms)}.")
     for change in made.changes:
         print(f"With {change.change}: {words.milliseconds(change.step_ms)} ({parallel.plan_words(change.plan)})")
@@ -156,6 +156,6 @@ def _show_result(done: PlanResult) -> None:
     from bricolage.cli import output
     from bricolage.report import parallel
 
-    output.show(parallel.result_table(done))
+    output.show_result(parallel.result_table(done))
     for line in parallel.result_words(done):
         print(line)

@@ -62,16 +62,16 @@ def predict(
     found = read_spec(spec)
     variants = [parse_variant(one) for one in what_if] if what_if else None
     limit = None if memory is None else a.memory_bytes(memory)
-    further = outlook.read(losses, target, runs, asynchronous)
+    further = outlook.read_outlook(losses, target, runs, asynchronous)
     output.check_writable(html)
     with output.stdout_kept(), progress_bars.shown() as shown:
         done = predict_step(
             found, variants, threads=threads, seconds=seconds, measure=measure, memory_limit=limit, progress=shown
         )
     if html is not None:
-        from bricolage.report.training_steps import page
+        from bricolage.report.training_steps import training_page
 
-        output.write_text(html, page(done))
+        output.write_text(html, training_page(done))
     if as_json:
         from bricolage.base.codec import encode
 
@@ -91,11 +91,11 @@ def _show(done: Prediction, measure: bool) -> None:
     print(f"{done.module} on {done.device}, {words.count(done.threads, 'thread')}, PyTorch {done.torch}\n")
     heads = [("Step", "fold"), ("Predicted", "right"), ("Samples/s", "right"), ("Gain", "right"), ("Peak", "right")]
     base = done.predicted[0]
-    output.show(plain_table(heads, [_row(one, base) for one in done.predicted]))
+    output.show_result(plain_table(heads, [_row(one, base) for one in done.predicted]))
     if measure:
         print("\nReally run:")
         heads = [("Step", "fold"), ("Measured", "right"), ("Error", "right"), ("Peak", "right"), ("Error", "right")]
-        output.show(plain_table(heads, [_measured(one) for one in done.predicted if not one.reason]))
+        output.show_result(plain_table(heads, [_measured(one) for one in done.predicted if not one.reason]))
     for one in done.predicted:
         if one.reason:
             print(f"{one.variant}: {one.reason}")
@@ -121,7 +121,7 @@ def _show(done: Prediction, measure: bool) -> None:
         ]
         for operator in done.operators[:8]
     ]
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))
 
 
 def _row(one: Predicted, base: Predicted) -> list[str]:

@@ -76,7 +76,7 @@ def replicas(
                 trained = train_replicas(found, one, threads=threads, seed=seed, progress=shown)
                 done.append(trained.report)
                 if out is not None and number == 0:
-                    output.write(out / f"{one.label}.pt", trained.save)
+                    output.write_file(out / f"{one.label}.pt", trained.save)
     _tell_means(done, found.workers)
     if as_json:
         from bricolage.base.codec import encode
@@ -104,7 +104,7 @@ def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, stragg
     Raises:
         UsageError: the file cannot be used, or there is no such method, or it cannot train what the file says.
     """
-    from bricolage.train.replicas.replica_spec import KINDS, Method, read_replicas, refusal
+    from bricolage.train.replicas.replica_spec import KINDS, Method, explain_refusal, read_replicas
 
     found = read_replicas(spec)
     if method is not None:
@@ -117,7 +117,7 @@ def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, stragg
     if straggler is not None:
         found = replace(found, straggler_ms=straggler)
     for one in found.methods:
-        if reason := refusal(one, found.workers, found.step):
+        if reason := explain_refusal(one, found.workers, found.step):
             raise errors.BadTrainingSpec(path=spec, reason=f"method '{one.label}': {reason}")
     return found
 
@@ -148,7 +148,7 @@ def _show(done: Sequence[ReplicasResult], workers: int) -> None:
                 f"{max(one.staleness for one in some):.1f}",
             ]
         )
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))
     several = len(done) > len(labels)
     print(f"\n{words.count(workers, 'worker')}" + (f"; means over {len(done) // len(labels)} seeds" if several else ""))
 

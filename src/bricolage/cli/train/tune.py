@@ -66,7 +66,7 @@ def tune(
     with output.stdout_kept(), progress_bars.shown() as shown:
         done = run(found, cast("How", how), threads, shown, memory_limit=limit)
     if out is not None and done.state is not None:
-        output.write(out, done.save)
+        output.write_file(out, done.save)
     if as_json:
         from bricolage.base.codec import encode
 
@@ -101,7 +101,7 @@ def _show(report: Searched) -> None:
             report.trials, key=lambda trial: (trial.stopped != "finished", trial.loss is None, trial.loss)
         )
     ]
-    output.show(plain_table(heads, rows))
+    output.show_result(plain_table(heads, rows))
     rate = report.samples / report.seconds
     print(
         f"\n{words.count(len(report.trials), 'trial')} in {report.seconds:.1f} s, {rate:,.0f} samples/s; * is the best"

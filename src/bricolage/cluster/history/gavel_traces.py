@@ -23,7 +23,7 @@ from typing import TextIO
 
 from bricolage.cluster.history.batch_growth import grown_phases
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import NO_RATE, JobHistory, OddLines, Record, checked, history, room, taken
+from bricolage.cluster.history.records import NO_RATE, JobHistory, OddLines, Record, check_job, history, room, taken
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import RatesNeeded
@@ -108,4 +108,4 @@ def _job(
     if slo > 0:
         due = arrival + slo * job.run_s(job.kinds[0])
         job = replace(job, deadline_s=min(due, math.inf))
-    return checked(record, job, cluster, "scale")
+    return check_job(record, job, cluster, "scale")

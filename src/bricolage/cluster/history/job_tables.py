@@ -28,7 +28,7 @@ from bricolage.cluster.history.records import (
     JobHistory,
     OddLines,
     Record,
-    checked,
+    check_job,
     history,
     room,
     taken,
@@ -178,7 +178,7 @@ def _line(
     if found is None:
         left_out[NO_RATE] += 1
         return None
-    found = checked(record, found, cluster, form.devices)
+    found = check_job(record, found, cluster, form.devices)
     return found if completed else replace(found, completed=False)
 
 

@@ -134,7 +134,7 @@ def write_rates(path: Path, kind: str, rows: Iterable[PredictedRate]) -> None:
     made = [[kind, row.device, str(row.devices), *(f"{v:.6g}" for v in row.steps_per_s), ""] for row in rows]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_HEADS, *kept, *made])
-    with scratch.whole(path) as partial:
+    with scratch.write_whole(path) as partial:
         partial.write_text(text.getvalue(), encoding="utf-8")
 
 

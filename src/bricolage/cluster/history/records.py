@@ -230,13 +230,13 @@ def taken(odd: OddLines, read: Callable[[], TrainingJob | None]) -> TrainingJob 
         return None
 
 
-def fits(job: TrainingJob, cluster: ClusterSpec) -> bool:
+def has_room(job: TrainingJob, cluster: ClusterSpec) -> bool:
     """Whether some kind of device that a job can use has room for its gang."""
     capacity = _capacity(cluster)
     return any(job.devices <= capacity.get(kind, 0) for kind, rate in job.phases[0].rates.items() if rate > 0.0)
 
 
-def checked(record: Record, job: TrainingJob, cluster: ClusterSpec, column: str) -> TrainingJob:
+def check_job(record: Record, job: TrainingJob, cluster: ClusterSpec, column: str) -> TrainingJob:
     """A job that can run.
 
     Args:
@@ -248,7 +248,7 @@ def checked(record: Record, job: TrainingJob, cluster: ClusterSpec, column: str)
     Raises:
         BadHistory: its gang fits on no kind of device that it can use.
     """
-    if not fits(job, cluster):
+    if not has_room(job, cluster):
         capacity = _capacity(cluster)
         there = ", ".join(f"{capacity.get(kind, 0)} {kind}" for kind in job.kinds)
         raise record.error(f"its gang of {job.devices} fits nowhere: there are {there}", column)

@@ -27,8 +27,8 @@ from bricolage.cluster.history.records import (
     JobHistory,
     OddLines,
     Record,
-    checked,
-    fits,
+    check_job,
+    has_room,
     history,
     room,
     timed_phases,
@@ -127,7 +127,7 @@ def _read(record: Record, cluster: ClusterSpec, odd: OddLines, left_out: Counter
                 limit_s=_limit(record),
                 completed=ending(state) == "completed",
             )
-            return _Run(job if whole else checked(record, job, cluster, "AllocTRES"), intern(state), pinned, whole)
+            return _Run(job if whole else check_job(record, job, cluster, "AllocTRES"), intern(state), pinned, whole)
     except BadHistory as error:
         odd.add(error)
         broken.add(whole)
@@ -177,7 +177,7 @@ def _gang(runs: Sequence[_Run], cluster: ClusterSpec) -> TrainingJob | None:
         limit_s=max(run.job.limit_s for run in runs),
         completed=all(run.job.completed for run in runs),
     )
-    return gang if fits(gang, cluster) else None
+    return gang if has_room(gang, cluster) else None
 
 
 def span_s(record: Record, column: str) -> float:

@@ -39,7 +39,7 @@ class CheckVerdict:
         return before is None or (before.state, before.message) != (self.state, self.message)
 
 
-def learnt(state: KueueState) -> Rolling:
+def learn_durations(state: KueueState) -> Rolling:
     """What workloads that have ended took."""
     rolling = Rolling()
     for one in sorted(state.workloads, key=lambda workload: workload.finished_s):

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bricolage.cluster.kueue.admission_check import CheckVerdict, learnt, verdicts
+from bricolage.cluster.kueue.admission_check import CheckVerdict, learn_durations, verdicts
 from bricolage.cluster.kueue.api import Conflict, Expired, KueueClient
 from bricolage.cluster.kueue.objects import KueueState, Resource, state_of
-from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.errors import KueueNoChecks, KueueUnavailable
 
 CONTROLLER = "bricolage/policy"
@@ -42,7 +42,7 @@ class KueueController:
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
 
     def __post_init__(self) -> None:
-        self.entry = named(self.policy)
+        self.entry = find_policy(self.policy)
 
     def look(self) -> KueueState:
         """Lists everything, and says that the checks' controller is there.
@@ -79,7 +79,7 @@ class KueueController:
     def decide(self, state: KueueState) -> list[CheckVerdict]:
         """Writes what is news; what has changed meanwhile is decided again after its event."""
         written = []
-        for verdict in verdicts(state, self.entry, learnt(state)):
+        for verdict in verdicts(state, self.entry, learn_durations(state)):
             if verdict.news:
                 try:
                     self.client.decide(verdict)

@@ -77,7 +77,7 @@ def finish_time_fairness_blind(problem: ShareProblem) -> Matrix:
     return finish_time_fairness(_with(problem, best))
 
 
-def cheapest(problem: ShareProblem) -> Matrix:
+def minimise_price(problem: ShareProblem) -> Matrix:
     """Max sum rate(X) / price, rates relative to each job's best, with rates that meet the deadlines; where they cannot all be met,
     without."""
     best = problem.rates / np.maximum(problem.rates.max(axis=1, keepdims=True), 1e-12)

@@ -140,7 +140,7 @@ def _equal(state: JobState, view: ClusterView) -> float:
     return sum(state.rate_on(kind) * count for kind, count in view.capacity.items()) / view.devices
 
 
-def combinations(first: Sequence[JobState], counts: Sequence[int], view: ClusterView) -> list[Combination]:
+def job_combinations(first: Sequence[JobState], counts: Sequence[int], view: ClusterView) -> list[Combination]:
     """All that are worth a variable; `first` is one job of each sort."""
     found = []
     for a, b in combinations_with_replacement(range(len(first)), 2):
@@ -167,7 +167,7 @@ def packed_max_min(
         counts: jobs of each sort.
         view: with the devices.
     """
-    some = combinations(first, counts, view)
+    some = job_combinations(first, counts, view)
     if not some:
         return []
     kinds, n, m = list(view.capacity), len(some), len(first)

@@ -70,7 +70,7 @@ class WhyAnswer:
     end_interval_s: tuple[float, float] | None
 
 
-def rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) -> list[JobRow]:
+def job_rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) -> list[JobRow]:
     """All jobs of a loop."""
     found = []
     for state in (_at(loop, one, now) for one in loop.states):
@@ -95,7 +95,7 @@ def rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) -> lis
 
 def past_of(loop: ReplayLoop, submissions: Sequence[Submission]) -> list[JobRow]:
     """Those that are over."""
-    return [row for row in rows(loop, submissions, loop.now) if row.state not in ("waiting", "starting", "running")]
+    return [row for row in job_rows(loop, submissions, loop.now) if row.state not in ("waiting", "starting", "running")]
 
 
 def stands(loop: ReplayLoop, state: JobState) -> str:

@@ -23,9 +23,9 @@ from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.job_engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.policy_catalogue import PolicyEntry, named
+from bricolage.cluster.policy_catalogue import PolicyEntry, find_policy
 from bricolage.cluster.scheduler import Changes, JobStart
-from bricolage.cluster.serve.job_answers import JobRow, Listed, past_of, rows, why_now
+from bricolage.cluster.serve.job_answers import JobRow, Listed, job_rows, past_of, why_now
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.spool import Counter
 from bricolage.cluster.serve.submission import JobSpec
@@ -88,7 +88,7 @@ class Service:
 
     def __init__(self, folder: Path, cluster: ClusterSpec, policy: str, make_engine: MakeEngine) -> None:
         self.folder, self.cluster = folder.resolve(), cluster
-        self.entry = named(policy)
+        self.entry = find_policy(policy)
         _check(self.entry, cluster)
         self._submissions: list[Submission] = []
         self._numbers: dict[str, int] = {}
@@ -284,7 +284,7 @@ class Service:
                 return {"cancelled": self._submissions[number].spec.name}
             self._counter.answer(request, {"over": self._submissions[number].spec.name})
         elif what == "list":
-            jobs = (*self._past, *rows(self.loop, self._submissions, now))
+            jobs = (*self._past, *job_rows(self.loop, self._submissions, now))
             self._counter.answer(request, encode(Listed(jobs, self.entry.name, now)))
         elif what == "why":
             number = self._number(str(asked["why"]))

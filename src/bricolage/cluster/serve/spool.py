@@ -100,7 +100,7 @@ class Counter:
 
     def answer(self, name: str, answer: JsonObject) -> None:
         """Answers a request; it is over then."""
-        with scratch.whole(self.folder / "answers" / name) as partial:
+        with scratch.write_whole(self.folder / "answers" / name) as partial:
             partial.write_text(json.dumps(answer), encoding="utf-8")
         (self.folder / "requests" / name).unlink(missing_ok=True)
 
@@ -148,7 +148,7 @@ def ask(folder: Path, request: JsonObject, timeout_s: float = 60.0) -> JsonObjec
     name = uuid.uuid4().hex
     request_path, answer_path = folder / "requests" / name, folder / "answers" / name
     try:
-        with scratch.whole(request_path) as partial:
+        with scratch.write_whole(request_path) as partial:
             partial.write_text(json.dumps(request), encoding="utf-8")
     except OSError as error:
         raise errors.UnsafeState(folder=folder, reason=error.strerror or str(error)) from error

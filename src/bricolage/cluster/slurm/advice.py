@@ -80,7 +80,7 @@ class SlurmAdvice:
     """Of the history: lines and runs that say nothing of how long jobs take, by the reason."""
 
 
-def learnt(queue: SlurmQueue, history: JobHistory) -> Rolling:
+def learn_history(queue: SlurmQueue, history: JobHistory) -> Rolling:
     """What past jobs took: those of a history, then those that the controller remembers. Runs that did not complete, and those that
     are not over, took at least so long."""
     rolling = Rolling()

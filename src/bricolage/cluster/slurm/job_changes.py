@@ -87,7 +87,7 @@ def restored(queue: SlurmQueue, holds_only: bool = False) -> list[SlurmChange]:
     return [one for one in found if one is not None]
 
 
-def apply(client: SlurmClient, wanted: Sequence[SlurmChange]) -> AppliedChanges:
+def apply_changes(client: SlurmClient, wanted: Sequence[SlurmChange]) -> AppliedChanges:
     """Makes changes, job by job.
 
     Raises:

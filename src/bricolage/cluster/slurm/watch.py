@@ -12,10 +12,10 @@ from bricolage.cluster.history.read import read_history
 from bricolage.cluster.history.records import NO_HISTORY, JobHistory, OddLines, records
 from bricolage.cluster.history.sacct import read_sacct
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.policy_catalogue import PolicyEntry, named
-from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
+from bricolage.cluster.policy_catalogue import PolicyEntry, find_policy
+from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learn_history
 from bricolage.cluster.slurm.commands import SlurmClient
-from bricolage.cluster.slurm.job_changes import AppliedChanges, Levers, SlurmChange, apply, changes, restored
+from bricolage.cluster.slurm.job_changes import AppliedChanges, Levers, SlurmChange, apply_changes, changes, restored
 from bricolage.cluster.slurm.queue import SlurmQueue
 from bricolage.errors import BricolageError, SlurmUnavailable, UnknownHistory
 
@@ -41,7 +41,7 @@ class SlurmWatch:
     _before: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self.entry: PolicyEntry = named(self.policy)
+        self.entry: PolicyEntry = find_policy(self.policy)
 
     def look(self) -> tuple[SlurmQueue, SlurmAdvice, list[SlurmChange]]:
         """The queue, the advice, and what would have to change."""
@@ -49,18 +49,18 @@ class SlurmWatch:
         if queue.now < self._before - 1.0:
             self.told(f"the clock went back by {self._before - queue.now:.0f} s; times from now on go by the new one")
         self._before = queue.now
-        advice = advise(queue, self.entry, learnt(queue, self.history), self.options)
+        advice = advise(queue, self.entry, learn_history(queue, self.history), self.options)
         advice = replace(advice, past_left_out=self.history.no_lengths())
         return queue, advice, changes(queue, advice, self.levers)
 
     def step(self) -> tuple[SlurmAdvice, AppliedChanges]:
         """Looks, and carries it out."""
         _, advice, wanted = self.look()
-        return advice, apply(self.client, wanted)
+        return advice, apply_changes(self.client, wanted)
 
     def restore(self, holds_only: bool = False) -> AppliedChanges:
         """Gives jobs back what they had before the first change; or releases those that were held, and leaves the rest."""
-        return apply(self.client, restored(self.client.queue(), holds_only))
+        return apply_changes(self.client, restored(self.client.queue(), holds_only))
 
     def watch(self, sleep: Callable[[], bool], show: Callable[[SlurmAdvice, AppliedChanges], None]) -> None:
         """Steps until `sleep` says that it is enough. A Slurm that does not answer for a while is waited for, once it has

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from bricolage.costs.models.fusion_gain import FusionGain, Merged, fit
+from bricolage.costs.models.fusion_gain import FusionGain, Merged, fit_fusion_gain
 from bricolage.work import bits
 from bricolage.work.cost import CostModel, Estimate, Setting, Work
 from bricolage.work.implementation import Implementation
@@ -60,7 +60,7 @@ class RegionCosts:
 def region_costs(candidates: Sequence[Candidate], fixed: Mapping[Implementation, float]) -> CostModel:
     """Costs of a graph's regions by those of its candidates. `fixed`: what implementations take to be entered, ms
     (`measure.dispatch_overhead`)."""
-    return RegionCosts(candidates, fit(fixed, merged_samples(candidates)))
+    return RegionCosts(candidates, fit_fusion_gain(fixed, merged_samples(candidates)))
 
 
 def merged_samples(candidates: Iterable[Candidate]) -> list[Merged]:

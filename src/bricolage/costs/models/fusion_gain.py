@@ -59,7 +59,7 @@ class FusionGain:
         return entry + self.gain.get(implementation, 1.0) * total
 
 
-def fit(fixed: Mapping[Implementation, float], merged: Iterable[Merged]) -> FusionGain:
+def fit_fusion_gain(fixed: Mapping[Implementation, float], merged: Iterable[Merged]) -> FusionGain:
     """The model from fixed costs and measured merged regions.
 
     For each engine g minimises the squared relative errors of the predictions, Σ ((a + g·s - m) / m)² + (g - 1)², where

@@ -42,7 +42,7 @@ def least_ms(workload: Workload, on: Setting, *, bfloat16: bool = False, in_byte
     return added_ms(device.peaks, flops, workload.bytes)
 
 
-def moved(one: OperatorWork) -> int:
+def moved_bytes(one: OperatorWork) -> int:
     """Bytes of one operator on its own; 0 for views."""
     return 0 if one.kind in VIEWS else one.bytes
 
@@ -75,7 +75,7 @@ class OperatorRoofline:
             None
             if work.workload is None
             else Estimate.of(
-                sum(start_ms + peaks.floor_ms(operator.flops, moved(operator)) for operator in work.operators),
+                sum(start_ms + peaks.floor_ms(operator.flops, moved_bytes(operator)) for operator in work.operators),
                 "roofline",
             )
             for work in works

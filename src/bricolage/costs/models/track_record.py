@@ -223,14 +223,14 @@ def derive_record(lines: Iterable[LogLine | UnusableLine]) -> TrackRecord:
 
 
 @cache
-def shipped() -> TrackRecord:
+def shipped_record() -> TrackRecord:
     """The one that bricolage comes with."""
     return derive_record(read_lines(SHIPPED.read_text(encoding="utf-8").splitlines()))
 
 
 def extend_shipped(database: Database) -> TrackRecord:
     """The one that bricolage comes with, and after it what decisions that share a database have added to its log."""
-    before = shipped()
+    before = shipped_record()
     kinds = {network.network: network.kind for network in before.networks} | {
         attempt.network: attempt.kind for attempt in before.attempts
     }

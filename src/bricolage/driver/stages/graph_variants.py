@@ -10,7 +10,7 @@ from bricolage.base.deadline import Deadline
 from bricolage.costs.models.calibrated import calibrate
 from bricolage.driver.pricing import work_shares
 from bricolage.driver.profile import Profile
-from bricolage.driver.promising_variants import samples, whole_challengers, write
+from bricolage.driver.promising_variants import measured_samples, whole_challengers, write_variant_files
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
 from bricolage.driver.whole_models import measure_near
@@ -18,7 +18,7 @@ from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
 from bricolage.plan.rewrite_steps import RewriteConfig
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.rewrite.variants import (
     REWRITTEN,
@@ -41,7 +41,7 @@ def _add(state: DecisionState, variant: GraphVariant, deadline: Deadline) -> Pro
 
 def write_variant(state: DecisionState, variant: GraphVariant) -> Profile:
     """Writes a variant's files and enters it into the state; nothing of it is measured."""
-    write(variant, state.session.store)
+    write_variant_files(variant, state.session.store)
     profile = state.original.profile_variant(variant)
     state.variants.append(variant)
     state.profiles[variant.name] = profile
@@ -107,7 +107,7 @@ class RewriteTuning(Stage[DecisionState]):
         tuner = RewriteTuner(
             oracle.graph.model,
             {},
-            rules=chosen(stable=True, generated=False),
+            rules=choose_rules(stable=True, generated=False),
             oracle=oracle,
             backend=session.backend(implementation.backend),
             options=session.options,
@@ -141,7 +141,7 @@ class RewriteSearch(Stage[DecisionState]):
         if not self._applies(state) or deadline():
             return
         calibrated = calibrate(
-            [sample for profile in state.profiles.values() for sample in samples(profile)],
+            [sample for profile in state.profiles.values() for sample in measured_samples(profile)],
             state.session.device.peaks,
         )
         operators = [operator_work(operator) for operator in state.oracle.graph.operators]

@@ -9,7 +9,7 @@ from typing import ClassVar
 from bricolage.backends import registry
 from bricolage.base.deadline import Deadline
 from bricolage.driver.describe import placement_name
-from bricolage.driver.joint_tuning import arms, search
+from bricolage.driver.joint_tuning import arms, search_arms
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState
@@ -84,7 +84,7 @@ class KernelTuning(Stage[DecisionState]):
         shares = state.session.options.profile.shares.tuning
         part = deadline.at_most(deadline.left * (shares.baselines if state.challengers else 1.0))
         near = arms([state.original], tuner, part)
-        turned = search(near, tuner, part, "joint", lambda *_: state.session.progress.advance()) if near else []
+        turned = search_arms(near, tuner, part, "joint", lambda *_: state.session.progress.advance()) if near else []
         for arm in turned:
             state.tuned[arm.tuned.implementation] = arm.tuned
         return [arm.tuned.implementation for arm in turned if arm.result is not None and not arm.result.reason]

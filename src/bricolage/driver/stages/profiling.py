@@ -54,7 +54,7 @@ class Reference(Stage[DecisionState]):
             state.inputs,
             session.store,
             options.bound,
-            f"{state.digest} {quarantine.digest()}",
+            f"{state.digest} {quarantine.quarantine_digest()}",
             literal=options.tolerance is not None,
             evaluate=session.evaluate,
             known=session.findings.references,

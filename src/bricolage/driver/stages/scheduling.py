@@ -22,8 +22,8 @@ from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.plan.schedules import ScheduleAttempt
-from bricolage.search.schedules.branches import can_fork, cut
-from bricolage.search.schedules.candidate_schedules import propose
+from bricolage.search.schedules.branches import can_fork, cut_branches
+from bricolage.search.schedules.candidate_schedules import propose_schedules
 from bricolage.search.schedules.closure import TransitiveClosure
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.search.schedules.simulate import BandwidthContention
@@ -64,7 +64,9 @@ class Scheduling(Stage[DecisionState]):
         found = [profile for profile in promising(state.profiles) if profile.graph.static and len(profile.graph) > 1]
         for profile in found:
             if profile.variant.name not in self._savings:  # a share of the whole, however long that takes
-                self._savings[profile.variant.name] = cut(to_work(profile.graph), work_shares(profile), 0.0).promise
+                self._savings[profile.variant.name] = cut_branches(
+                    to_work(profile.graph), work_shares(profile), 0.0
+                ).promise
         return max((self._savings[profile.variant.name] for profile in found), default=None)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
@@ -132,13 +134,13 @@ def _attempt(state: DecisionState, target: _Target, deadline: Deadline) -> Sched
     if len(placement) == 1:
         one = placement[0].implementation
         ms = [share * target.ms for share in work_shares(profile)]
-        at_best = cut(graph, ms, 0.0)
+        at_best = cut_branches(graph, ms, 0.0)
         if at_best.promise < PROMISE:  # even if more cores sped nothing up
             return replace(attempt, least_ms=at_best.least_ms, verdict=_too_little(at_best.promise))
         alone = _on_one_core(profile, one, deadline)
         if alone is None:
             return attempt if deadline() else replace(attempt, verdict="it fails on one core")
-        found = cut(graph, ms, alone / (len(cores) * target.ms))
+        found = cut_branches(graph, ms, alone / (len(cores) * target.ms))
         attempt = replace(attempt, regions=len(found.regions), least_ms=found.least_ms)
         if found.promise < PROMISE:
             return replace(attempt, verdict=_too_little(found.promise))
@@ -167,7 +169,7 @@ def _scheduled(
     profile, placement, cores = target.profile, target.placement, _cores(state)
     moved = [float(workload(Region(profile.graph, one.region)).bytes) for one in placement]
     contention = BandwidthContention.seen(moved, problem, state.session.device.peaks.gbytes)
-    proposals = propose(problem, contention, exact_s=state.session.options.profile.shares.schedules.exact_s)
+    proposals = propose_schedules(problem, contention, exact_s=state.session.options.profile.shares.schedules.exact_s)
     attempt = replace(attempt, least_ms=proposals.lower_ms)
     if proposals.lower_ms > (1.0 - PROMISE) * target.ms:
         return replace(attempt, verdict=_too_little(1.0 - proposals.lower_ms / target.ms))

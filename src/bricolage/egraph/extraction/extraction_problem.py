@@ -89,7 +89,7 @@ class Extraction:
         return (self.cost - self.lower_bound) / self.cost if self.cost > 0.0 else 0.0
 
 
-def needed(problem: ExtractionProblem, choice: Choice) -> list[int] | None:
+def reachable_classes(problem: ExtractionProblem, choice: Choice) -> list[int] | None:
     """The classes that the roots need under `choice`, children before parents; None when they need themselves.
 
     Raises KeyError when a needed class has no chosen node.
@@ -116,11 +116,11 @@ def needed(problem: ExtractionProblem, choice: Choice) -> list[int] | None:
 
 def restrict(problem: ExtractionProblem, choice: Choice) -> dict[int, int] | None:
     """`choice` for the needed classes alone, children first; None when it is cyclic."""
-    order = needed(problem, choice)
+    order = reachable_classes(problem, choice)
     return None if order is None else {number: choice[number] for number in order}
 
 
-def price(problem: ExtractionProblem, choice: Choice) -> float:
+def choice_cost(problem: ExtractionProblem, choice: Choice) -> float:
     """The DAG cost of an acyclic choice. The sum is exact, so that equal choices cost the same in any order."""
     return math.fsum(problem.classes[number][position].cost for number, position in choice.items())
 

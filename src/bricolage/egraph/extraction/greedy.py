@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bricolage.egraph.extraction.extraction_problem import ExtractionProblem, price, restrict
+from bricolage.egraph.extraction.extraction_problem import ExtractionProblem, choice_cost, restrict
 from bricolage.errors import NoExtraction
 
 _HUGE = 1e300
@@ -110,13 +110,13 @@ def improve(problem: ExtractionProblem, choice: dict[int, int], deadline: float 
 
     What is chosen already costs nothing more, so sharing becomes attractive; a local optimum is reached in a few rounds.
     """
-    best, cost = choice, price(problem, choice)
+    best, cost = choice, choice_cost(problem, choice)
     while time.monotonic() < deadline:
         costs = [[node.cost for node in nodes] for nodes in problem.classes]
         for number, position in best.items():
             costs[number][position] = 0.0
         trial = greedy_tree(problem, costs)
-        if price(problem, trial) >= cost:
+        if choice_cost(problem, trial) >= cost:
             return best
-        best, cost = trial, price(problem, trial)
+        best, cost = trial, choice_cost(problem, trial)
     return best

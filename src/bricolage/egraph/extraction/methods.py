@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from bricolage.egraph.extraction.extraction_problem import Extraction, ExtractionProblem, price
+from bricolage.egraph.extraction.extraction_problem import Extraction, ExtractionProblem, choice_cost
 from bricolage.egraph.extraction.greedy import greedy_dag, greedy_tree
 from bricolage.egraph.extraction.landmarks import Landmarks
 from bricolage.egraph.extraction.neighbourhood import refine
@@ -64,7 +64,7 @@ def extract(
                 search.offer(refine(search.problem, search.best, end, chance))
         choice = reduced.restore(search.chosen() for search in searches)
         bounds = [search.bound for search in searches]
-    cost = price(problem, choice)
+    cost = choice_cost(problem, choice)
     bound = math.fsum([reduced.constant, *bounds])
     proven = cost - bound <= PRECISE * cost
     return Extraction(choice, cost, cost if proven else min(bound, cost), proven, time.monotonic() - started)

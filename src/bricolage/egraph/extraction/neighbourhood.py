@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 
-from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, price, restrict
+from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, choice_cost, restrict
 from bricolage.egraph.extraction.presolve import presolve
 from bricolage.egraph.extraction.subproblem_search import SubProblemSearch
 from bricolage.work.bits import members
@@ -27,15 +27,15 @@ def refine(
 ) -> dict[int, int]:
     """A choice no worse than the acyclic `choice`, searched until `time.monotonic()` reaches `deadline`."""
     best = choice
-    cost = price(problem, best)
+    cost = choice_cost(problem, best)
     nearby = _neighbours(problem)
     size, failures = _START_SIZE, 0
     while time.monotonic() < deadline:
         free = _region(nearby, chance.choice(list(best)), size, chance)
         until = min(deadline, time.monotonic() + _PROBE_S)
         trial, finished = _solve_around(problem, best, free, until)
-        if price(problem, trial) < cost:
-            best, cost, failures = trial, price(problem, trial), 0
+        if choice_cost(problem, trial) < cost:
+            best, cost, failures = trial, choice_cost(problem, trial), 0
         elif not finished:
             size, failures = max(size // 2, _SMALLEST), 0
         else:

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from bricolage.egraph.extraction.extraction_problem import price, restrict, strong_components
+from bricolage.egraph.extraction.extraction_problem import choice_cost, restrict, strong_components
 from bricolage.egraph.extraction.greedy import greedy_dag, greedy_tree, improve
 from bricolage.egraph.extraction.ilp import IntegerProgram, IntegerSolution
 from bricolage.egraph.extraction.landmarks import Landmarks
@@ -40,8 +40,8 @@ class SubProblemSearch:
         tried = [greedy_tree(problem)]
         if len(problem.classes) <= _WIDEST_DAG and time.monotonic() < deadline:
             tried.append(greedy_dag(problem))
-        self.best = improve(problem, min(tried, key=lambda choice: price(problem, choice)), deadline)
-        self.cost = price(problem, self.best)
+        self.best = improve(problem, min(tried, key=lambda choice: choice_cost(problem, choice)), deadline)
+        self.cost = choice_cost(problem, self.best)
         self.bound = 0.0
         self._graph = Landmarks(problem)
         self._landmarks: list[tuple[int, list[int]]] = []
@@ -91,7 +91,7 @@ class SubProblemSearch:
 
     def offer(self, choice: dict[int, int]) -> None:
         """Takes an acyclic choice for the incumbent if it is better."""
-        cost = price(self.problem, choice)
+        cost = choice_cost(self.problem, choice)
         if cost < self.cost:
             self.best, self.cost = choice, cost
 

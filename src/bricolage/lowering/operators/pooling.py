@@ -12,7 +12,7 @@ import numpy as np
 from bricolage.graph.extents import input_pads
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Results, operator
-from bricolage.lowering.window_indices import WindowTable, combine, window_table
+from bricolage.lowering.window_indices import WindowTable, combine_masks, window_table
 
 Ints = tuple[int, ...]
 
@@ -45,7 +45,7 @@ def windows_of(xp: Arrays, x: Array, tables: list[WindowTable]) -> Array:
 
 
 def mask_of(masks: list[np.ndarray]) -> np.ndarray:
-    mask = combine(masks)
+    mask = combine_masks(masks)
     return mask.reshape((*mask.shape[: len(masks)], -1))
 
 

@@ -183,16 +183,7 @@ def rnn(
 
         return _product(xp, wt, None if b is None else b[d][:hidden] + b[d][hidden:]), step
 
-    return run(
-        xp,
-        x,
-        make_cell=make_cell,
-        initial=(initial_h,),
-        hidden=hidden,
-        lengths=lengths,
-        direction=direction,
-        layout=layout,
-    )
+    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout=layout)
 
 
 @operator("GRU", since=7)
@@ -248,16 +239,7 @@ def gru(
 
         return _product(xp, wt, None if bias is None else bias + recurrent_bias), reset_before
 
-    return run(
-        xp,
-        x,
-        make_cell=make_cell,
-        initial=(initial_h,),
-        hidden=hidden,
-        lengths=lengths,
-        direction=direction,
-        layout=layout,
-    )
+    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout=layout)
 
 
 @operator("LSTM", since=7)

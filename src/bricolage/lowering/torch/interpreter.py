@@ -81,7 +81,7 @@ def _sizes(builder: Builder, node: ir.Node, inputs: list[Known], attributes: Att
     complete = [s for s in given if s is not None]
     if len(complete) < len(given):
         return None
-    return sizes.evaluate(builder.call, node.op_type, complete, attributes)
+    return sizes.evaluate_sizes(builder.call, node.op_type, complete, attributes)
 
 
 def _shape(builder: Builder, node: ir.Node, x: Known, attributes: Attributes) -> Known | None:
@@ -96,7 +96,7 @@ def _shape(builder: Builder, node: ir.Node, x: Known, attributes: Attributes) ->
             return None
         dims = [int(d) if isinstance(d, int) else builder.size(x.node, i) for i, d in enumerate(value.shape)]
     if node.op_type == "Size":
-        return sizes.evaluate(builder.call, "ReduceProd", [Sizes(tuple(dims), 0)], {})
+        return sizes.evaluate_sizes(builder.call, "ReduceProd", [Sizes(tuple(dims), 0)], {})
     chosen = tuple(dims[attributes.get("start", 0) : attributes.get("end")])
     if all(isinstance(d, int) for d in chosen):
         return Const(torch.tensor(chosen, dtype=torch.int64))
@@ -136,7 +136,7 @@ def _generic(
 ) -> Emitted:
     """The operator as one call of its portable definition."""
     arguments = [builder.host(k) if entry.is_host(i) else builder.tensor(k) for i, k in enumerate(inputs)]
-    result = builder.call(bound(entry, builder.xp, _keywords(entry, node, attributes)), arguments)
+    result = builder.call(bind_operator(entry, builder.xp, _keywords(entry, node, attributes)), arguments)
     return builder.unpacked(result, node) if _is_tuple(entry, node) else result
 
 
@@ -144,7 +144,7 @@ def _is_tuple(entry: OperatorLowering, node: ir.Node) -> bool:
     return len(node.outputs) > 1 or entry.name in _ALWAYS_TUPLES
 
 
-def bound(entry: OperatorLowering, xp: TorchArrays, attributes: Attributes) -> Callable[..., Results]:
+def bind_operator(entry: OperatorLowering, xp: TorchArrays, attributes: Attributes) -> Callable[..., Results]:
     """The operator as a function of its inputs alone, with a name that generated code can show."""
     function = functools.partial(entry.function, xp, **attributes)
 

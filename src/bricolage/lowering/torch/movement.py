@@ -10,7 +10,7 @@ from bricolage.lowering.common import normalise_axes
 from bricolage.lowering.operators.movement import even_split
 from bricolage.lowering.torch.fused import NodeView, emitter
 from bricolage.lowering.torch.known_values import Emitted, Size
-from bricolage.lowering.torch.sizes import numbers
+from bricolage.lowering.torch.sizes import known_sizes
 
 
 @emitter("Reshape")
@@ -60,7 +60,7 @@ def _axes(v: NodeView) -> tuple[int, ...] | None:
         axes: tuple[int, ...] | None = v.get("axes")
         return axes
     sizes = v.sizes(1)
-    return None if sizes is None else numbers(sizes)
+    return None if sizes is None else known_sizes(sizes)
 
 
 @emitter("Squeeze")

@@ -29,7 +29,7 @@ def as_sizes(value: Known) -> Sizes | None:
     return None
 
 
-def numbers(sizes: Sequence[Size]) -> tuple[int, ...] | None:
+def known_sizes(sizes: Sequence[Size]) -> tuple[int, ...] | None:
     """The sizes where all are known; None where one is a graph node."""
     found = tuple(size for size in sizes if isinstance(size, int))
     return found if len(found) == len(sizes) else None
@@ -47,7 +47,7 @@ def truncated(a: int | torch.SymInt, b: int | torch.SymInt) -> int | torch.SymIn
     return a // b
 
 
-def chosen(condition: bool, a: int, b: int) -> int:
+def select_size(condition: bool, a: int, b: int) -> int:
     """a if the condition holds, otherwise b: Where on sizes."""
     return a if condition else b
 
@@ -63,7 +63,7 @@ _ARITHMETIC: dict[str, Callable[..., Size]] = {
 }
 
 
-def evaluate(call: Call, op_type: str, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
+def evaluate_sizes(call: Call, op_type: str, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     """The result as sizes, None when the operator is not one of these."""
     if op_type in _ARITHMETIC and len(inputs) == 2:
         return _arithmetic(call, _ARITHMETIC[op_type], *inputs)
@@ -81,13 +81,13 @@ def _arithmetic(call: Call, function: Callable[..., Size], a: Sizes, b: Sizes) -
 
 def _gather(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     data, index = inputs
-    picked = numbers(index.elements)
+    picked = known_sizes(index.elements)
     return None if picked is None else Sizes(tuple(data.elements[i] for i in picked), index.rank)
 
 
 def _slice(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     data, *bounds = inputs
-    known = numbers(tuple(i for b in bounds for i in b.elements))
+    known = known_sizes(tuple(i for b in bounds for i in b.elements))
     if len(bounds) < 2 or known is None or len(bounds[0].elements) != 1:
         return None
     step = known[3] if len(bounds) > 3 else 1
@@ -111,7 +111,7 @@ def _squeeze(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes |
 
 
 def _unsqueeze(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
-    axes = attributes.get("axes") or numbers(inputs[1].elements)
+    axes = attributes.get("axes") or known_sizes(inputs[1].elements)
     if inputs[0].rank or axes is None or len(axes) != 1:
         return None
     front_axis(1, axes[0])
@@ -135,7 +135,7 @@ def _where(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | N
         return None
     columns = [s.elements * (length // len(s.elements)) for s in inputs]
     picked = tuple(
-        (a if c else b) if isinstance(c, (bool, int)) else call(chosen, (c, a, b))
+        (a if c else b) if isinstance(c, (bool, int)) else call(select_size, (c, a, b))
         for c, a, b in zip(*columns, strict=True)
     )
     return Sizes(picked, max(s.rank for s in inputs))

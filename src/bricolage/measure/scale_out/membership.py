@@ -109,7 +109,7 @@ class Membership:
             if self._started.get(ray_id, 0) >= _STARTS:
                 self._refuse(ray_id, f"the processes of {facts['NodeManagerHostname']} keep ending")
                 continue
-            setup = Setup(self._device.isa, slots, self._memory_limit, registry.added())
+            setup = Setup(self._device.isa, slots, self._memory_limit, registry.registered_references())
             where = self._session.on_node(ray_id)
             actor = self.ray.remote(Station).options(num_cpus=slots, scheduling_strategy=where).remote(encode(setup))
             self._started[ray_id] = self._started.get(ray_id, 0) + 1

@@ -113,7 +113,7 @@ class Received:
         if not _NAME.fullmatch(name) or name_of(content, Path(name).suffix) != name:
             raise ValueError(f"what arrived as '{name[:80]}' is something else")
         if not self.path(name).exists():
-            with scratch.whole(self.path(name)) as partial:
+            with scratch.write_whole(self.path(name)) as partial:
                 partial.write_bytes(content)
 
     def path(self, name: str) -> Path:
@@ -130,7 +130,7 @@ def name_of(content: bytes, suffix: str = "") -> str:
     return hashlib.sha256(content).hexdigest() + suffix
 
 
-def packed(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
+def pack_folder(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
     """A sealed folder as the names of its contents by relative path, and the contents by name."""
     files: dict[str, str] = {}
     contents: dict[str, bytes] = {}
@@ -144,7 +144,7 @@ def packed(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
 
 
 def install(parent: Path, folder: str, files: Mapping[str, str], read: Callable[[str], bytes]) -> bool:
-    """Makes a sealed folder of what `packed` gave, unless it is there; whether it was made.
+    """Makes a sealed folder of what `pack_folder` gave, unless it is there; whether it was made.
 
     Raises:
         ValueError: a name leads elsewhere, or a file is not what its name says.

@@ -42,7 +42,7 @@ from bricolage.measure.scale_out.messages import (
     TrialItem,
     TriedBuilds,
 )
-from bricolage.measure.scale_out.parcels import Received, install, packed
+from bricolage.measure.scale_out.parcels import Received, install, pack_folder
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask
 from bricolage.measure.worker_process import Answer
 from bricolage.plan.program_step import Step
@@ -153,7 +153,7 @@ class Station:
             code: list[Code] = []
             contents: dict[str, bytes] = {}
             for made in sorted(path for path in folder.iterdir() if path.is_dir() and answer.ok):
-                files, parts = packed(made)
+                files, parts = pack_folder(made)
                 code.append(Code(item.implementation.backend, made.name, files))
                 contents.update(parts)
         pool.recycle()

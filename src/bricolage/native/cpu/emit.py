@@ -315,7 +315,7 @@ class ByteRuns:
 
     def _start(self, base: str, dtype: str, index: Index) -> str | None:
         """Where the run begins that an element is of."""
-        if dtype != "uint8" or step_of(index, self.j) != 1 or self.count == 1:
+        if dtype != "uint8" or loop_step(index, self.j) != 1 or self.count == 1:
             return None
         return f"{base} + {index.substitute(dict.fromkeys(self.j.variables, ZERO)).c()}"
 
@@ -358,7 +358,7 @@ static __attribute__((constructor)) void fill_@(void) {
 """.strip()
 
 
-def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
+def nest_loops(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
     """`lines` in loops over `name0`, `name1` and so on, without those that would run once."""
     for number, extent in reversed(list(enumerate(extents))):
         if extent > 1:
@@ -372,7 +372,7 @@ def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
     return ["  " * depth + line for line in lines]
 
 
-def trace(node: Node, coords: Coords, plan: FusionPlan) -> tuple[Buffer, Index] | None:
+def trace_element(node: Node, coords: Coords, plan: FusionPlan) -> tuple[Buffer, Index] | None:
     """Where in memory an element lies: in which buffer, and how many elements from its start; None if it is
     computed or guarded."""
     while node not in plan.buffers:
@@ -384,7 +384,7 @@ def trace(node: Node, coords: Coords, plan: FusionPlan) -> tuple[Buffer, Index] 
     return buffer, buffer.address(coords)
 
 
-def step_of(index: Index, of: Index) -> int | None:
+def loop_step(index: Index, of: Index) -> int | None:
     """What a step of the loop variable that `of` is adds to an index; None where that differs."""
     variables = [v for v in of.variables if isinstance(v, Var)]
     return index.stride(variables[0]) if variables else 0

@@ -21,7 +21,7 @@ from bricolage.native.cpu.gemm_blocks import (
 from bricolage.native.cpu.implicit_gemm import Product
 from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.native.cpu.matrix_unit import Tiles
-from bricolage.native.cpu.packing import Packing, constant_of
+from bricolage.native.cpu.packing import Packing, constant_identity
 from bricolage.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.native.cpu.phase import FunctionMemory
 from bricolage.native.cpu.target import CpuTarget
@@ -86,7 +86,7 @@ class TileCodegen:
     def constant_right(self) -> list[str]:
         """Where the packed weights of a batch are, as declarations."""
         p, lanes = self.p, self.target.lanes
-        key = (self.operand, constant_of(self.kernel.root), p.batch, p.k, p.n)
+        key = (self.operand, constant_identity(self.kernel.root), p.batch, p.k, p.n)
         weights = self.memory.weights
         offset = weights.add(("panels", *key), lambda: self.operand.panels_of(p, lanes))
         self.backwards = weights.asked[offset] % 2 == 0 and self.repeats_large

@@ -125,15 +125,7 @@ def _of_conv(root: Conv, lanes: int) -> Product:
 
     m = images * math.prod(sizes)
     skipped = None if root.fill else inside
+    runs = (*taps, c_in)
     return Product(
-        batch,
-        m,
-        n=c_out,
-        k=c_in * math.prod(taps),
-        root_coords=root_coords,
-        left=left,
-        runs=(*taps, c_in),
-        right=right,
-        inside=skipped,
-        fill=root.fill,
+        batch, m, c_out, math.prod(runs), root_coords, left, runs, right=right, inside=skipped, fill=root.fill
     )

@@ -154,7 +154,7 @@ def gathers_fast() -> bool:
         return True
 
 
-def available(device: Device | None = None) -> tuple[Isa, ...]:
+def available_isas(device: Device | None = None) -> tuple[Isa, ...]:
     """Instruction sets that run on a device, by default the whole processor here; best first."""
     instructions = (device or host()).instructions
     found = tuple(isa for isa in ISAS if isa.needs <= instructions)
@@ -173,7 +173,7 @@ def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
     return found
 
 
-def named(name: str, device: Device | None = None) -> Isa | None:
+def find_isa(name: str, device: Device | None = None) -> Isa | None:
     """An instruction set that runs on a device, by name; those for tests too."""
     for_tests = (isa for isa in FOR_TESTS if isa.needs <= (device or host()).instructions)
-    return next((isa for isa in (*available(device), *for_tests) if isa.name == name), None)
+    return next((isa for isa in (*available_isas(device), *for_tests) if isa.name == name), None)

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.native.cpu.emit import KEEP_SCALAR, Body, bounds_tests, conjunction, indented, nested, step_of, trace
+from bricolage.native.cpu.emit import (
+    KEEP_SCALAR,
+    Body,
+    bounds_tests,
+    conjunction,
+    indented,
+    loop_step,
+    nest_loops,
+    trace_element,
+)
 from bricolage.native.cpu.gemm_blocks import GemmBlocks
 from bricolage.native.cpu.implicit_gemm import Product
 from bricolage.native.cpu.isa import Isa
@@ -97,13 +106,13 @@ class Packing:
         node, coords, guards = self.p.left(b, i, kk)
         if guards:
             return None
-        found = trace(node, coords, self.plan)
+        found = trace_element(node, coords, self.plan)
         if found is None:
             return None
         buffer, index = found
         if buffer.dtype != dtype:
             return None
-        m_step, k_step = (step_of(index, v) for v in (i, kk))
+        m_step, k_step = (loop_step(index, v) for v in (i, kk))
         if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
             return None
         origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
@@ -129,7 +138,7 @@ class Packing:
         node, coords, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
         body = Body(self.plan, memory)
         run = f"block + (m - {origin}) * {self.pitch} + {flatten((*taps, ZERO), p.runs).c()}"
-        stored = trace(node, coords, self.plan) if self.operand.dtype == "bfloat16" else None
+        stored = trace_element(node, coords, self.plan) if self.operand.dtype == "bfloat16" else None
         if (short := self._short_run(node, coords, c, memory)) is not None:
             copy = [short]
         elif self.operand.dtype == "bfloat16" and (stored is None or stored[0].dtype != "bfloat16"):
@@ -148,15 +157,15 @@ class Packing:
             inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
-        lines = nested("t", p.runs[:-1], inner)
+        lines = nest_loops("t", p.runs[:-1], inner)
         lines += self.zeros(f"block + (m - {origin}) * {self.pitch}", p.k, self.part)
         return self._over_rows(start, stop, lines)
 
     def _short_run(self, node: Node, coords: Coords, c: Index, memory: FunctionMemory) -> str | None:
         """C that copies a run of a few bytes that lie as they are packed; None of others."""
         count = self.p.runs[-1]
-        found = trace(node, coords, self.plan) if self.operand.dtype == "uint8" and 1 < count < _SHORT else None
-        if found is None or found[0].dtype != "uint8" or step_of(found[1], c) != 1:
+        found = trace_element(node, coords, self.plan) if self.operand.dtype == "uint8" and 1 < count < _SHORT else None
+        if found is None or found[0].dtype != "uint8" or loop_step(found[1], c) != 1:
             return None
         start = found[1].substitute(dict.fromkeys(c.variables, ZERO))
         return f"__builtin_memcpy(to, {memory.pointer(found[0])} + {start.c()}, {count});"
@@ -192,7 +201,7 @@ class Packing:
             inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
-        lines = [*nested("t", p.runs[:-1], inner), self.operand.pack_row("numbers", to, p.k, self.part)]
+        lines = [*nest_loops("t", p.runs[:-1], inner), self.operand.pack_row("numbers", to, p.k, self.part)]
         return self._over_rows(start, stop, lines)
 
     def _narrowed(self, body: Body, node: Node, coords: Coords, count: int) -> list[str]:
@@ -243,7 +252,7 @@ class Packing:
         """Statements that pack one element to `to[at]`, its parts `part` apart. What is stored in bfloat16 already is moved as
         it is."""
         narrow = self.operand.dtype == "bfloat16"
-        found = trace(node, coords, self.plan) if narrow else None
+        found = trace_element(node, coords, self.plan) if narrow else None
         if found is not None and found[0].dtype == "bfloat16":
             return [f"to[{at}] = {memory.pointer(found[0])}[{found[1].c()}];"]
         value = body.value(node, coords)
@@ -337,7 +346,7 @@ class Packing:
         ]
 
 
-def constant_of(root: Node | None) -> int:
+def constant_identity(root: Node | None) -> int:
     """What the right side of a product is made of, as a number: steps of a recurrence share it."""
     assert isinstance(root, (MatMul, Conv))
     right = root.right if isinstance(root, MatMul) else root.weight

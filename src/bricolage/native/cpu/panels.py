@@ -137,7 +137,7 @@ class ProductOperand(ABC):
         """
         batch, k, n = right.shape
         if self.dtype == "float32":
-            return cut(right, lanes)
+            return cut_panels(right, lanes)
         depth = self.steps(k) * self.k_step
         rest = right
         found = np.zeros((batch, self.splits, depth, n), ml_dtypes.bfloat16)
@@ -145,7 +145,7 @@ class ProductOperand(ABC):
             found[:, part, :k] = rest
             rest = rest - found[:, part, :k].astype(np.float32)
         apart = found.view(np.uint16).reshape(batch, self.splits, -1, self.k_step // self.k_pack, self.k_pack, n)
-        return cut(apart.transpose(0, 2, 1, 3, 5, 4).reshape(batch, -1, self.k_pack * n), self.k_pack * lanes)
+        return cut_panels(apart.transpose(0, 2, 1, 3, 5, 4).reshape(batch, -1, self.k_pack * n), self.k_pack * lanes)
 
     def orders(self, right: np.ndarray, lanes: int) -> np.ndarray:
         """Of an operand that is ordered, for each batch and panel what the micro-kernel must know of its steps, int32."""
@@ -304,7 +304,7 @@ PAIRS = Vectors(
 """For vectors of 512 bits."""
 
 
-def cut(right: np.ndarray, lanes: int) -> np.ndarray:
+def cut_panels(right: np.ndarray, lanes: int) -> np.ndarray:
     """[batch, rows, columns] as panels of `2 * lanes` columns; a last one of up to `lanes` is half as wide."""
     batch, k, n = right.shape
     wide = 2 * lanes

@@ -140,7 +140,9 @@ def measure(
     )
     with scratch.using(scratch.temporary()) as folder:
         library = folder / "peaks.so"
-        toolchain.build(text, arithmetic.flags(isa, of_bytes=operand.k_pack == 4), library, "bricolage native")
+        toolchain.compile_library(
+            text, arithmetic.flags(isa, of_bytes=operand.k_pack == 4), library, "bricolage native"
+        )
         loaded = ctypes.CDLL(str(library))
         loaded.peaks.restype = None
         loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]

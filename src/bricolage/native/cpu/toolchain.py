@@ -55,7 +55,7 @@ def compiler() -> tuple[str, ...] | None:
 
 
 @cache
-def version() -> str | None:
+def compiler_version() -> str | None:
     """First line of what the compiler says about itself; None when there is none or it is broken."""
     command = compiler()
     if command is None:
@@ -75,7 +75,7 @@ def level() -> str | None:
     return f"-O{wanted}" if wanted in _LEVELS else None
 
 
-def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
+def compile_library(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
     """Compiles `text` to a shared library. The C lies in the same folder.
 
     Raises:
@@ -124,7 +124,7 @@ def _compile(text: str, source: Path, before: tuple[str, ...], behind: tuple[str
     """Compiles `text`, with arguments before it and behind it.
 
     Raises:
-        Refused: as `build`.
+        Refused: as `compile_library`.
     """
     command = compiler()
     if command is None:

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bricolage.native.cpu.isa import ByteDot, Isa
-from bricolage.native.cpu.panels import Vectors, cut
+from bricolage.native.cpu.panels import Vectors, cut_panels
 from bricolage.native.ir.tensors import Constant, Conv
 
 _LARGEST_BYTE = 255
@@ -47,7 +47,7 @@ class ShortPairs(Vectors):
         """[points, k, n] integers as int16 panels of neighbours along k, see `ProductOperand.panels`."""
         points, k, n = right.shape
         pairs = right.astype(np.int16).reshape(points, k // 2, 2, n).swapaxes(2, 3)
-        return cut(pairs.reshape(points, k // 2, 2 * n), 2 * lanes)
+        return cut_panels(pairs.reshape(points, k // 2, 2 * n), 2 * lanes)
 
 
 def short_pairs(isa: Isa) -> ShortPairs:
@@ -83,7 +83,7 @@ _LARGEST: WeakKeyDictionary[Conv, int] = WeakKeyDictionary()
 """By convolution, what no sum of its products with bytes goes beyond."""
 
 
-def divided(sums: str, multiple: int) -> str:
+def divide_exactly(sums: str, multiple: int) -> str:
     """C of the signed vector that `sums` is `multiple` times of, modulo 2^32."""
     power = _power_of_two(multiple)
     odd = pow(multiple // power, -1, _MODULUS)

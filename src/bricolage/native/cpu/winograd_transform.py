@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.native.cpu.arithmetic import Arithmetic
-from bricolage.native.cpu.emit import trace
+from bricolage.native.cpu.emit import trace_element
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.target import CpuTarget
@@ -97,7 +97,9 @@ def _fits(root: Conv, plan: FusionPlan, isa: Isa) -> bool:
     if root.strides[-2:] != (1, 1) or root.dilations[-2:] != (1, 1) or root.source.shape[1] % isa.lanes:
         return False
     c = variable("c", root.source.shape[1])
-    found = trace(root.source, (ZERO, c, *(variable(f"s{i}", e) for i, e in enumerate(root.source.shape[2:]))), plan)
+    found = trace_element(
+        root.source, (ZERO, c, *(variable(f"s{i}", e) for i, e in enumerate(root.source.shape[2:]))), plan
+    )
     return found is not None and found[1].stride(next(iter(c.variables))) == 1
 
 

@@ -47,9 +47,10 @@ from bricolage.native.fuse.kernel_plan import (
     kernel_nodes,
 )
 from bricolage.native.fuse.memory_cost import KernelCosts
-from bricolage.native.fuse.recomputation import SearchSpace, search
+from bricolage.native.fuse.recomputation import SearchSpace, search_plan
 from bricolage.native.fuse.secondary_outputs import attach_secondary_outputs
 from bricolage.native.ir.index_expressions import Var, row_major, variable
+from bricolage.native.ir.node_order import order_nodes
 from bricolage.native.ir.tensors import (
     STORED_BYTES,
     ConcatBuffer,
@@ -61,7 +62,6 @@ from bricolage.native.ir.tensors import (
     Node,
     Pointwise,
     View,
-    reachable,
 )
 
 _LARGEST_DIAMOND = 16
@@ -123,7 +123,7 @@ class _Planner:
     ) -> None:
         self.target = target
         self.result = FusionPlan(inputs, outputs)
-        self.nodes = reachable(outputs)
+        self.nodes = order_nodes(outputs)
         self.users: dict[Node, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for source in dict.fromkeys(node.sources):
@@ -308,7 +308,7 @@ class _Planner:
             lambda node: node in boundary and self.memory.channels_last(node),
             KernelCosts(self.target.l2_bytes),
         )
-        found = search(space, usual, self.users).stored
+        found = search_plan(space, usual, self.users).stored
         self.differs = found != usual
         return set(found)
 

@@ -56,7 +56,7 @@ class FusionSearchResult:
     """Whether no plan is clearly cheaper, for certain."""
 
 
-def search(space: SearchSpace, first: Set[Node], users: Mapping[Node, Sequence[Node]]) -> FusionSearchResult:
+def search_plan(space: SearchSpace, first: Set[Node], users: Mapping[Node, Sequence[Node]]) -> FusionSearchResult:
     """The cheapest plan, starting from the one that stores `first` of what is free."""
     return _search(space, first, users, _Budget(_STEPS), {})
 
@@ -97,7 +97,7 @@ def _search(
     return FusionSearchResult(frozenset(stored), total, exact)
 
 
-def cost(space: SearchSpace, stored: Collection[Node]) -> float:
+def plan_cost(space: SearchSpace, stored: Collection[Node]) -> float:
     """Nanoseconds of all kernels of one plan."""
     chosen = set(stored)
     results = {**space.kernels, **dict.fromkeys(chosen, frozenset[Node]())}

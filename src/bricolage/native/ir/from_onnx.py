@@ -13,7 +13,7 @@ from bricolage.native.ir.lowerings import NoLowering, OpContext, converted, lowe
 from bricolage.native.ir.tensors import C_TYPES, HALVES, Constant, Input, Node, Shape, numpy_type
 
 
-def lower(model: ir.Model, origins: dict[Node, str] | None = None) -> tuple[list[Node], list[Node]]:
+def lower_region(model: ir.Model, origins: dict[Node, str] | None = None) -> tuple[list[Node], list[Node]]:
     """The inputs and the outputs of a region. `origins` is filled with the names of the operators that nodes come from.
 
     Raises:

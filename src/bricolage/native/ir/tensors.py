@@ -7,6 +7,7 @@ kernel can compute it where it is needed; reductions, contractions and row opera
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,8 +61,8 @@ def numpy_type(name: str) -> np.dtype:
 
 _LINE = 64
 """Bytes of a cache line."""
-_PER_ELEMENT = 5
-"""Operations of softmax and normalisation on an element, as in `graph.work`."""
+_ROW_OPERATIONS = 5
+"""Of softmax and normalisation on an element, as in `graph.work`."""
 LONGEST_ROW = 16384
 """Elements of a row that a thread may keep on its stack."""
 
@@ -289,7 +290,7 @@ class Softmax(Node):
     @property
     def operations(self) -> int:
         """As `graph.work` counts them."""
-        return _PER_ELEMENT * self.elements
+        return _ROW_OPERATIONS * self.elements
 
     @property
     def sources(self) -> tuple[Node, ...]:
@@ -310,7 +311,7 @@ class Normalise(Node):
     @property
     def operations(self) -> int:
         """As `graph.work` counts them."""
-        return _PER_ELEMENT * self.elements
+        return _ROW_OPERATIONS * self.elements
 
     @property
     def in_rows(self) -> bool:
@@ -324,7 +325,24 @@ class Normalise(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class MatMul(Node):
+class Contraction(Node):
+    """Sums of products."""
+
+    starts_kernel = True
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """Products that are summed up for an element."""
+
+    @property
+    def operations(self) -> int:
+        """A multiplication and an addition for each product."""
+        return 2 * self.elements * self.depth
+
+
+@dataclass(frozen=True, eq=False)
+class MatMul(Contraction):
     """Matrix products over leading batch dimensions, all of the same rank; batch dimensions broadcast.
 
     Of float32; or, into int32, of a uint8 `left` and a constant int8 `right`, exactly.
@@ -332,17 +350,11 @@ class MatMul(Node):
 
     left: Node
     right: Node
-    starts_kernel = True
 
     @property
     def depth(self) -> int:
         """Products that are summed up for an element."""
         return self.left.shape[-1]
-
-    @property
-    def operations(self) -> int:
-        """A multiplication and an addition for each product."""
-        return 2 * self.elements * self.depth
 
     @property
     def sources(self) -> tuple[Node, ...]:
@@ -351,7 +363,7 @@ class MatMul(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Conv(Node):
+class Conv(Contraction):
     """A convolution of any number of spatial dimensions, without bias. `pads` are those before each dimension; the output
     shape says what is read behind. Of float32; or, into int32, of a uint8 `source` and int8 weights, exactly."""
 
@@ -363,17 +375,11 @@ class Conv(Node):
     groups: int
     fill: int = 0
     """What lies around a uint8 source: the byte that means zero."""
-    starts_kernel = True
 
     @property
     def depth(self) -> int:
         """Products that are summed up for an element."""
         return math.prod(self.weight.shape[1:])
-
-    @property
-    def operations(self) -> int:
-        """A multiplication and an addition for each product."""
-        return 2 * self.elements * self.depth
 
     @property
     def depthwise(self) -> bool:
@@ -384,19 +390,3 @@ class Conv(Node):
     def sources(self) -> tuple[Node, ...]:
         """The images and the weights."""
         return self.source, self.weight
-
-
-def reachable(outputs: Sequence[Node]) -> list[Node]:
-    """All nodes that the outputs need, sources first."""
-    order: list[Node] = []
-    seen: set[int] = set()
-    todo: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
-    while todo:
-        node, finished = todo.pop()
-        if finished:
-            order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            todo.append((node, True))
-            todo.extend((source, False) for source in reversed(node.sources))
-    return order

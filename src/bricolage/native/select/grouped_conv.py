@@ -29,9 +29,9 @@ from bricolage.native.cpu.emit import (
     conjunction,
     epilogue,
     indented,
-    nested,
-    step_of,
-    trace,
+    loop_step,
+    nest_loops,
+    trace_element,
 )
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
@@ -176,8 +176,8 @@ class GroupedConvCodegen:
         outer = [self._spot(axis, at, 0) for axis, at in enumerate(self.outer)]
         column = self._spot(len(self.outer), self.x, 0)
         j = variable("j", lanes if inside else self.inputs)
-        found = trace(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
-        return found is not None and found[0].dtype in VECTOR_DTYPES and step_of(found[1], j) == 1
+        found = trace_element(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
+        return found is not None and found[0].dtype in VECTOR_DTYPES and loop_step(found[1], j) == 1
 
     @property
     def _first_input(self) -> Index:
@@ -291,7 +291,7 @@ class GroupedConvCodegen:
                 "}",
             ]
         lines = [f"if ({conjunction(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
-        return nested("t", outer_taps, lines)
+        return nest_loops("t", outer_taps, lines)
 
     def _row(self, x: Index, spots: list[Index], i: str, *, edge: bool) -> list[str]:
         """A row of taps on the i-th input of every group."""
@@ -309,7 +309,7 @@ class GroupedConvCodegen:
             first, last = column.range
             if not uses or last < 0 or first >= root.source.shape[-1]:
                 continue
-            found = trace(root.source, (self.image, self._first_input, *spots, column), self.plan)
+            found = trace_element(root.source, (self.image, self._first_input, *spots, column), self.plan)
             assert found is not None
             where = f"{self.memory.pointer(found[0])} + {found[1].c()}"
             whole, single = _LOADS[found[0].dtype]
@@ -382,7 +382,7 @@ class GroupedConvCodegen:
             f"  {KEEP_SCALAR}",
             f"  float tile[{channels}];",
             f"  for (long j = 0; j < {channels}; j++) tile[j] = {'starts[j]' if root.fill else '0.0f'};",
-            *indented(nested("t", self.taps, over)),
+            *indented(nest_loops("t", self.taps, over)),
             f"  {VECTORISED}",
             f"  for (long j = 0; j < {channels}; j++) {{",
             *indented(finish, 2),

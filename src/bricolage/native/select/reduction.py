@@ -41,7 +41,7 @@ _STEP = {
 }
 
 
-def start_of(kind: str, dtype: str) -> float:
+def start_value(kind: str, dtype: str) -> float:
     """What a reduction begins with: integers know no infinity."""
     value = _START[kind]
     if dtype in FLOATS or not math.isinf(value):
@@ -108,7 +108,7 @@ class _Step:
 
     @property
     def _start(self) -> str:
-        return literal(start_of(self.root.kind, self.root.dtype), self.root.dtype)
+        return literal(start_value(self.root.kind, self.root.dtype), self.root.dtype)
 
     def _into(self, total: str) -> list[str]:
         return [*self.lines, f"{total} = {_STEP[self.root.kind].format(total, self.element)};"]
@@ -162,7 +162,7 @@ def _counting(
     while (
         isinstance(node, View)
         and node not in plan.buffers
-        and (node.guard is None or node.fill == start_of(root.kind, root.dtype))
+        and (node.guard is None or node.fill == start_value(root.kind, root.dtype))
     ):
         for index, extent in node.guard(coords) if node.guard is not None else ():
             varies = not index.variables.isdisjoint(side.variables)

@@ -26,14 +26,14 @@ from bricolage.native.cpu.emit import (
     conjunction,
     epilogue,
     indented,
-    nested,
-    trace,
+    nest_loops,
+    trace_element,
 )
 from bricolage.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.cpu.winograd_integers import SIGNED_SUMS, SUMS, divided
+from bricolage.native.cpu.winograd_integers import SIGNED_SUMS, SUMS, divide_exactly
 from bricolage.native.cpu.winograd_transform import (
     Transform,
     compute_cost,
@@ -133,7 +133,7 @@ def _numbers(root: Conv, t: Transform, operand: ProductOperand, stored: str, lan
         sums=SUMS,
         tile="int32_t",
         tile_vector=SIGNED_SUMS,
-        result=lambda sums: divided(sums, t.multiple),
+        result=lambda sums: divide_exactly(sums, t.multiple),
     )
 
 
@@ -174,7 +174,7 @@ class _WinogradCodegen:
         """Tiles that are done together."""
         self.image, *rest = unflatten(variable("p", self.tiles), (images, *deep, down, across))
         *self.deep, self.down, self.across = rest
-        found = trace(root.source, (ZERO,) * len(root.source.shape), self.plan)
+        found = trace_element(root.source, (ZERO,) * len(root.source.shape), self.plan)
         assert found is not None
         self.numbers = _numbers(root, self.t, self.operand, found[0].dtype, lanes)
 
@@ -218,7 +218,7 @@ class _WinogradCodegen:
         for i in range(n):
             for j in range(n):
                 h, w = self.down * t.m + (i - root.pads[-2]), self.across * t.m + (j - root.pads[-1])
-                found = trace(root.source, (self.image, c, *spots, h, w), self.plan)
+                found = trace_element(root.source, (self.image, c, *spots, h, w), self.plan)
                 assert found is not None
                 tests = [*deep_tests, *bounds_tests(h, root.source.shape[-2]), *bounds_tests(w, root.source.shape[-1])]
                 load = numbers.load.format(f"{self.memory.pointer(found[0])} + {found[1].c()}")
@@ -239,7 +239,7 @@ class _WinogradCodegen:
         lines = [f"for (long c = 0; c < {self.c_in}; c += {numbers.lanes}) {{", *indented(inner), "}"]
         return [
             "for (long p = first; p < last; p++) {",
-            *indented([KEEP_SCALAR, *nested("t", self.deep_taps, lines)]),
+            *indented([KEEP_SCALAR, *nest_loops("t", self.deep_taps, lines)]),
             "}",
         ]
 

@@ -53,7 +53,7 @@ class StaticCost:
         return self <= other and self != other
 
 
-def compare(gone: Sequence[ir.Node], new: Sequence[ir.Node], opset: int) -> tuple[StaticCost, StaticCost]:
+def compare_costs(gone: Sequence[ir.Node], new: Sequence[ir.Node], opset: int) -> tuple[StaticCost, StaticCost]:
     """The costs of what a rewrite removes and of what it adds.
 
     Symbolic dimensions count with a size of their own; where the new side has others than the old (a flattened dimension

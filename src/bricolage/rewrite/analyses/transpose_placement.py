@@ -25,8 +25,8 @@ from bricolage.rewrite.analyses.transpose_propagation import (
     TransposedOperator,
     compose,
     inverse,
+    is_identity,
     transposed,
-    unchanged,
 )
 from bricolage.rewrite.predicates import listed, permutation, rank
 from bricolage.rewrite.rule import MatchFailure
@@ -74,7 +74,7 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
         perm = permutation(start, source) if source is not None else ()
     except MatchFailure:
         return None
-    if source is None or unchanged(perm):
+    if source is None or is_identity(perm):
         return None
     same = tuple(range(len(perm)))
     usual = (same, perm, inverse(perm))
@@ -165,10 +165,10 @@ def _choice(
 
 
 def _present(found: TransposedOperator) -> bool:
-    return all(p is None or unchanged(p) for p in (*found.inputs, *found.outputs))
+    return all(p is None or is_identity(p) for p in (*found.inputs, *found.outputs))
 
 
-def moved(component: Component) -> dict[ir.Node, TransposedOperator]:
+def moved_operators(component: Component) -> dict[ir.Node, TransposedOperator]:
     """The operators that should work in the other layout than now, as they are written there. Empty where nothing is gained."""
     cut = _Cut(component)
     sides = cut.solve()
@@ -258,4 +258,4 @@ class _Cut:
     def _side(self, value: ir.Value) -> int | None:
         """The layout that a value has in the graph; None where it is a third one."""
         first, second = self._component.layouts[value]
-        return self._SOURCE if unchanged(first) else self._SINK if unchanged(second) else None
+        return self._SOURCE if is_identity(first) else self._SINK if is_identity(second) else None

@@ -30,7 +30,7 @@ def inverse(perm: Permutation) -> Permutation:
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
-def unchanged(perm: Permutation) -> bool:
+def is_identity(perm: Permutation) -> bool:
     """Whether a permutation leaves all axes where they are."""
     return perm == tuple(range(len(perm)))
 

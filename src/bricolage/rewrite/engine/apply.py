@@ -16,7 +16,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.constant_folding import fold
-from bricolage.rewrite.analyses.profitability import compare
+from bricolage.rewrite.analyses.profitability import compare_costs
 from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.engine.fuel import Fuel, Site, site_of
 from bricolage.rewrite.engine.index import Indexed, rule_index
@@ -230,7 +230,7 @@ class _Driver:
         """
         rule, gone, new = proposal.rule, proposal.gone, proposal.new
         if not self._always and not proposal.is_profitable(self._opset):
-            before, after = compare(gone, new, self._opset)
+            before, after = compare_costs(gone, new, self._opset)
             proposal.discard()
             raise MatchFailure(f"not profitable: {before} would become {after}")
         if dry:

@@ -14,7 +14,7 @@ Pairs = Sequence[tuple[ir.Value, ir.Value]]
 """Values with what replaces them."""
 
 
-def graph_of(node: ir.Node) -> ir.Graph:
+def owning_graph(node: ir.Node) -> ir.Graph:
     """The graph (the main one, or a body of control flow) that a node is in."""
     assert isinstance(node.graph, ir.Graph)
     return node.graph
@@ -36,7 +36,7 @@ def own_outputs(pairs: Pairs, builder: GraphBuilder, home: ir.Graph) -> list[tup
     return found
 
 
-def check_types(pairs: Pairs) -> None:
+def check_replacements(pairs: Pairs) -> None:
     """A safety net under the conditions of the rules: what replaces a value has its type, rank and sizes.
 
     Raises:
@@ -79,7 +79,7 @@ def lost(pairs: Pairs) -> list[ir.Node]:
         gone[node] = None
         inside.add(node)
         reads = [value for value in node.inputs if value is not None]
-        for inner in nested(node):
+        for inner in nested_nodes(node):
             inside.add(inner)
             reads += [value for value in inner.inputs if value is not None]
         waiting += [
@@ -88,7 +88,7 @@ def lost(pairs: Pairs) -> list[ir.Node]:
     return list(gone)
 
 
-def nested(node: ir.Node) -> Iterator[ir.Node]:
+def nested_nodes(node: ir.Node) -> Iterator[ir.Node]:
     """All nodes in the bodies of a control-flow node."""
     for body in bodies(node):
         yield from body.all_nodes()
@@ -99,7 +99,7 @@ def depends(nodes: Sequence[ir.Node], on: set[ir.Node]) -> bool:
     waiting, seen = list(nodes), set(nodes)
     while waiting:
         node = waiting.pop()
-        inner = [v for n in nested(node) for v in n.inputs]
+        inner = [v for n in nested_nodes(node) for v in n.inputs]
         for value in (*node.inputs, *inner):
             producer = value.producer() if value is not None else None
             if producer is None or producer in seen:
@@ -114,7 +114,7 @@ def depends(nodes: Sequence[ir.Node], on: set[ir.Node]) -> bool:
 def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: GraphBuilder, before: ir.Node) -> None:
     """Inserts what `builder` made in front of `before` (or where the rule placed it), replaces the pairs and removes `gone`. Graph
     outputs keep their names, types and shapes; a value that is replaced by a new one hands its name on."""
-    home = graph_of(before)
+    home = owning_graph(before)
     used = {value for node in builder.nodes for value in node.inputs} | {new for _, new in pairs}
     for constant in builder.constants:
         if constant in used:
@@ -135,6 +135,6 @@ def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: GraphBuilder, before
             old.name = builder.names.fresh(f"{name}.replaced")
             new.name = name
     for node in gone:
-        for inner in nested(node):
+        for inner in nested_nodes(node):
             detach(inner)
-        graph_of(node).remove(node, safe=True)
+        owning_graph(node).remove(node, safe=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import is_known, known
+from bricolage.graph.constant_folding import constant_elements, is_known
 from bricolage.graph.properties import COMMUTATIVE
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight
 
@@ -108,7 +108,7 @@ class PatternMatcher:
             for choice in pattern.choices:
                 yield from self._value(choice, value, match)
         elif isinstance(pattern, Number):
-            if value is not None and is_number(value, pattern.value):
+            if value is not None and matches_number(value, pattern.value):
                 yield match
             else:
                 self._miss(match, f"{_text(value)} is not the constant {pattern.value:g}")
@@ -178,11 +178,11 @@ def way_up(root: Op, bound: Set[str]) -> tuple[str, list[Op]] | None:
     return None
 
 
-def is_number(value: ir.Value, wanted: float) -> bool:
+def matches_number(value: ir.Value, wanted: float) -> bool:
     """Whether a value is a constant of one element that a `Number` matches."""
     if value.const_value is None or value.const_value.size != 1:
         return False
-    array = known(value)
+    array = constant_elements(value)
     if array is None or array.dtype.kind not in "fiuV":
         return False
     found = float(array.reshape(()).astype(np.float64))

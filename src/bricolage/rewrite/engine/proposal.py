@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from bricolage.plan.rewrite_steps import RewriteStep
-from bricolage.rewrite.analyses.profitability import compare
+from bricolage.rewrite.analyses.profitability import compare_costs
 from bricolage.rewrite.builder import GraphBuilder
 from bricolage.rewrite.engine import edit
 from bricolage.rewrite.engine.index import Indexed
@@ -36,12 +36,12 @@ class RewriteProposal:
 
     def is_profitable(self, opset: int) -> bool:
         """Whether the driver would make it: it costs less by counting, or no more where the rule enables others."""
-        before, after = compare(self.gone, self.new, opset)
+        before, after = compare_costs(self.gone, self.new, opset)
         return not self.rule.cost_based and (after < before or (self.rule.enabling and after <= before))
 
     def accept(self) -> None:
         """Changes the graph."""
-        home, placed = edit.graph_of(self.roots[0]), bool(self.builder.insertion_points)
+        home, placed = edit.owning_graph(self.roots[0]), bool(self.builder.insertion_points)
         edit.replace(self.pairs, self.gone, self.builder, self.roots[0])
         if len(self.roots) > 1 and not placed:
             home.sort()
@@ -103,15 +103,15 @@ def _proposal(
 ) -> RewriteProposal:
     built = len(builder.nodes)
     try:
-        home = edit.graph_of(roots[0])
+        home = edit.owning_graph(roots[0])
         pairs = edit.own_outputs(pairs, builder, home)
-        edit.check_types(pairs)
+        edit.check_replacements(pairs)
         if (
             len(roots) > 1
             and not isinstance(rule, GraphRule)
             and (
                 edit.depends(builder.nodes, {_producer(old) for old, _ in pairs})
-                or any(edit.graph_of(root) is not home for root in roots)
+                or any(edit.owning_graph(root) is not home for root in roots)
             )
         ):
             raise MatchFailure("one of the roots depends on another")

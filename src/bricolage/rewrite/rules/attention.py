@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import describe
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
@@ -125,7 +125,7 @@ class RecogniseAttention(Rule):
     def _scale(match: Match) -> float:
         if "mul" not in match.nodes and "div" not in match.nodes:
             return 1.0
-        array = known(match["c"])
+        array = constant_elements(match["c"])
         require(array is not None and array.size == 1 and len(sizes(match["c"])) <= 4, "the scale has not one element")
         assert array is not None
         scale = float(array.reshape(()).astype(float))
@@ -135,11 +135,11 @@ class RecogniseAttention(Rule):
     @staticmethod
     def _low(match: Match) -> float:
         """What the scores that are masked are set to."""
-        condition, array = match["condition"], known(match["low"])
+        condition, array = match["condition"], constant_elements(match["low"])
         require(array is not None and array.size == 1, "what masked scores are set to has not one element")
         assert array is not None
         require(max(rank(condition), array.ndim) <= 4, "the mask has a higher rank than the scores")
-        low, kept = float(array.reshape(()).astype(float)), known(condition)
+        low, kept = float(array.reshape(()).astype(float)), constant_elements(condition)
         if "filled" in match.nodes and kept is not None:
             kept = ~kept
         rows = kept is not None and kept.ndim > 0 and bool(kept.any(axis=-1).all())

@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import is_known, known
+from bricolage.graph.constant_folding import constant_elements, is_known
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.engine.subgraph import write_subgraph
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
@@ -263,7 +263,7 @@ def _passes(node: ir.Node) -> bool:
 def _pads_finite(node: ir.Node) -> bool:
     """Whether a Pad brings in nothing that is NaN where it meets a weight of zero."""
     fill = node.inputs[2] if len(node.inputs) > 2 else None
-    array = known(fill) if fill is not None else None
+    array = constant_elements(fill) if fill is not None else None
     return fill is None or (array is not None and bool(np.isfinite(array.astype(np.float64)).all()))
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from bricolage.rewrite.rule import Rule
-from bricolage.rewrite.rulefile import read
+from bricolage.rewrite.rulefile import read_rules
 
 FILE = Path(__file__).with_name("generated.jsonl")
 DERIVED = Path(__file__).with_name("generated-derived.txt")
@@ -14,12 +14,12 @@ DERIVED = Path(__file__).with_name("generated-derived.txt")
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def generated_rules() -> tuple[Rule, ...]:
     """Both directions of every equation in the file."""
-    return tuple(read(FILE))
+    return tuple(read_rules(FILE))
 
 
 def substitutions() -> list[str]:
     """All distinct substitutions: the rules and what follows from them, as equations."""
-    stated = [rule.equation for rule in rules() if not rule.name.endswith("-back")]
+    stated = [rule.equation for rule in generated_rules() if not rule.name.endswith("-back")]
     return [*stated, *DERIVED.read_text(encoding="utf-8").splitlines()]

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.rewrite.analyses.linear import geometry
-from bricolage.rewrite.engine.edit import nested
+from bricolage.rewrite.engine.edit import nested_nodes
 from bricolage.rewrite.predicates import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
 
@@ -22,7 +22,7 @@ def _levels(graph: ir.Graph) -> dict[ir.Node, int]:
     """For each operator the length of the longest chain that leads to it. None of a level depends on another of it."""
     levels: dict[ir.Node, int] = {}
     for node in graph:
-        reads = [*node.inputs, *(value for inner in nested(node) for value in inner.inputs)]
+        reads = [*node.inputs, *(value for inner in nested_nodes(node) for value in inner.inputs)]
         before = [value.producer() for value in reads if value is not None]
         levels[node] = 1 + max((levels.get(other, 0) for other in before if other is not None), default=0)
     return levels

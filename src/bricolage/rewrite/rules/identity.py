@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import describe
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
@@ -60,7 +60,7 @@ class RemoveDropout(NeutralRule):
 
     def check(self, match: Match) -> None:
         training = match.get("training")
-        mode = known(training) if training is not None else None
+        mode = constant_elements(training) if training is not None else None
         require(training is None or (mode is not None and not mode.any()), "it may run in training mode")
 
 

@@ -9,13 +9,13 @@ from functools import partial
 import onnx_ir as ir
 
 from bricolage.rewrite.analyses.elementwise import UNARY
-from bricolage.rewrite.analyses.transpose_placement import Component, components, moved
+from bricolage.rewrite.analyses.transpose_placement import Component, components, moved_operators
 from bricolage.rewrite.analyses.transpose_propagation import (
     Permutation,
     TransposedOperator,
     compose,
     inverse,
-    unchanged,
+    is_identity,
 )
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
@@ -73,7 +73,7 @@ class _Rewriter:
             total = compose(stored, total)
         if len(perm) > len(total):
             added = len(perm) - len(total)
-            base = source if unchanged(total) else self._turn(source, total)
+            base = source if is_identity(total) else self._turn(source, total)
             source = self._op.Unsqueeze(base, self._op.integers(range(added))) if total else base
             if not total:
                 source = self._op.Reshape(base, self._op.integers([1] * added))
@@ -81,7 +81,7 @@ class _Rewriter:
         return self._turn(source, compose(total, inverse(perm)))
 
     def _turn(self, value: ir.Value, perm: Permutation) -> ir.Value:
-        if unchanged(perm):
+        if is_identity(perm):
             return value
         key = (value, perm)
         if key not in self._turned:
@@ -192,7 +192,7 @@ class MoveLayoutBorder(GraphRule):
 
     @staticmethod
     def _rewrite(component: Component, op: Operators) -> Mapping[ir.Value, ir.Value]:
-        written = moved(component)
+        written = moved_operators(component)
         require(bool(written), "no transpose less would do")
         return _Rewriter(op, component, written).rewrite()
 

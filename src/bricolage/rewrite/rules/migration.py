@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import integer, rank, require, shape, sizes
@@ -107,7 +107,7 @@ class ScaleBeforeRectifier(Rule):
         return [op.Mul(op.one_of("Relu", "LeakyRelu")(AnyValue("x"), name="rectifier"), Weight("c"))]
 
     def check(self, match: Match) -> None:
-        factor = known(match["c"])
+        factor = constant_elements(match["c"])
         require(factor is not None and bool((factor > 0).all()), "the factor is not positive")
         result = match.node("rectifier").outputs[0]
         require(len(result.uses()) == 1 and not result.is_graph_output(), "the rectifier is read by others")

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.rewrite.analyses.linear import require_per_channel
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight, op
@@ -92,7 +92,7 @@ def _trailing(match: Match) -> int:
 
 
 def _epsilon(match: Match) -> float:
-    array = known(match["epsilon"])
+    array = constant_elements(match["epsilon"])
     require(array is not None and array.size == 1, "epsilon is not a constant of one element")
     assert array is not None
     return float(array.reshape(()).astype(float))

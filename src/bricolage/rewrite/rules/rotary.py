@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.analyses.elementwise import UNARY
 from bricolage.rewrite.analyses.slices import any_slice, kept_ranges
@@ -240,7 +240,7 @@ def _require_equal_halves(value: ir.Value) -> None:
     Raises:
         MatchFailure
     """
-    array = known(value)
+    array = constant_elements(value)
     if array is not None:
         half = array.shape[-1] // 2
         require(np.array_equal(array[..., :half], array[..., half:]), f"the halves of '{value.name}' are not equal")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.rewrite.analyses.slices import any_slice, kept_positions, kept_ranges
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
@@ -140,7 +140,7 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
         require(same_elements(match.node("joined").outputs[0], own), "the joined parts have not the shape of x")
         heads_first(match, size if "whole" in match.nodes else size // 2)
         for name in ("cos", "sin") if "whole" in match.nodes else ():
-            array = known(match[name])
+            array = constant_elements(match[name])
             require(array is not None, f"the pairs of '{match[name].name}' are not known to be equal")
             assert array is not None
             require(

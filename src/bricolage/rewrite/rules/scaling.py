@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bricolage.graph.constant_folding import known
+from bricolage.graph.constant_folding import constant_elements
 from bricolage.rewrite.analyses.elementwise import doubled_gelu
 from bricolage.rewrite.analyses.linear import (
     CONVOLUTIONS,
@@ -237,7 +237,7 @@ class ScaleIntoAttention(Rule):
     @staticmethod
     def _scale(match: Match) -> float:
         """The new scale of the Attention."""
-        node, query, array = match.node("attention"), match["q"], known(match["a"])
+        node, query, array = match.node("attention"), match["q"], constant_elements(match["a"])
         require(scalar(match["a"]), "the constant has not one element")
         factor = 0.0 if array is None else float(array.reshape(()).astype(float))
         require(math.isfinite(factor) and factor > 0, "the factor is not positive")

@@ -24,7 +24,7 @@ _LABEL = "bricolage.label"
 _MASK = (1 << 64) - 1
 
 
-def number(text: str | bytes) -> int:
+def hash_text(text: str | bytes) -> int:
     """64 bits that depend on a text alone."""
     raw = text.encode() if isinstance(text, str) else text
     return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
@@ -38,14 +38,14 @@ def constant_key(value: ir.Value) -> int:
         if tensor is not None and tensor.dtype != ir.DataType.STRING and by_value(tensor):
             found = contents_key(tensor)
         else:
-            found = number(f"constant {value.name}")
+            found = hash_text(f"constant {value.name}")
         value.meta[CONSTANT] = found
     return found
 
 
 def contents_key(tensor: ir.TensorProtocol) -> int:
     """Equal for tensors of equal type, shape and contents."""
-    return hash((number(f"{tensor.dtype}{tensor.shape}"), number(contents(tensor))))
+    return hash((hash_text(f"{tensor.dtype}{tensor.shape}"), hash_text(contents(tensor))))
 
 
 def node_key(node: ir.Node, sources: Sequence[int], opsets: Mapping[str, int]) -> int:
@@ -53,7 +53,7 @@ def node_key(node: ir.Node, sources: Sequence[int], opsets: Mapping[str, int]) -
     own = node.meta.get(_LABEL)
     if not isinstance(own, int):
         outputs = "".join("!" if value.name else "-" for value in node.outputs)
-        own = number(label(Operator(0, node, opsets.get(node.domain, 1))) + outputs)
+        own = hash_text(label(Operator(0, node, opsets.get(node.domain, 1))) + outputs)
         node.meta[_LABEL] = own
     return hash((own, *sources))
 
@@ -63,7 +63,7 @@ class Fingerprint:
 
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
-        self._values: dict[ir.Value, int] = {value: number(f"input {value.name}") for value in graph.inputs}
+        self._values: dict[ir.Value, int] = {value: hash_text(f"input {value.name}") for value in graph.inputs}
         self._nodes: dict[ir.Node, int] = {}
         self._place: dict[ir.Node, int] = {}
         for place, node in enumerate(graph):

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from bricolage.plan.rewrite_steps import RewriteStep
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.backtrack import BacktrackResult, FoundGraph, SearchCounts, Stop
-from bricolage.rewrite.search.fingerprint import Fingerprint, number
+from bricolage.rewrite.search.fingerprint import Fingerprint, hash_text
 from bricolage.rewrite.search.operator_prices import Pricing
 from bricolage.rewrite.search.workspace import Workspace
 from bricolage.work.random_keys import RandomKeyOptions, minimise
@@ -173,7 +173,7 @@ class _KeySearch:
                 step = proposal.step
                 price = here.cost + self.pricing.total(proposal.new) - self.pricing.total(proposal.gone)
                 if price < _DEARER * self.first.cost:
-                    place = number(" ".join(step.roots)) % _PLACES
+                    place = hash_text(" ".join(step.roots)) % _PLACES
                     here.moves.append(_Move(step, self.places[step.rule], place, price))
                 else:
                     self.counts.pruned += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.constant_folding import constant_value, evaluate
+from bricolage.graph.constant_folding import constant_value, evaluate_constant
 from bricolage.graph.graph import describe
 from bricolage.graph.identity import by_value
 from bricolage.rewrite.builder import GraphBuilder, Names, detach
@@ -37,7 +37,7 @@ class Expression:
             MatchFailure: the reference lacks the operator.
         """
         if self._value is None:
-            results = evaluate(self.node, self.opsets)
+            results = evaluate_constant(self.node, self.opsets)
             if results is None:
                 raise MatchFailure(f"{self.node.op_type} of constants cannot be computed")
             self._value = constant_value("", np.asarray(results[self.output])).const_value

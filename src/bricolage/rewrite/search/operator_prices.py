@@ -16,7 +16,7 @@ from bricolage.work.cost import CostModel, Setting
 _CACHE = "bricolage.ms"
 
 
-def price(
+def price_operators(
     costs: CostModel, on: Setting, operators: Iterable[Operator], sizes: Mapping[str, int] | None = None
 ) -> float:
     """Milliseconds of operators one after another. `sizes`: of symbolic dimensions; 0 for operators of which nothing is known."""
@@ -42,7 +42,7 @@ class Pricing:
             return known
         if node.inputs and all(value is None or is_known(value) for value in node.inputs):
             return 0.0
-        found = price(self.costs, self.on, [Operator(0, node, self.opsets.get(node.domain, 1))], self.sizes)
+        found = price_operators(self.costs, self.on, [Operator(0, node, self.opsets.get(node.domain, 1))], self.sizes)
         node.meta[_CACHE] = found
         return found
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.graph.extract import extract
+from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.segments import segments
@@ -33,7 +33,7 @@ class IsomorphicRegions:
 
     def model(self) -> ir.Model:
         """The first of its regions as a model."""
-        return extract(self.regions[0])
+        return extract_region(self.regions[0])
 
     def correspondence(self, number: int) -> dict[str, str]:
         """What the values of the first region are called in another."""

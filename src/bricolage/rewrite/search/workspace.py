@@ -170,7 +170,7 @@ class Workspace:
         """
         try:
             pairs = edit.own_outputs(pairs, builder, self.model.graph)
-            edit.check_types(pairs)
+            edit.check_replacements(pairs)
         except MatchFailure:
             builder.discard()
             raise

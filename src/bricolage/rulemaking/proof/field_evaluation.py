@@ -73,7 +73,7 @@ class Givens:
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def evaluate(model: ir.Model, point: RandomPoint, givens: Givens) -> list[Array]:
+def evaluate_over_field(model: ir.Model, point: RandomPoint, givens: Givens) -> list[Array]:
     """The model's outputs at the point, in order: field tensors, or numpy arrays of integers and truth values.
 
     Raises:

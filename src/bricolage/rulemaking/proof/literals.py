@@ -45,7 +45,7 @@ class Reading:
 
 
 @functools.lru_cache(maxsize=4096)
-def read(value: float) -> Reading:
+def read_literal(value: float) -> Reading:
     """The number that a finite literal means. It is rounded to float32 first, as ONNX attributes are.
 
     Raises:

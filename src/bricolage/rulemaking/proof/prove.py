@@ -18,7 +18,7 @@ import onnx_ir as ir
 from bricolage.errors import NoReference
 from bricolage.lowering.common import static_shape
 from bricolage.rulemaking.proof.field import ZeroDivisor
-from bricolage.rulemaking.proof.field_evaluation import Givens, evaluate
+from bricolage.rulemaking.proof.field_evaluation import Givens, evaluate_over_field
 from bricolage.rulemaking.proof.lattice import RandomOrder
 from bricolage.rulemaking.proof.random_point import NotModelled, RandomPoint
 from bricolage.rulemaking.proof.tensor import FieldTensor
@@ -97,7 +97,7 @@ def prove(
     for attempt in range(_ATTEMPTS):
         point = RandomPoint(seed * _ATTEMPTS + attempt, trials)
         try:
-            results = [evaluate(model, point, givens) for model in (left, right)]
+            results = [evaluate_over_field(model, point, givens) for model in (left, right)]
         except ZeroDivisor:
             continue
         except NotModelled as error:
@@ -160,7 +160,7 @@ def _prove_in_order(left: ir.Model, right: ir.Model, point: RandomPoint, givens:
     for order in (probe, None):  # the first evaluation finds what is compared, and how many trials that takes
         ordered = RandomPoint(seed, trials, order or RandomOrder(probe.met))
         try:
-            results = [evaluate(model, ordered, givens) for model in (left, right)]
+            results = [evaluate_over_field(model, ordered, givens) for model in (left, right)]
         except (ZeroDivisor, NotModelled):
             return None
         chance = probe.chance()

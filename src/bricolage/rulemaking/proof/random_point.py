@@ -12,7 +12,7 @@ import numpy as np
 from bricolage.rulemaking.proof.degree import Degree
 from bricolage.rulemaking.proof.field import Exponential, Field, P, Q, Residues
 from bricolage.rulemaking.proof.lattice import RandomOrder
-from bricolage.rulemaking.proof.literals import read
+from bricolage.rulemaking.proof.literals import read_literal
 
 _DRAWS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # the finaliser of MurmurHash3
 _SHIFT = np.uint64(33)
@@ -109,7 +109,7 @@ class RandomPoint:
         if not unique.size:
             return np.zeros((self.field.rows, *values.shape), np.int64), Degree()
         columns = np.stack([self._literal(float(v)) for v in unique], 1)
-        variable = any(math.isinf(v) or read(float(v)).root_pi for v in unique)
+        variable = any(math.isinf(v) or read_literal(float(v)).root_pi for v in unique)
         return columns[:, positions.reshape(values.shape)], Degree(2, 2) if variable else Degree()
 
     def _literal(self, value: float) -> Residues:
@@ -118,7 +118,7 @@ class RandomPoint:
             return self._infinity if value > 0 else -self._infinity % self.field.moduli
         if value not in self.literals:
             try:
-                reading = read(value)
+                reading = read_literal(value)
             except ValueError as error:
                 raise NotModelled(str(error)) from error
             number = self.field.integers(reading.factor.numerator)
@@ -129,7 +129,7 @@ class RandomPoint:
                 root = self._root_pi if reading.root_pi > 0 else self.field.inverse(self._root_pi)
                 number = self.field.multiply(number, root)
             self.literals[value] = number
-        name = read(value).name
+        name = read_literal(value).name
         if name:
             self.readings.add(name)
         return self.literals[value]

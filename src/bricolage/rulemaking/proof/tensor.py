@@ -18,7 +18,7 @@ import numpy as np
 from bricolage.lowering.common import Array
 from bricolage.rulemaking.proof.degree import VARIABLE, Degree
 from bricolage.rulemaking.proof.field import Residues
-from bricolage.rulemaking.proof.literals import read
+from bricolage.rulemaking.proof.literals import read_literal
 from bricolage.rulemaking.proof.random_point import NotModelled, RandomPoint
 
 FLOAT = np.dtype(np.float32)
@@ -304,7 +304,7 @@ def _has_root(value: float) -> bool:
     """Whether the float32 root of a literal is read as a number whose square is what the literal is read as."""
     if not 0 <= value < np.inf:
         return False
-    whole, root = read(value), read(float(np.sqrt(value)))
+    whole, root = read_literal(value), read_literal(float(np.sqrt(value)))
     square = root.factor * root.factor * Fraction(2) ** root.root2
     return not whole.root2 and square == whole.factor and 2 * root.root_pi == whole.root_pi
 
@@ -339,7 +339,7 @@ def _power(x: FieldTensor, exponent: float) -> FieldTensor:
         return 1 / _power(x, -exponent)
     whole, rest = divmod(exponent, 1)
     if rest not in (0, 0.5) or exponent > _LARGEST_EXPONENT:
-        return opaque(f"pow {read(exponent).factor}", x)
+        return opaque(f"pow {read_literal(exponent).factor}", x)
     rows = len(x.values)
     raised = x.derived(x.point.field.power(x.values, [int(whole)] * rows), x.degree.power(int(whole)))
     return raised * square_root(x) if rest else raised

@@ -115,7 +115,7 @@ def _typed(terms: Sequence[Term]) -> Callable[[EGraph[Shape], tree_pattern.EGrap
         for root, term in zip(match.roots, terms, strict=True):
             if _shape(egraph, term, match) != egraph.data(root):
                 return None
-        return [tree_pattern.build(egraph, term, match.bindings) for term in patterns]
+        return [tree_pattern.add_term(egraph, term, match.bindings) for term in patterns]
 
     return write
 

@@ -16,7 +16,7 @@ import numpy as np
 from bricolage.equations.evaluate_term import concrete
 from bricolage.equations.number_domains import Array, Residues
 from bricolage.equations.term import Equation, Term, variables
-from bricolage.equations.term_shapes import Shape, is_row, nested, number, substitute
+from bricolage.equations.term_shapes import Shape, is_row, nesting_depth, substitute, substitute_size
 from bricolage.equations.vocabulary import BY_NAME, TermOperator
 from bricolage.rulemaking.rulegen.grammars import Grammar
 
@@ -92,7 +92,7 @@ class Enumeration:
             operator = BY_NAME[name]
             for shapes in product(list(self._pools), repeat=len(operator.inputs)):
                 shape = operator.shape(*shapes)
-                if shape is None or nested(shape) > 1 or not _sensible(operator, shapes):
+                if shape is None or nesting_depth(shape) > 1 or not _sensible(operator, shapes):
                     continue
                 blocks += [
                     self._evaluated(operator, shapes, shape, operands, keep=not last)
@@ -188,7 +188,7 @@ class Enumeration:
     ) -> _Block:
         bound = operator.bind(*shapes)
         assert bound is not None
-        sizes = {name: number(size, self._grammar.sizes) for name, size in bound.items() if not is_row(name)}
+        sizes = {name: substitute_size(size, self._grammar.sizes) for name, size in bound.items() if not is_row(name)}
         step = max(_CHUNK // (_SAMPLES * max(*map(self._elements, shapes), self._elements(shape))), 1)
         fingerprints, values = [], []
         for start in range(0, len(operands), step):

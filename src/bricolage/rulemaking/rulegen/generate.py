@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from bricolage.base.progress import Progress, Silent
-from bricolage.equations.evaluate_term import holds
-from bricolage.equations.term import Equation, Term, Terms, show, subterms, variables
+from bricolage.equations.evaluate_term import is_equal
+from bricolage.equations.term import Equation, Term, Terms, format_term, subterms, variables
 from bricolage.equations.term_shapes import IllTyped
 from bricolage.equations.vocabulary import BY_NAME
 from bricolage.rulemaking.rulegen.derive import TypedRule, derivable, rules_of
@@ -35,7 +35,7 @@ class GenerationResult:
     """Candidates that follow from no rule and for which there is no proof: they are left out."""
 
 
-def generate(
+def generate_equations(
     grammars: Sequence[Grammar] = GRAMMARS,
     *,
     max_operators: int = 4,
@@ -96,7 +96,7 @@ def _renamed(equation: Equation) -> Equation:
         if isinstance(term, str):
             return names[term]
         children = [visit(child) for child in term[1:]]
-        return (term[0], *(sorted(children, key=show) if BY_NAME[term[0]].commutative else children))
+        return (term[0], *(sorted(children, key=format_term) if BY_NAME[term[0]].commutative else children))
 
     return Equation(tuple(map(visit, equation.left)), tuple(map(visit, equation.right)))
 
@@ -142,7 +142,7 @@ def _roots(equation: Equation) -> tuple[str, str]:
 
 def _true(equation: Equation) -> bool:
     try:
-        return holds(equation)
+        return is_equal(equation)
     except IllTyped:
         return False
 
@@ -159,7 +159,9 @@ def _pairs(found: GenerationResult, max_operators: int) -> Iterator[Equation]:
             if isinstance(one, str) or isinstance(other, str) or not BY_NAME[one[0]].node:
                 continue
             whole = _renamed(Equation((one[1],), (other,)))
-            parts.setdefault(show(whole.left[0]), {}).setdefault(one[0], []).append((whole.left[0], whole.right[0]))
+            parts.setdefault(format_term(whole.left[0]), {}).setdefault(one[0], []).append(
+                (whole.left[0], whole.right[0])
+            )
     for by_part in parts.values():
         for name, firsts in by_part.items():
             if not name.endswith("_0"):

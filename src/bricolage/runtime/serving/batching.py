@@ -16,7 +16,7 @@ from bricolage.plan.planned_interface import batch_dimension
 from bricolage.runtime import signature
 from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.verify.compare import errors
-from bricolage.verify.inputs import generate
+from bricolage.verify.inputs import draw_inputs
 from bricolage.work.values import ModelValue
 
 _SEEDS = (1, 2)
@@ -114,9 +114,9 @@ def _others(sizes: Mapping[str, int], dimension: str) -> tuple[tuple[str, int], 
 
 def _drawn(source: PlanSource, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     """Inputs of the model at these sizes."""
-    model = bind(model_interface.read(source.directory / artifact.MODEL), sizes)
+    model = bind(model_interface.read_written_model(source.directory / artifact.MODEL), sizes)
     try:
-        drawn = generate(model, seed)
+        drawn = draw_inputs(model, seed)
         return signature.collect(source.plan.inputs, (), drawn)
     except BricolageError as error:
         reason = f"no inputs could be drawn to see whether its rows stay apart ({error.sentence})"

@@ -102,7 +102,7 @@ class Server:
         rows, key = 1, None
         plan = self.source.plan
         if self._batching is not None:
-            rows, key = self._batching.rows_and_key(signature.dimensions(plan.inputs, arrays))
+            rows, key = self._batching.rows_and_key(signature.bound_dimensions(plan.inputs, arrays))
             if signature.overridden(plan.defaults, arrays):
                 key = None  # others have the defaults
         kept = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
@@ -257,7 +257,10 @@ class Server:
             results = [programs.select(first.arrays).run(first.arrays)]
         else:
             assert self._batching is not None
-            sizes = {**signature.dimensions(self.source.plan.inputs, first.arrays), self._batching.dimension: size}
+            sizes = {
+                **signature.bound_dimensions(self.source.plan.inputs, first.arrays),
+                self._batching.dimension: size,
+            }
             results = programs.of_sizes(sizes).run_together(
                 [Part(request.arrays, request.rows) for request in requests]
             )

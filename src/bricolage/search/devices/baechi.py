@@ -107,7 +107,7 @@ def _worst_delay(problem: ScheduleProblem, source: int, target: int) -> float:
     return max(problem.delay(source, target, core, other) for core in problem.cores for other in problem.cores)
 
 
-def whole(problem: ScheduleProblem, task: int, device: str) -> Allotment:
+def allot_device(problem: ScheduleProblem, task: int, device: str) -> Allotment:
     """A task on all cores of a device."""
     cores = problem.cores[device]
     return Allotment(device, cores, problem.ms(task, device, cores))
@@ -135,7 +135,7 @@ class _Passing:
     def run(self, task: int, device: str) -> None:
         """The next task of a device, as soon as it can start."""
         start = max(self.free[device], self._move(task, device, self._sends, self._receives, self._there))
-        one = whole(self.problem, task, device)
+        one = allot_device(self.problem, task, device)
         self.free[device] = start + one.ms
         self.last[device] = task
         self.room.take(task, device)
@@ -185,7 +185,7 @@ def _earliest_first(problem: ScheduleProblem, favourite: dict[int, int], method:
             arrivals = {device: passing.arrival(task, device) for device in devices}
             for device in devices:
                 start = max(passing.free[device], arrivals[device])
-                found = (start, start + whole(problem, task, device).ms, task, device)
+                found = (start, start + allot_device(problem, task, device).ms, task, device)
                 best = found if best is None or found < best else best
                 child = favourite.get(passing.last.get(device, -1), task)
                 kept = child not in (task, *passing.intervals) and not max(arrivals.values()) <= passing.free[device]

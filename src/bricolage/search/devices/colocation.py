@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from bricolage.search.devices.device_problem import DevicePlacementProblem
-from bricolage.search.devices.fold import fold
+from bricolage.search.devices.fold import fold_blocks
 from bricolage.search.devices.topological_order import depth_first
 from bricolage.work.bits import members
 
@@ -63,7 +63,7 @@ def contract(problem: DevicePlacementProblem) -> PlacementBlocks:
     count = max(block, default=-1) + 1
     label = _strong(count, edges)
     block = [label[one] for one in block]
-    block, edges = fold(
+    block, edges = fold_blocks(
         problem, block, {(label[one], label[other]) for one, other in edges if label[one] != label[other]}
     )
     order = depth_first(range(max(block, default=-1) + 1), sorted(edges))

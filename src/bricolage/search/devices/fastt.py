@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from bricolage.search.devices.baechi import whole
+from bricolage.search.devices.baechi import allot_device
 from bricolage.search.devices.list_placement import insert
 from bricolage.search.devices.memory_room import Room
 from bricolage.search.schedules.schedule import Schedule
@@ -50,7 +50,7 @@ def os_dpos(problem: ScheduleProblem, splittable: Collection[int]) -> tuple[Sche
         if name not in names:
             continue
         task = next(number for number, one in enumerate(best.graph.operators) if one.name == name)
-        tried = [split(best, task, parts) for parts in range(2, len(problem.cores) + 1)]
+        tried = [split_task(best, task, parts) for parts in range(2, len(problem.cores) + 1)]
         found = [(dpos(one), one) for one in tried]
         shortest = min(found, key=lambda one: one[0].makespan_ms, default=None)
         if shortest is None or shortest[0].makespan_ms >= schedule.makespan_ms:
@@ -59,7 +59,7 @@ def os_dpos(problem: ScheduleProblem, splittable: Collection[int]) -> tuple[Sche
     return best, replace(schedule, method="OS-DPOS")
 
 
-def split(problem: ScheduleProblem, task: int, parts: int) -> ScheduleProblem:
+def split_task(problem: ScheduleProblem, task: int, parts: int) -> ScheduleProblem:
     """The problem with a task as `parts` parts, a task without time that divides what it reads, and one that joins the results.
 
     Both are where any device may have them; each part takes an nth of the time and of the memory.
@@ -100,7 +100,7 @@ def split(problem: ScheduleProblem, task: int, parts: int) -> ScheduleProblem:
 
 
 def _times(problem: ScheduleProblem, task: int) -> Mapping[str, float]:
-    return {device: whole(problem, task, device).ms for device in problem.times[task]}
+    return {device: allot_device(problem, task, device).ms for device in problem.times[task]}
 
 
 def _ranks(problem: ScheduleProblem) -> list[float]:

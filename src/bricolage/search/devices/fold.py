@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from bricolage.search.devices.device_problem import DevicePlacementProblem
 
 
-def fold(
+def fold_blocks(
     problem: DevicePlacementProblem, block: list[int], edges: set[tuple[int, int]]
 ) -> tuple[list[int], set[tuple[int, int]]]:
     """By operator its block after joining, numbered from 0; and the edges between blocks.

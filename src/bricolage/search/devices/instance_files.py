@@ -80,13 +80,13 @@ def read_instance(path: Path, accelerators: int | None = None) -> DevicePlacemen
         if path.stat().st_size > _MOST_BYTES:
             raise DecodeError("it is too large")
         instance = decode(PlacementInstance, _known(parse(path.read_bytes())), "it")
-        problem = problem_of(instance)
+        problem = read_problem(instance)
         return problem if accelerators is None else replace(problem, accelerators=accelerators)
     except (OSError, UnicodeDecodeError, ValueError) as error:  # a DecodeError is a ValueError
         raise BadPlacementInstance(path=path, reason=str(error)) from error
 
 
-def problem_of(instance: PlacementInstance) -> DevicePlacementProblem:
+def read_problem(instance: PlacementInstance) -> DevicePlacementProblem:
     """Operators are numbered in a depth-first topological order. An output's cost is the largest that any of its edges has."""
     order = _order(instance)
     number = {one: index for index, one in enumerate(order)}

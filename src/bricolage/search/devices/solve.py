@@ -56,7 +56,7 @@ def place(
     return found
 
 
-def judged(problem: DevicePlacementProblem, devices: Sequence[int], method: str) -> PlacedOperators:
+def judge_placement(problem: DevicePlacementProblem, devices: Sequence[int], method: str) -> PlacedOperators:
     """A given placement, with the bound of all placements.
 
     Raises:

@@ -28,7 +28,7 @@ def chains(graph: WorkGraph, apart: Sequence[int] = (), part: int | None = None)
     return tuple(found)
 
 
-def contracted(graph: WorkGraph, regions: Sequence[int], names: Sequence[str]) -> WorkGraph:
+def contract_regions(graph: WorkGraph, regions: Sequence[int], names: Sequence[str]) -> WorkGraph:
     """The graph whose operators are these regions, in executable order, before them one that holds the graph's inputs and behind
     them one that takes its outputs. A tensor that several operators of a region read leads there once.
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 
-def partition(weights: Sequence[float], parts: int) -> list[int]:
+def partition_row(weights: Sequence[float], parts: int) -> list[int]:
     """Where a row is cut so that its heaviest part is lightest: the begin of each part but the first; no part is empty.
 
     The classic dynamic programme over prefixes, O(parts × n²) for n weights. `parts` is at least 1 and at most n.

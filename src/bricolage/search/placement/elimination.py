@@ -80,7 +80,7 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]]) -
     return EliminationOrder(tuple(order), largest, entries)
 
 
-def minimise(
+def minimise_sum(
     sizes: Sequence[int], factors: Sequence[Factor], order: EliminationOrder
 ) -> tuple[float, list[int]] | None:
     """The least total cost and a value for every variable that reaches it; None when everything is forbidden.

@@ -17,7 +17,7 @@ from bricolage.errors import NoCover
 from bricolage.search.placement.dynamic import MAX_STATES, additive_optimum
 from bricolage.search.placement.milp import solve_milp
 from bricolage.search.placement.network import LONGEST_CUT, Network
-from bricolage.search.placement.pruning import cheapest, prune_dominated, usable
+from bricolage.search.placement.pruning import keep_cheapest, prune_dominated, usable_candidates
 from bricolage.search.placement.quick import quick_covers
 from bricolage.work.placement import Candidate, PlacementResult, SearchStatistics, execution_order, find_cycles, price
 from bricolage.work.transfer import NoTransferCosts, TransferCosts
@@ -62,7 +62,7 @@ def solve_additive(
     Raises NoPlacement and NoCover as `solve` does.
     """
     started = time.monotonic()
-    able = cheapest(usable(graph, candidates))
+    able = keep_cheapest(usable_candidates(graph, candidates))
     found = additive_optimum(graph, able, max_states)
     if found is not None and execution_order(graph, found[0]) is not None:
         choices, statistics = found
@@ -86,7 +86,7 @@ def solve_with_transfers(
     `max_table` and `max_entries` bound the tables of variable elimination; beyond them the binary programme takes over.
     Raises NoPlacement and NoCover as `solve` does.
     """
-    able = prune_dominated(graph, usable(graph, candidates), transfers)
+    able = prune_dominated(graph, usable_candidates(graph, candidates), transfers)
     return _with_transfers(graph, able, transfers, time_limit_s, max_table, max_entries)
 
 

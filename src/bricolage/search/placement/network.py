@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bricolage.search.placement.elimination import EliminationOrder, Factor, elimination_order, minimise
+from bricolage.search.placement.elimination import EliminationOrder, Factor, elimination_order, minimise_sum
 from bricolage.search.placement.pruning import TransferMatrix, by_region
 from bricolage.work.bits import lowest, members
 from bricolage.work.placement import Candidate
@@ -37,7 +37,7 @@ LONGEST_CUT = 12
 class Network:
     """The tables of one placement problem; cuts can be added between two minimisations.
 
-    `candidates` must be usable (see `pruning.usable`).
+    `candidates` must be usable (see `pruning.usable_candidates`).
     """
 
     def __init__(self, graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts) -> None:
@@ -71,7 +71,7 @@ class Network:
 
     def solve(self, order: EliminationOrder) -> tuple[float, tuple[int, ...]] | None:
         """The least cost in ms and the indices of the chosen candidates; None when no cover exists."""
-        found = minimise(self._sizes, self._factors, order)
+        found = minimise_sum(self._sizes, self._factors, order)
         if found is None:
             return None
         cost, values = found

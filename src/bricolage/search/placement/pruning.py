@@ -21,7 +21,7 @@ from bricolage.work.work_graph import GRAPH_INPUT, WorkGraph, WorkTensor
 Costs: TypeAlias = npt.NDArray[np.float64]
 
 
-def usable(graph: WorkGraph, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def usable_candidates(graph: WorkGraph, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """The candidates that a placement may contain, in a canonical order, so that ties do not depend on the input order.
 
     Left out: infinite or unknown costs, empty or foreign regions, and regions that are not convex (they always form a
@@ -49,20 +49,20 @@ def usable(graph: WorkGraph, candidates: Iterable[Candidate]) -> tuple[Candidate
 
 
 def by_region(candidates: Iterable[Candidate]) -> Iterator[tuple[int, list[Candidate]]]:
-    """Neighbours with the same region, together; `usable` puts all candidates of a region next to each other."""
+    """Neighbours with the same region, together; `usable_candidates` puts all candidates of a region next to each other."""
     for region, group in itertools.groupby(candidates, key=attrgetter("region")):
         yield region, list(group)
 
 
-def cheapest(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The cheapest of `usable` candidates for each region, the first of equals: all that matters without transfers."""
+def keep_cheapest(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The cheapest of `usable_candidates` for each region, the first of equals: all that matters without transfers."""
     return tuple(group[0] for _, group in by_region(candidates))
 
 
 def prune_dominated(
     graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts
 ) -> tuple[Candidate, ...]:
-    """`usable` candidates without those that another one of the same region can always replace at no loss.
+    """`usable_candidates` without those that another one of the same region can always replace at no loss.
 
     A at endpoint a replaces B at endpoint b when cost(A) + worst(a, b) <= cost(B), where worst(a, b) is the largest
     possible difference of the transfer costs around the region: for each tensor that enters, over the endpoints that may

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.search.placement.dynamic import additive_optimum
 from bricolage.search.placement.network import Network
-from bricolage.search.placement.pruning import by_region, cheapest, usable
+from bricolage.search.placement.pruning import by_region, keep_cheapest, usable_candidates
 from bricolage.work.placement import Candidate, find_cycles
 from bricolage.work.transfer import TransferCosts
 from bricolage.work.work_graph import WorkGraph
@@ -29,7 +29,7 @@ def quick_covers(
     most = 1.0 + sum(abs(candidate.cost_ms) for candidate in candidates)
 
     def eliminate(pool: Sequence[Candidate]) -> Cover | None:
-        network = Network(graph, usable(graph, pool), transfers)
+        network = Network(graph, usable_candidates(graph, pool), transfers)
         order = network.order()
         if order.largest > max_table or order.entries > max_entries:
             return None
@@ -45,7 +45,7 @@ def quick_covers(
             )
             for index, c in enumerate(pool)
         ]
-        found = additive_optimum(graph, cheapest(usable(graph, weighted)), _ENOUGH_STATES)
+        found = additive_optimum(graph, keep_cheapest(usable_candidates(graph, weighted)), _ENOUGH_STATES)
         return None if found is None else tuple(pool[int(choice.key)] for choice in found[0])
 
     favourites = (None, *sorted({candidate.implementation.backend for candidate in candidates}))

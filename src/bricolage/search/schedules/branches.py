@@ -62,7 +62,7 @@ def can_fork(graph: WorkGraph) -> bool:
     return any(reach.parallel(number) for number in range(len(graph)))
 
 
-def cut(graph: WorkGraph, ms: Sequence[float], efficiency: float) -> Cut:
+def cut_branches(graph: WorkGraph, ms: Sequence[float], efficiency: float) -> Cut:
     """Branch regions of a graph whose operators take `ms` on all cores. On one core all of it takes `efficiency` × cores times as
     long: 1 where cores speed it up without loss, so that nothing could be saved."""
     total = sum(ms)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bricolage.search.devices.duet import duet
 from bricolage.search.devices.list_placement import heft, peft
 from bricolage.search.schedules.certificates import lower_bound
-from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.moldable import METHODS
 from bricolage.search.schedules.schedule import Schedule, check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
@@ -46,14 +46,14 @@ class Proposals:
         return first if first.simulated_ms < self.sequential_ms else None
 
 
-def propose(problem: ScheduleProblem, contention: BandwidthContention, *, exact_s: float = 10.0) -> Proposals:
+def propose_schedules(problem: ScheduleProblem, contention: BandwidthContention, *, exact_s: float = 10.0) -> Proposals:
     """Asks every method that can deal with this number of regions; the exact search gives its best after `exact_s` seconds. All
     schedules can be run (`schedule.check`)."""
     methods: list[Callable[[ScheduleProblem], Schedule]] = [*METHODS.values(), wavefront, heft, peft, duet]
     if len(problem) <= STAGES_UP_TO:
         methods.append(ios)
     if len(problem) <= EXACT_UP_TO:
-        methods.append(lambda one: exact(one, time_limit_s=exact_s).schedule)
+        methods.append(lambda one: shortest_schedule(one, time_limit_s=exact_s).schedule)
     schedules = [method(problem) for method in methods]
     for one in schedules:
         check(problem, one)

@@ -205,7 +205,9 @@ def _undominated(states: States) -> np.ndarray:
     return np.sort(order[alive])
 
 
-def exact(problem: ScheduleProblem, *, most_nodes: int = 200_000, time_limit_s: float = 60.0) -> ExactResult:
+def shortest_schedule(
+    problem: ScheduleProblem, *, most_nodes: int = 200_000, time_limit_s: float = 60.0
+) -> ExactResult:
     """The shortest schedule over all devices and counts of cores, or the best found within the limits. Of more than `MOST_TASKS`
     tasks it is what the heuristics find."""
     fastest = [min(mine, key=lambda one: (one.ms, one.cores)) for mine in problem.allotments]

@@ -59,7 +59,7 @@ def submeshes(devices: int, host: int) -> list[int]:
     return found + [count * host for count in range(2, devices // host + 1)]
 
 
-def best_stages(
+def plan_stages(
     costs: StageCosts,
     layers: int,
     devices: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bricolage.search.sharding.layouts import PARTIAL, REPLICATED, Layout, split
+from bricolage.search.sharding.layouts import PARTIAL, REPLICATED, Layout, split_along
 
 
 def contraction_layouts(
@@ -28,8 +28,8 @@ def contraction_layouts(
     for letter in dict.fromkeys(left.replace(",", "")):
         if letter in whole or sizes[letter] % workers:
             continue
-        inputs = tuple(split(operand.index(letter)) if letter in operand else REPLICATED for operand in operands)
-        found.append((inputs, split(output.index(letter)) if letter in output else PARTIAL))
+        inputs = tuple(split_along(operand.index(letter)) if letter in operand else REPLICATED for operand in operands)
+        found.append((inputs, split_along(output.index(letter)) if letter in output else PARTIAL))
     if linear:
         for place in range(len(operands)):
             inputs = tuple(PARTIAL if other == place else REPLICATED for other in range(len(operands)))

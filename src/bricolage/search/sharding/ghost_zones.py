@@ -22,7 +22,7 @@ Region: TypeAlias = tuple[int, ...]
 """By dimension: -1 at the low end, 1 at the high end, 0 between them. Not all 0. Neighbours are named alike."""
 
 
-def regions(dimensions: int) -> list[Region]:
+def surface_regions(dimensions: int) -> list[Region]:
     """Of a block's surface; and its neighbours."""
     return [one for one in itertools.product((-1, 0, 1), repeat=dimensions) if any(one)]
 
@@ -35,7 +35,7 @@ def needs(neighbour: Region, region: Region) -> bool:
 def messages(order: Sequence[Region]) -> dict[Region, list[tuple[int, int]]]:
     """By neighbour the runs of consecutive regions that are sent: the first, and the one behind the last."""
     found: dict[Region, list[tuple[int, int]]] = {}
-    for neighbour in regions(len(order[0])):
+    for neighbour in surface_regions(len(order[0])):
         runs: list[tuple[int, int]] = []
         for place, region in enumerate(order):
             if not needs(neighbour, region):
@@ -48,13 +48,13 @@ def messages(order: Sequence[Region]) -> dict[Region, list[tuple[int, int]]]:
     return found
 
 
-def best_order(dimensions: int) -> list[Region]:
+def order_surface(dimensions: int) -> list[Region]:
     """The order with the fewest messages: 9 in two dimensions, 42 in three.
 
     The path of most weight is a round tour through a region more, which weighs nothing: an integer programme on HiGHS, with a row
     for each round trip that it finds and that does not pass all (Dantzig, Fulkerson and Johnson, 1954).
     """
-    every = regions(dimensions)
+    every = surface_regions(dimensions)
     count = len(every)
     if count < 3:
         return every

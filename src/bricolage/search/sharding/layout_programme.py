@@ -19,10 +19,16 @@ import numpy as np
 
 from bricolage.device.collective import Ring
 from bricolage.errors import NoShardingPlan
-from bricolage.search.placement.elimination import Factor, elimination_order, minimise
+from bricolage.search.placement.elimination import Factor, elimination_order, minimise_sum
 from bricolage.search.placement.linear_rows import LinearRows
 from bricolage.search.sharding.layouts import Layout, conversion_ms
-from bricolage.search.sharding.sharding_problem import ShardingPlan, ShardingProblem, judged, least_memory, memory
+from bricolage.search.sharding.sharding_problem import (
+    ShardingPlan,
+    ShardingProblem,
+    device_memory,
+    judge_choice,
+    least_memory,
+)
 
 MAX_TABLE = 16_000_000
 """Entries of the largest table of elimination (128 MB)."""
@@ -62,7 +68,7 @@ def best_sharding(problem: ShardingProblem, *, limit_s: float = 60.0, gap: float
     if priced is not None and priced.gap <= gap:
         return replace(priced, seconds=time.monotonic() - started)
     left = limit_s - (time.monotonic() - started)
-    found = integer_programme(problem, limit_s=max(left, 1.0)) if limit_s > 0.0 else None
+    found = solve_layouts(problem, limit_s=max(left, 1.0)) if limit_s > 0.0 else None
     options = [one for one in (priced, found) if one is not None]
     if not options:
         raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
@@ -89,10 +95,10 @@ def without_limit(problem: ShardingProblem, prices: Sequence[float] | None = Non
     order = elimination_order(sizes, [factor.scope for factor in factors])
     if order.largest > MAX_TABLE or order.entries > _MAX_ENTRIES:
         return None
-    solved = minimise(sizes, factors, order)
+    solved = minimise_sum(sizes, factors, order)
     if solved is None:
         raise NoShardingPlan(workers=problem.ring.workers, memory="any size")
-    return judged(problem, solved[1], solved[0] * (1.0 - _SLACK), "elimination", time.monotonic() - started)
+    return judge_choice(problem, solved[1], solved[0] * (1.0 - _SLACK), "elimination", time.monotonic() - started)
 
 
 def _tables(problem: ShardingProblem, prices: Sequence[float] | None) -> tuple[list[np.ndarray], Tables]:
@@ -169,7 +175,7 @@ def _priced(problem: ShardingProblem, free: ShardingPlan, deadline: float) -> Sh
     For any prices p ≥ 0 of operators, time + Σ p (memory - limit) at its least is no more than the least time that fits. Prices are
     high where the choice without them needs most; how high, bisection finds.
     """
-    over = np.maximum(np.array(memory(problem, free.choices)) - problem.memory_bytes, 0.0)
+    over = np.maximum(np.array(device_memory(problem, free.choices)) - problem.memory_bytes, 0.0)
     shape = over / over.sum()
     low, high, price = 0.0, math.inf, free.ms / problem.memory_bytes
     best: ShardingPlan | None = None
@@ -178,7 +184,7 @@ def _priced(problem: ShardingProblem, free: ShardingPlan, deadline: float) -> Sh
         found = without_limit(problem, (price * shape).tolist())
         if found is None:
             break
-        need = float(shape @ np.array(memory(problem, found.choices))) - problem.memory_bytes
+        need = float(shape @ np.array(device_memory(problem, found.choices))) - problem.memory_bytes
         bound = max(bound, (found.ms + price * need) * (1.0 - _SLACK))
         if found.peak_bytes <= problem.memory_bytes:
             best = found if best is None or found.ms < best.ms else best
@@ -199,7 +205,7 @@ def frontier(problem: ShardingProblem) -> list[ShardingPlan]:
     free = without_limit(problem)
     if free is None or math.isinf(problem.memory_bytes):
         return [] if free is None else [free]
-    held = np.array(memory(problem, free.choices))
+    held = np.array(device_memory(problem, free.choices))
     shape = (held / max(free.peak_bytes, 1.0)) ** 2
     found = [free]
     for power in range(*_PRICES):
@@ -210,7 +216,7 @@ def frontier(problem: ShardingProblem) -> list[ShardingPlan]:
     return found
 
 
-def integer_programme(problem: ShardingProblem, *, limit_s: float = 60.0) -> ShardingPlan | None:
+def solve_layouts(problem: ShardingProblem, *, limit_s: float = 60.0) -> ShardingPlan | None:
     """The least time that fits into memory, by HiGHS within `limit_s` seconds; None where it found nothing.
 
     Raises:
@@ -229,7 +235,7 @@ def integer_programme(problem: ShardingProblem, *, limit_s: float = 60.0) -> Sha
     choices = [int(np.argmax(result.x[column])) for column in columns]
     bound = 0.0 if result.bound is None else result.bound * scale
     seconds = time.monotonic() - started
-    return judged(problem, choices, bound * (1.0 - 1e-6), "integer programme", seconds)
+    return judge_choice(problem, choices, bound * (1.0 - 1e-6), "integer programme", seconds)
 
 
 def _rows(problem: ShardingProblem) -> tuple[LinearRows, list[list[int]], float]:

@@ -22,7 +22,7 @@ MEAN: Layout = "P(avg)"
 _WORDS = (REPLICATED, PARTIAL, MEAN)
 
 
-def split(axis: int) -> Layout:
+def split_along(axis: int) -> Layout:
     """Divided along an axis."""
     return f"S({axis})"
 
@@ -52,7 +52,7 @@ def held_bytes(layout: Layout, size: float, workers: int) -> float:
 
 def splits(shape: Sequence[int], workers: int) -> list[Layout]:
     """Along each axis that p devices divide evenly."""
-    return [split(axis) for axis, length in enumerate(shape) if length and length % workers == 0]
+    return [split_along(axis) for axis, length in enumerate(shape) if length and length % workers == 0]
 
 
 def moved_bytes(source: Layout, target: Layout, size: float, workers: int) -> float:

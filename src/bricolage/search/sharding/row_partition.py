@@ -70,7 +70,7 @@ def volume(layer: SparseLayer, rows: Parts, owners: Parts) -> int:
     return sum(part != int(owners[column]) for column, part in wanted)
 
 
-def blocks(rows: int, parts: int) -> Parts:
+def partition_evenly(rows: int, parts: int) -> Parts:
     """Rows one after another to the same part."""
     return np.arange(rows) * parts // rows
 

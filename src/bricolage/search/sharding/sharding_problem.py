@@ -164,7 +164,7 @@ class ShardingPlan:
         return 0.0 if self.ms <= self.bound_ms else 1.0 - self.bound_ms / self.ms
 
 
-def judged(
+def judge_choice(
     problem: ShardingProblem, choices: Sequence[int], bound: float, method: str, seconds: float = 0.0
 ) -> ShardingPlan:
     """What a choice takes."""
@@ -172,11 +172,11 @@ def judged(
     ms = moving + math.fsum(
         one.weight * one.signatures[choice].ms for one, choice in zip(problem.operators, choices, strict=True)
     )
-    peak = max(memory(problem, choices), default=0.0)
+    peak = max(device_memory(problem, choices), default=0.0)
     return ShardingPlan(tuple(choices), ms, moving, peak, min(bound, ms), method, seconds)
 
 
-def memory(problem: ShardingProblem, choices: Sequence[int]) -> list[float]:
+def device_memory(problem: ShardingProblem, choices: Sequence[int]) -> list[float]:
     """Bytes on each device while each operator runs."""
     changes = [0.0] * (len(problem.operators) + 1)
     for tensor, (first, last) in enumerate(problem.lifetimes):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from bricolage.base.torch_library import load_torch
 from bricolage.errors import BadTrainingCode
 from bricolage.train.fuse.sweep import Lane
-from bricolage.train.fuse.sweep_data import Order, epoch_of, steps_of
+from bricolage.train.fuse.sweep_data import Order, count_steps, epoch_of
 from bricolage.train.step.data import Data
-from bricolage.train.step.evaluate import evaluate, loss_value
+from bricolage.train.step.evaluate import evaluate_module, loss_value
 from bricolage.train.step.step import LossFunction, call, find_loss, make_optimiser, users_code
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Alone:
         self._loss = make_loss(data, lane)
         self._place = data.step.loss
         self._order = Order(lane, data)
-        self._most = steps_of(lane, data)
+        self._most = count_steps(lane, data)
         self._epoch = epoch_of(lane, data)
         self._parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         if not self._parameters:
@@ -169,7 +169,7 @@ class Alone:
         at.steps += 1
         judge = self._judge if at.steps < self._most else None  # who is done is not given up
         if at.steps % self._epoch == 0 and (at.lane.patience is not None or judge is not None):
-            at.stopped = at.judged(evaluate(self.module, self._data), at.steps // self._epoch, judge)
+            at.stopped = at.judged(evaluate_module(self.module, self._data), at.steps // self._epoch, judge)
         if at.steps >= self._most:
             at.stopped = at.stopped or "finished"
 
@@ -217,7 +217,7 @@ def result_of(
     at: Progressed, module: torch.nn.Module, data: Data, state: dict[str, torch.Tensor] | None = None
 ) -> LaneResult:
     """What became of a lane whose weights are in a module, or given."""
-    held_out = evaluate(module, data, state)
+    held_out = evaluate_module(module, data, state)
     value, accuracy = held_out if held_out is not None else (None, None)
     return LaneResult(at.lane.name, at.steps, at.stopped, at.loss, value, accuracy, at.skipped)
 

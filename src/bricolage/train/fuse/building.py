@@ -22,14 +22,14 @@ from bricolage.train.fuse.lane_graph import (
 from bricolage.train.fuse.lane_program import Choice, FusedProgram
 from bricolage.train.fuse.operator_schema import draws, functional, memory_order, out_argument, written_argument
 from bricolage.train.fuse.operators.call import Call, Compute, Joined, Mask, Operand, Result, only
-from bricolage.train.fuse.operators.choose import choose
+from bricolage.train.fuse.operators.choose import choose_way
 from bricolage.train.fuse.operators.operator_rules import joined
 
 if TYPE_CHECKING:
     import torch
 
 
-def build(
+def build_program(
     traced: Traced,
     numbers: Sequence[tuple[tuple[float, ...], ...]],
     shared_batch: bool,
@@ -99,7 +99,7 @@ class _Builder:
         buffers: Mapping[str, torch.Tensor],
         batch: Sequence[torch.Tensor],
     ) -> None:
-        """Adds all. Arguments as for `build`, but buffers may be written to."""
+        """Adds all. Arguments as for `build_program`, but buffers may be written to."""
         program, values = self.program, self._values
         for place, name in program.parameters:
             values[place], self._infos[place] = parameters[name], _Value(True, False, place)
@@ -269,7 +269,7 @@ class _Builder:
             self.program.choices[node.name] = Choice(name, known, {known: 0.0})
             return known
         try:
-            way, ms = choose(found, tensors)
+            way, ms = choose_way(found, tensors)
         except RuntimeError as error:
             raise NotFusible(
                 reason=f"{name} cannot be computed for several lanes: {_first(error)}; {where(node)}"

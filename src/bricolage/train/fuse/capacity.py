@@ -15,7 +15,7 @@ from bricolage.errors import NotFusible, TrainingWorkerFailed
 from bricolage.train.fuse.alone import make_module, shortened
 from bricolage.train.fuse.lane_groups import Group, group
 from bricolage.train.fuse.sweep import Sweep
-from bricolage.train.fuse.sweep_data import load
+from bricolage.train.fuse.sweep_data import load_data
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
 from bricolage.train.step.data import Data
@@ -62,7 +62,7 @@ def within(sweep: Sweep, data: Data, one: Group, limit: int | None, threads: int
             return [one]
     progress.start("dry runs")
     try:
-        count = capacity(len(one.lanes), lambda lanes: fits(sweep, one, lanes, threads, most))
+        count = capacity(len(one.lanes), lambda lanes: fits_memory(sweep, one, lanes, threads, most))
     except NotFusible as error:
         return [Group(one.lanes, (), str(error.facts["reason"]))]
     return [
@@ -85,7 +85,7 @@ def capacity(lanes: int, fit: Callable[[int], bool]) -> int:
     return low
 
 
-def fits(sweep: Sweep, one: Group, lanes: int, threads: int, limit: int) -> bool:
+def fits_memory(sweep: Sweep, one: Group, lanes: int, threads: int, limit: int) -> bool:
     """Whether a process trains that many lanes as one for some steps, and holds no more than the limit.
 
     Raises:
@@ -106,7 +106,7 @@ def work(job: DryRun, _: Rank) -> Held:
     """A dry run."""
     from bricolage.train.fuse.contestants import Here
 
-    data = load(job.sweep)
+    data = load_data(job.sweep)
     (one,) = group(data, job.sweep.lanes)
     # Beyond the limit memory is refused, so that a dry run that does not fit harms no other process.
     taken = (

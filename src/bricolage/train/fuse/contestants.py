@@ -14,7 +14,7 @@ from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.lane_program import Choice
 from bricolage.train.fuse.lanes import Fused
 from bricolage.train.fuse.sweep import Sweep
-from bricolage.train.fuse.sweep_data import load
+from bricolage.train.fuse.sweep_data import load_data
 from bricolage.train.step.data import Data
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Here:
         """See `GroupTrainer`."""
 
 
-def prepared(sweep: Sweep, names: Sequence[str], kind: str, threads: int) -> GroupTrainer:
+def prepare_trainer(sweep: Sweep, names: Sequence[str], kind: str, threads: int) -> GroupTrainer:
     """The lanes of these names, one after another ("serial") or as one ("fused"), in this process.
 
     Raises:
@@ -157,7 +157,7 @@ def prepared(sweep: Sweep, names: Sequence[str], kind: str, threads: int) -> Gro
 
     wanted = set(names)
     part = dataclasses.replace(sweep, lanes=tuple(lane for lane in sweep.lanes if lane.name in wanted))
-    data = load(part)
+    data = load_data(part)
     if kind == "serial":
         from bricolage.train.fuse.lane_groups import Group
 

@@ -104,7 +104,7 @@ def noted() -> Iterator[Applied]:
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
+def keep_functions() -> Iterator[None]:
     """Each application becomes an operator of its own meanwhile."""
 
     def apply(function: Kind, *given: object) -> object:

@@ -23,10 +23,10 @@ from bricolage.measure.turns import Turns, time_in_turns
 from bricolage.train.fuse.alone import Judge, LaneResult
 from bricolage.train.fuse.capacity import within
 from bricolage.train.fuse.contestants import GroupTrainer, Here, Outcome, Serial
-from bricolage.train.fuse.lane_check import compared
+from bricolage.train.fuse.lane_check import compare_lanes
 from bricolage.train.fuse.lane_groups import Group, group
 from bricolage.train.fuse.sweep import Sweep
-from bricolage.train.fuse.sweep_data import load, steps_of
+from bricolage.train.fuse.sweep_data import count_steps, load_data
 from bricolage.train.step.data import Data
 
 if TYPE_CHECKING:
@@ -129,13 +129,13 @@ def train_sweep(
     cores = threads or available_cores()
     began, kept = time.perf_counter(), torch.get_num_threads()
     try:
-        data = load(sweep)
+        data = load_data(sweep)
         shown.start("comparing graphs")
         apart = how in ("serial", "processes")
         groups = [Group(sweep.lanes, (), "as asked")] if apart else group(data, sweep.lanes)
         if not apart:
             groups = [part for one in groups for part in within(sweep, data, one, memory_limit, cores, shown)]
-        samples = sum(steps_of(lane, data) * lane.batch_size for lane in sweep.lanes)
+        samples = sum(count_steps(lane, data) * lane.batch_size for lane in sweep.lanes)
         shown.start("training (samples)", samples)
         outcome, trained = Outcome(), []
         for one in groups:
@@ -156,7 +156,7 @@ def _train(
     names = tuple(lane.name for lane in one.lanes)
     makers = _makers(sweep, data, one, cores, judge)
     speeds: dict[str, Speed] = {}
-    samples = sum(steps_of(lane, data) * lane.batch_size for lane in one.lanes)
+    samples = sum(count_steps(lane, data) * lane.batch_size for lane in one.lanes)
     if how == "auto":
         chosen, speeds, reason = _fastest(makers, one, samples, cores)
     else:
@@ -199,7 +199,7 @@ class _Compared:
         if self._ways is None and self._refused is None:
             load_torch().set_num_threads(self._threads)
             try:
-                self._ways = compared(self._data, self._group)
+                self._ways = compare_lanes(self._data, self._group)
             except NotFusible as error:
                 self._refused = error
         if self._refused is not None:

@@ -19,7 +19,7 @@ from bricolage.train.fuse.alone import Alone
 from bricolage.train.fuse.lane_groups import Group
 from bricolage.train.fuse.lanes import Fused, Observed
 from bricolage.train.fuse.sweep import Lane
-from bricolage.train.fuse.sweep_data import steps_of
+from bricolage.train.fuse.sweep_data import count_steps
 from bricolage.train.step.data import Data
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ Key: TypeAlias = tuple[int, Kind, str]
 """Number of the step, what of it, and of which weight or buffer; empty for the loss."""
 
 
-def compared(data: Data, group: Group) -> dict[str, str]:
+def compare_lanes(data: Data, group: Group) -> dict[str, str]:
     """Trains the group as one and each of its lanes alone for some steps.
 
     Returns:
@@ -53,7 +53,7 @@ def compared(data: Data, group: Group) -> dict[str, str]:
     """
     try:
         fused = Fused(data, group.lanes, group.traced)
-        steps = min(_STEPS, *(steps_of(lane, data) for lane in group.lanes))
+        steps = min(_STEPS, *(count_steps(lane, data) for lane in group.lanes))
         seen = [fused.observed()]
         if sum(weight.numel() * weight.element_size() for weight in seen[0].weights.values()) <= _MOST_BYTES:
             seen += [fused.observed() for _ in range(steps - 1)]

@@ -60,7 +60,7 @@ class Traced:
     """Those numbers, operator by operator in the order of the graph."""
 
 
-def trace(data: Data, lane: Lane) -> Traced:
+def trace_lane(data: Data, lane: Lane) -> Traced:
     """The graph of a lane.
 
     Raises:
@@ -102,7 +102,7 @@ def trace(data: Data, lane: Lane) -> Traced:
     try:
         quiet.setLevel(logging.CRITICAL)
         quietly = contextlib.redirect_stderr(io.StringIO())  # it prints what it cannot trace
-        with warnings.catch_warnings(), quietly, custom_backward.kept():
+        with warnings.catch_warnings(), quietly, custom_backward.keep_functions():
             warnings.simplefilter("ignore")
             program = torch.export.export(WholeStep().train(), batch.tensors)
     except NotFusible:

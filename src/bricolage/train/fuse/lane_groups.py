@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.errors import NotFusible
-from bricolage.train.fuse.lane_graph import Traced, trace
+from bricolage.train.fuse.lane_graph import Traced, trace_lane
 from bricolage.train.fuse.sweep import Lane
 from bricolage.train.step.data import Data
 
@@ -39,7 +39,7 @@ def group(data: Data, lanes: Sequence[Lane]) -> list[Group]:
         key = (tuple(sorted(lane.arguments.items())), lane.batch_size, lane.dropout, lane.label_smoothing)
         if key not in traces:
             try:
-                traces[key] = trace(data, lane)
+                traces[key] = trace_lane(data, lane)
             except NotFusible as error:
                 traces[key] = str(error.facts["reason"])
         found = traces[key]

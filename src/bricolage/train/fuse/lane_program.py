@@ -24,7 +24,7 @@ class Choice:
 
 @dataclass
 class FusedProgram:
-    """Computes the losses of all lanes. `building.build` makes it. Tensors have places, by number."""
+    """Computes the losses of all lanes. `building.build_program` makes it. Tensors have places, by number."""
 
     lanes: int
     start: list[Any]

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from bricolage.errors import NotFusible
 from bricolage.train.fuse.alone import Judge, LaneResult, Progressed, make_module, next_scale, result_of
-from bricolage.train.fuse.building import build
+from bricolage.train.fuse.building import build_program
 from bricolage.train.fuse.lane_graph import Traced
 from bricolage.train.fuse.lane_program import Choice, FusedProgram
 from bricolage.train.fuse.optimisers import LaneOptimiser
 from bricolage.train.fuse.random_streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Lane
-from bricolage.train.fuse.sweep_data import Batches, epoch_of, steps_of
+from bricolage.train.fuse.sweep_data import Batches, count_steps, epoch_of
 from bricolage.train.step.data import Data
-from bricolage.train.step.evaluate import evaluate
+from bricolage.train.step.evaluate import evaluate_module
 from bricolage.work.training_step import Kind, Phase
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Fused:
 
     def _next_event(self) -> int:
         """The step after which a lane ends, or has to be tested for early stopping."""
-        events = [steps_of(lane, self._data) for lane in self.lanes]
+        events = [count_steps(lane, self._data) for lane in self.lanes]
         epoch = epoch_of(self.lanes[0], self._data)
         if self._judge is not None or any(lane.patience is not None for lane in self.lanes):
             events.append((self._step // epoch + 1) * epoch)
@@ -241,7 +241,9 @@ class Fused:
 
     def _build(self, batch: Sequence[torch.Tensor], shared: bool) -> None:
         self._shared = shared
-        self._program = build(self._traced, self._numbers, shared, self._views(), self._buffers, batch, self._known)
+        self._program = build_program(
+            self._traced, self._numbers, shared, self._views(), self._buffers, batch, self._known
+        )
         self._known.update(self._program.ways)
 
     def _views(self) -> dict[str, torch.Tensor]:
@@ -301,10 +303,10 @@ class Fused:
         epoch_over = self.lanes and self._step % epoch_of(self.lanes[0], self._data) == 0
         kept = []
         for row, lane in enumerate(self.lanes):
-            stopped = "finished" if self._step >= steps_of(lane, self._data) else ""
+            stopped = "finished" if self._step >= count_steps(lane, self._data) else ""
             judge = None if stopped else self._judge  # who is done is not given up
             if epoch_over and (lane.patience is not None or judge is not None):
-                held_out = evaluate(self._module, self._data, self._state(row))
+                held_out = evaluate_module(self._module, self._data, self._state(row))
                 epochs = self._step // epoch_of(lane, self._data)
                 stopped = self.at[row].judged(held_out, epochs, judge) or stopped
             if stopped:

@@ -29,7 +29,7 @@ from typing import Annotated, Any, Literal
 from bricolage.base.codec import Within, encode
 from bricolage.errors import BadTrainingSpec
 from bricolage.train.fuse.sweep import Count, HyperParameters, Lane, make_lanes, merged
-from bricolage.train.step.spec import Argument, Entry, StepOrFile, StepSpec, read_as, step_of
+from bricolage.train.step.spec import Argument, Entry, StepOrFile, StepSpec, read_as, read_step
 
 _FIXED = ("name", "arguments", "epochs", "steps", "patience")
 SEARCHED = tuple(one.name for one in fields(HyperParameters) if one.name not in _FIXED)
@@ -111,7 +111,7 @@ def read_search(path: Path) -> Search:
         BadTrainingSpec: one of them cannot be read, or describes no search.
     """
     found = read_as(_File, path)
-    step = step_of(found.step, path)
+    step = read_step(found.step, path)
     ranges = {**found.search, **{f"arguments.{name}": one for name, one in found.arguments.items()}}
     for name in found.search:
         if name not in SEARCHED:

@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal
 
 from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, encode
 from bricolage.errors import BadTrainingSpec
-from bricolage.train.step.spec import Argument, Entry, Optimiser, Seed, StepOrFile, StepSpec, read_as, step_of
+from bricolage.train.step.spec import Argument, Entry, Optimiser, Seed, StepOrFile, StepSpec, read_as, read_step
 
 MOST_LANES = 4096
 
@@ -130,7 +130,7 @@ def read_sweep(path: Path) -> Sweep:
         BadTrainingSpec: one of them cannot be read, or describes no sweep.
     """
     found = read_as(_File, path)
-    step = step_of(found.step, path)
+    step = read_step(found.step, path)
     try:
         return Sweep(step, _lanes(found, step), found.data)
     except (DecodeError, ValueError) as error:

@@ -18,7 +18,7 @@ _STEPS_OF_ORDER = 1 << 20
 _MOST_SEED = 2**63 - 1
 
 
-def load(sweep: Sweep) -> Data:
+def load_data(sweep: Sweep) -> Data:
     """Runs the function that the sweep names as its data.
 
     Raises:
@@ -38,7 +38,7 @@ def load(sweep: Sweep) -> Data:
     return data
 
 
-def steps_of(lane: Lane, data: Data) -> int:
+def count_steps(lane: Lane, data: Data) -> int:
     """How many steps a lane trains."""
     return lane.steps if lane.steps is not None else (lane.epochs or 0) * epoch_of(lane, data)
 

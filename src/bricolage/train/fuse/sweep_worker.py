@@ -9,7 +9,7 @@ from bricolage.base.torch_library import load_torch
 from bricolage.device.device import Device
 from bricolage.measure.launch import EntryPoint
 from bricolage.measure.worker_loop import Commands, Tell
-from bricolage.train.fuse.contestants import GroupTrainer, prepared
+from bricolage.train.fuse.contestants import GroupTrainer, prepare_trainer
 from bricolage.train.fuse.sweep import Sweep
 from bricolage.train.run.rank import MODULES, ready
 
@@ -26,7 +26,7 @@ class _Lanes:
 
     def prepare(self, sweep: object, names: list[str], kind: str) -> dict[str, object]:
         """Makes lanes ready, with one thread."""
-        self._lanes = prepared(decode(Sweep, sweep, "sweep"), names, kind, 1)
+        self._lanes = prepare_trainer(decode(Sweep, sweep, "sweep"), names, kind, 1)
         self._lanes.run(_WARM_S)
         return {}
 

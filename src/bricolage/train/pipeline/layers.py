@@ -67,14 +67,14 @@ def planned_layers(
                 divided_start_ms=more_start,
             )
         )
-    found = alike(found)
+    found = equalise_blocks(found)
     if handed_bytes is not None:
         ends = [*handed_bytes, 0.0]
         found = [replace(one, sent_bytes=size) for one, size in zip(found, ends, strict=True)]
     return tuple(found)
 
 
-def alike(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
+def equalise_blocks(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
     """Blocks that repeat keep and exchange the same bytes, and take the same time: the median of theirs."""
     kinds: dict[tuple[float, ...], list[PlannedLayer]] = {}
 
@@ -90,7 +90,7 @@ def alike(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
     ]
 
 
-def joined(layers: Sequence[PlannedLayer], begin: int, end: int) -> tuple[PlannedLayer, ...]:
+def join_layers(layers: Sequence[PlannedLayer], begin: int, end: int) -> tuple[PlannedLayer, ...]:
     """The same with those from `begin` to before `end` as one: between them no stage may begin."""
     some = layers[begin:end]
     facts = {
@@ -112,7 +112,7 @@ def even_blocks(weights: Sequence[float], most: int) -> list[tuple[int, int]]:
 
 def in_blocks(layers: Sequence[PlannedLayer], blocks: Sequence[tuple[int, int]]) -> tuple[PlannedLayer, ...]:
     """Runs of layers as one each."""
-    return tuple(one for begin, end in blocks for one in joined(layers[begin:end], 0, end - begin))
+    return tuple(one for begin, end in blocks for one in join_layers(layers[begin:end], 0, end - begin))
 
 
 def line(seen: Mapping[int, float]) -> tuple[float, float]:

@@ -70,10 +70,10 @@ def measure_start(devices: int, threads: int, cores: float, link: Link, seconds:
     answers = run_group(work, [StartJob(devices, seconds)] * devices, StartAnswer, threads, _LONGEST_S + 10 * seconds)
     steps = [max(some) for some in zip(*(answer.steps for answer in answers), strict=True)]
     forward, backward = answers[0].forward_ms, answers[0].backward_ms
-    return start_of(float(np.median(steps)), devices, (forward, backward), cores, link)
+    return estimate_start(float(np.median(steps)), devices, (forward, backward), cores, link)
 
 
-def start_of(step_ms: float, devices: int, passes_ms: tuple[float, float], cores: float, link: Link) -> float:
+def estimate_start(step_ms: float, devices: int, passes_ms: tuple[float, float], cores: float, link: Link) -> float:
     """The start of a pass with which the simulator says that 1F1B takes `step_ms` milliseconds.
 
     Args:

@@ -20,15 +20,15 @@ from bricolage.device.host import host
 from bricolage.errors import BadDevices, BadPlan
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
-from bricolage.train.pipeline.layers import PartTimes, joined, planned_layers
+from bricolage.train.pipeline.layers import PartTimes, join_layers, planned_layers
 from bricolage.train.pipeline.module_stages import Division, batch_names, divide_module
 from bricolage.train.pipeline.pipeline_problem import PipelineProblem, PlannedLayer, divisors
-from bricolage.train.predict.exchange import buckets, overlapped
+from bricolage.train.predict.exchange import gradient_buckets, overlapped
 from bricolage.train.predict.operator_costs import QUANTILE, OperatorTimings, goes_on, profile
 from bricolage.train.predict.predicted_pipeline import StepRow
 from bricolage.train.predict.step_cost_model import StepCost, StepCostModel
 from bricolage.train.predict.variant import Variant
-from bricolage.train.predict.variant_step import Running, blocks, prepared
+from bricolage.train.predict.variant_step import Running, prepare_step, repeating_blocks
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import Tensors, TrainingStep, users_code
 from bricolage.work.cost import CostModel, Setting
@@ -80,7 +80,7 @@ class StepTimings:
 
     def _timed(self, variant: Variant, counts: Sequence[int]) -> list[_Timed]:
         """A step that is run here, on numbers of threads."""
-        step = prepared(self.spec, variant)
+        step = prepare_step(self.spec, variant)
 
         def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, Lasting]:
             running = Running(module, tensors, step, variant)
@@ -125,7 +125,7 @@ class StepTimings:
 
     def layers(self, shown: Progress) -> tuple[tuple[PlannedLayer, ...], tuple[str, ...]]:
         """The parts of the module, as stages run them, with what could not be divided."""
-        names = blocks(prepared(self.spec, Variant()).module)
+        names = repeating_blocks(prepare_step(self.spec, Variant()).module)
         factors: dict[int, list[PartTimes]] = {}
         division: Division | None = None
         refused = ""
@@ -144,18 +144,18 @@ class StepTimings:
             shown.advance(1)
         if refused or division is None:
             layers = planned_layers(self._rows)
-            return joined(layers, 0, len(layers)), (refused,)
+            return join_layers(layers, 0, len(layers)), (refused,)
         size = self.sizes[-1]
         handed = [sum(one.bytes for one in some) / size for some in division.handed]
         layers = planned_layers(self._rows, handed, factors)
         if division.shared is None:
             return layers, ()
         name, begin, end = division.shared
-        return joined(layers, begin, end + 1), (f"no stage begins between two uses of the weights '{name}'",)
+        return join_layers(layers, begin, end + 1), (f"no stage begins between two uses of the weights '{name}'",)
 
     def _parts(self, begins: Sequence[str], size: int) -> tuple[Division, list[PartTimes]]:
         """The module in as many stages as can be, and what each takes for a micro-batch."""
-        step = prepared(self.spec, Variant())
+        step = prepare_step(self.spec, Variant())
         inputs, targets = (tuple(one[:size] for one in some) for some in (step.inputs, step.targets))
         found = divide_module(step, begins, inputs, sharing=True)
         torch.set_num_threads(self.threads)
@@ -192,7 +192,7 @@ class StepTimings:
         ring = problem.ring if problem.ring is not None else _ring_of(problem)
         place = {number: index for index, number in enumerate(numbers)}
         ready = [replace(gradient, ready=place.get(gradient.ready, len(numbers) - 1)) for gradient in graph.gradients]
-        sending = buckets(ready, _BUCKET_MB)
+        sending = gradient_buckets(ready, _BUCKET_MB)
         ends, sent = overlapped([scale * ms[number] for number in numbers], sending, ring.among(workers, None))
         arrived = max([ends[-1] if ends else 0.0, *(some.end_ms for some in sent)])
         arrived += 2 * ring.copy_ms_per_byte * sum(some.bytes for some in sending)

@@ -13,7 +13,7 @@ from bricolage.device.device import Link
 from bricolage.train.predict.predict import StepPredictor
 from bricolage.train.predict.prediction import Predicted
 from bricolage.train.predict.variant import Variant
-from bricolage.train.predict.variant_step import prepared
+from bricolage.train.predict.variant_step import prepare_step
 from bricolage.train.step.spec import StepSpec
 from bricolage.work.training_step import StepGraph
 
@@ -77,4 +77,4 @@ def traced_step(spec: StepSpec) -> StepGraph:
     Raises:
         MissingLibrary, BadTrainingCode, NotTraceable: as `predict_step` has it.
     """
-    return StepPredictor(spec, available_cores(), 0.0, load_torch()).graph(prepared(spec, Variant()), Variant())
+    return StepPredictor(spec, available_cores(), 0.0, load_torch()).graph(prepare_step(spec, Variant()), Variant())

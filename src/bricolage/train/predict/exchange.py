@@ -28,7 +28,7 @@ class GradientBucket:
     ready: int
 
 
-def buckets(gradients: Sequence[Gradient], megabytes: float) -> list[GradientBucket]:
+def gradient_buckets(gradients: Sequence[Gradient], megabytes: float) -> list[GradientBucket]:
     """PyTorch's buckets, as it makes them after the first step: in the order in which gradients are complete, each closed when it
     has `megabytes` MiB or more, the first with 1 MiB."""
     found: list[GradientBucket] = []

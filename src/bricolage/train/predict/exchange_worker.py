@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 
 from bricolage.train.predict.module_stage import StageRunning
-from bricolage.train.predict.operator_costs import timed
+from bricolage.train.predict.operator_costs import time_phases
 from bricolage.train.predict.step_memory import measured_peak
 from bricolage.train.predict.variant import Variant
-from bricolage.train.predict.variant_step import Running, Runs, prepared
+from bricolage.train.predict.variant_step import Running, Runs, prepare_step
 from bricolage.train.run.rank import Rank
 from bricolage.train.step.spec import StepSpec
 
@@ -69,7 +69,7 @@ class StepAnswer:
 def work(job: StepJob, rank: Rank) -> StepAnswer:
     """Measures what is asked for."""
     dist = rank.dist
-    step = prepared(job.spec, job.variant)
+    step = prepare_step(job.spec, job.variant)
     tensors = [*step.inputs, *step.targets]
     if job.kind == "stage":
         stage = StageRunning(step, job.variant, job.begins, rank.number)
@@ -97,7 +97,7 @@ def _loop(running: Runs, seconds: float, dist: ModuleType, apart: bool = False) 
     if not apart:
         count = int(_most(count, dist))
         dist.barrier()
-    return [{str(k): v for k, v in timed(running).items()} for _ in range(count)]
+    return [{str(k): v for k, v in time_phases(running).items()} for _ in range(count)]
 
 
 def _most(value: float, dist: ModuleType) -> float:
@@ -136,7 +136,7 @@ def _probe(job: StepJob, running: Running, rank: Rank) -> StepAnswer:
 
     def step() -> None:
         while not stop.is_set():
-            steps.append(sum(timed(running).values()))
+            steps.append(sum(time_phases(running).values()))
 
     thread = threading.Thread(target=step)
     thread.start()

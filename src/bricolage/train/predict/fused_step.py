@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bricolage.errors import BadVariant, NotFusible, NotTraceable
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
-from bricolage.train.fuse.lane_check import compared
+from bricolage.train.fuse.lane_check import compare_lanes
 from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.lanes import Fused
 from bricolage.train.fuse.sweep import HyperParameters, make_lanes
@@ -61,7 +61,7 @@ def fused_running(spec: StepSpec, step: TrainingStep, variant: Variant) -> Fused
     try:
         if found.reason:
             raise NotFusible(reason=found.reason)
-        compared(data, found)
+        compare_lanes(data, found)
         running = FusedRunning(Fused(data, found.lanes, found.traced), [*step.inputs, *step.targets])
         running.run()
     except NotFusible as error:

@@ -128,7 +128,7 @@ def profile(
             with timing:
                 running.run()
             watched.append([one / 1e6 for one in timing.times])
-            plain.append(timed(running))
+            plain.append(time_phases(running))
     finally:
         torch.set_num_threads(kept)
     if any(len(one) != len(graph.work) for one in watched):
@@ -152,7 +152,7 @@ def goes_on(rounds: int, end: float, seconds: float, limits: tuple[int, int]) ->
     return (now < end and rounds < limits[1]) or (rounds < limits[0] and now < end + 2 * seconds)
 
 
-def timed(running: Runs) -> dict[Phase, float]:
+def time_phases(running: Runs) -> dict[Phase, float]:
     """Milliseconds of the phases of one step."""
     found: dict[Phase, float] = {}
     now: Phase | None = None
@@ -201,7 +201,7 @@ def _alone(
         call = calls[signature]
         try:
             with torch.no_grad():
-                args, kwargs = made(signature.partition("(")[0], call)
+                args, kwargs = make_arguments(signature.partition("(")[0], call)
                 run = partial(call.function, *args, **kwargs)
                 run()
                 warm = _warm(run)
@@ -246,7 +246,7 @@ def _cold(
         yield signature, AloneTime(warm, max(warm, after))
 
 
-def made(name: str, call: OperatorCall) -> tuple[tuple[object, ...], dict[str, object]]:
+def make_arguments(name: str, call: OperatorCall) -> tuple[tuple[object, ...], dict[str, object]]:
     """Made-up arguments of an operator: random numbers, and indices that are within their tensors."""
     from torch.utils._pytree import tree_map
 

@@ -24,15 +24,15 @@ from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.measure.turns import time_in_turns
 from bricolage.train.predict import predicted_pipeline
-from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
+from bricolage.train.predict.exchange import GradientBucket, gradient_buckets, overlapped
 from bricolage.train.predict.fused_step import FusedRunning, fused_graph, fused_running
-from bricolage.train.predict.operator_costs import QUANTILE, OperatorProfile, OperatorTimings, profile, timed
+from bricolage.train.predict.operator_costs import QUANTILE, OperatorProfile, OperatorTimings, profile, time_phases
 from bricolage.train.predict.prediction import Predicted, Prediction, Span, StepTimeline, by_layer, by_type
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.step_cost_model import StepCost, StepCostModel
 from bricolage.train.predict.step_memory import measured_peak, sized
 from bricolage.train.predict.variant import Variant, default_variants
-from bricolage.train.predict.variant_step import Running, Runs, blocks, prepared
+from bricolage.train.predict.variant_step import Running, Runs, prepare_step, repeating_blocks
 from bricolage.train.predict.workers import measure_ring, run_stages, run_steps
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import TrainingStep
@@ -141,8 +141,8 @@ class StepPredictor:
         """The blocks to recompute."""
         assert self._base is not None
         graph, ms = self._base
-        step = prepared(self.spec, Variant())
-        under = {name: (name, f"{name}.") for name in blocks(step.module)}
+        step = prepare_step(self.spec, Variant())
+        under = {name: (name, f"{name}.") for name in repeating_blocks(step.module)}
         found = []
         for name, (own, inner) in under.items():
             inside = [layer == own or layer.startswith(inner) for layer in graph.layers]
@@ -171,7 +171,7 @@ class StepPredictor:
             return Predicted(variant.name, reason=str(error.facts["reason"]))
 
     def _predict(self, variant: Variant) -> Predicted:
-        step = prepared(self.spec, variant)
+        step = prepare_step(self.spec, variant)
         ring, gbytes, contention = self._exchange(variant)
         known = self._model(self._threads(variant))
         traced = self.graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant), variant)
@@ -182,7 +182,7 @@ class StepPredictor:
         if variant.stages > 1:
             assert ring is not None
             found = predicted_pipeline.predicted(
-                graph, ms, blocks(step.module), variant, ring.among(variant.stages, gbytes)
+                graph, ms, repeating_blocks(step.module), variant, ring.among(variant.stages, gbytes)
             )
             return replace(
                 found,
@@ -191,7 +191,7 @@ class StepPredictor:
                 known=cost.sources.get("measured", 0),
                 alone=cost.sources.get("composed", 0),
             )
-        sending = buckets(graph.gradients, variant.bucket_mb) if ring is not None else []
+        sending = gradient_buckets(graph.gradients, variant.bucket_mb) if ring is not None else []
         size = sum(one.bytes for one in sending)
         if variant == Variant():
             self._base = graph, ms
@@ -256,7 +256,7 @@ class StepPredictor:
             def turn() -> Sequence[float]:
                 torch.set_num_threads(threads)
                 running.run()
-                return [sum(timed(running).values()) for _ in range(_TURN)]
+                return [sum(time_phases(running).values()) for _ in range(_TURN)]
 
             return turn
 
@@ -286,7 +286,7 @@ class StepPredictor:
         gc.collect()
         if variant.models > 1:
             return self._fused(variant)
-        step = prepared(self.spec, variant)
+        step = prepare_step(self.spec, variant)
         return Running(step.module, [*step.inputs, *step.targets], step, variant)
 
     def _fused(self, variant: Variant) -> FusedRunning:
@@ -296,7 +296,7 @@ class StepPredictor:
 
             torch.set_num_threads(self._threads(variant))
             spec = self.spec if variant.batch_size is None else replace(self.spec, batch_size=variant.batch_size)
-            self._lanes[variant] = fused_running(spec, prepared(self.spec, variant), variant)
+            self._lanes[variant] = fused_running(spec, prepare_step(self.spec, variant), variant)
         return self._lanes[variant]
 
     def graph(self, step: TrainingStep, variant: Variant) -> TracedStep:
@@ -313,7 +313,7 @@ class StepPredictor:
 
     def _model(self, threads: int) -> StepCostModel:
         if threads not in self._models:
-            step = prepared(self.spec, Variant())
+            step = prepare_step(self.spec, Variant())
             graph = self.graph(step, Variant())
             running = Running(copy.deepcopy(step.module), [*step.inputs, *step.targets], step, Variant())
             seen: OperatorProfile = profile(running, graph, threads, self.seconds)

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from bricolage.device.collective import Ring
 from bricolage.errors import BadVariant
-from bricolage.search.placement.contiguous_partition import partition
+from bricolage.search.placement.contiguous_partition import partition_row
 from bricolage.train.predict.prediction import Predicted, Span, StepTimeline
 from bricolage.train.predict.variant import Variant
 from bricolage.work.liveness import Lifetime, alive, curve, peak
@@ -76,7 +76,7 @@ def passes(stages: Sequence[PipelineStage], micro_batches: int, send_ms: Sequenc
     ]
 
 
-def memory(stage: PipelineStage, actions: Sequence[Action], ready_ms: float) -> list[tuple[Kind, Lifetime]]:
+def stage_memory(stage: PipelineStage, actions: Sequence[Action], ready_ms: float) -> list[tuple[Kind, Lifetime]]:
     """What one stage holds and when, in milliseconds.
 
     Args:
@@ -98,7 +98,7 @@ def memory(stage: PipelineStage, actions: Sequence[Action], ready_ms: float) -> 
     return found
 
 
-def divide(
+def divide_step(
     graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], stages: int, micro_batches: int, variant: str
 ) -> list[PipelineStage]:
     """The stages of a step.
@@ -124,7 +124,7 @@ def divide(
         micro_batches * (forward + backward) + update
         for forward, backward, update in zip(row.forward, row.backward, row.update, strict=True)
     ]
-    cuts = [0, *partition(weights, stages), row.count]
+    cuts = [0, *partition_row(weights, stages), row.count]
     return [row.stage(begin, end) for begin, end in itertools.pairwise(cuts)]
 
 
@@ -135,7 +135,7 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
         BadVariant: it cannot be.
     """
     parts = variant.micro_batches
-    stages = divide(graph, ms, blocks, variant.stages, parts, variant.name)
+    stages = divide_step(graph, ms, blocks, variant.stages, parts, variant.name)
     actions = passes(stages, parts, [ring.send_ms(stage.sent_bytes) for stage in stages[:-1]])
     ready = [max(one.end_ms for one in actions if one.stage == number) for number in range(len(stages))]
     ends = [at + one.update_ms for at, one in zip(ready, stages, strict=True)]
@@ -147,7 +147,7 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
         "update": slowest.update_ms,
     }
     held = [
-        memory(one, [action for action in actions if action.stage == number], ready[number])
+        stage_memory(one, [action for action in actions if action.stage == number], ready[number])
         for number, one in enumerate(stages)
     ]
     fullest = max(held, key=lambda some: peak(one for _, one in some))

@@ -33,7 +33,7 @@ class Recomputation:
     fits: bool
 
 
-def choose(blocks: Sequence[Block], wanted: int) -> tuple[int, ...] | None:
+def choose_blocks(blocks: Sequence[Block], wanted: int) -> tuple[int, ...] | None:
     """The blocks whose times add up to least among those that save at least `wanted` bytes; None where all together do not."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
@@ -69,7 +69,7 @@ def fit(blocks: Sequence[Block], limit: int, peak: Callable[[tuple[str, ...]], i
     for _ in range(_MOST_TRIES):
         if best.peak_bytes <= limit:
             return Recomputation(limit, best.blocks, best.peak_bytes, True)
-        chosen = choose(blocks, wanted)
+        chosen = choose_blocks(blocks, wanted)
         names = (
             tuple(block.name for block in blocks) if chosen is None else tuple(blocks[place].name for place in chosen)
         )

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from bricolage.frontends.traced_step import OperatorCall, TracedStep
-from bricolage.train.predict.operator_costs import UNSUITABLE, OperatorTimings, made
+from bricolage.train.predict.operator_costs import UNSUITABLE, OperatorTimings, make_arguments
 from bricolage.train.predict.variant_step import Runs
 from bricolage.work.training_step import Storage
 
@@ -81,7 +81,7 @@ def _once(name: str, call: OperatorCall, mark: str) -> int | None:
 
     # With a graph of gradients, since oneDNN keeps nothing where nothing will ask for it.
     with contextlib.suppress(*UNSUITABLE), torch.set_grad_enabled(name == _RECURRENT):
-        args, kwargs = made(name, call)
+        args, kwargs = make_arguments(name, call)
         with torch.autograd.profiler.record_function(mark):
             out = call.function(*args, **kwargs)
         return int(out[-1].untyped_storage().nbytes()) if name == _RECURRENT else None

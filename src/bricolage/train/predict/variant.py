@@ -233,7 +233,7 @@ def forms() -> str:
     return ", ".join(form for change in CHANGES.values() for form in change.forms)
 
 
-def table() -> str:
+def changes_table() -> str:
     """The table of changes in docs/training-predict.md."""
     rows = ["| words | what changes | restriction |", "|---|---|---|"]
     for change in CHANGES.values():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def prepared(spec: StepSpec, variant: Variant) -> TrainingStep:
+def prepare_step(spec: StepSpec, variant: Variant) -> TrainingStep:
     """The training step with the batch that the variant wants.
 
     Raises:
@@ -125,7 +125,7 @@ class Running:
 
     def _changed(self, module: torch.nn.Module, variant: Variant, fake: bool) -> torch.nn.Module:
         parts = dict(module.named_modules())
-        named = blocks(module) if variant.recompute == ("all",) else variant.recompute
+        named = repeating_blocks(module) if variant.recompute == ("all",) else variant.recompute
         for name in (*named, *variant.freeze):
             if name not in parts or not name:
                 known = ", ".join(list(parts)[1:12])
@@ -175,7 +175,7 @@ def tensors_that_last(
     }
 
 
-def blocks(module: torch.nn.Module) -> tuple[str, ...]:
+def repeating_blocks(module: torch.nn.Module) -> tuple[str, ...]:
     """Paths of the blocks that repeat: the members of the outermost lists of modules, those without weights aside; the children
     where there is no list."""
     import torch

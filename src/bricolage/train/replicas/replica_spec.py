@@ -24,7 +24,7 @@ from typing import Annotated, Literal, get_args
 
 from bricolage.base.codec import Length, Matching, Within
 from bricolage.errors import BadTrainingSpec
-from bricolage.train.step.spec import Entry, StepOrFile, StepSpec, read_as, step_of
+from bricolage.train.step.spec import Entry, StepOrFile, StepSpec, read_as, read_step
 
 Kind = Literal["allreduce", "bsp", "asp", "ssp", "easgd", "adpsgd", "gosgd", "local", "postlocal"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -169,12 +169,12 @@ def read_replicas(path: Path) -> Replicas:
         BadTrainingSpec: one of them cannot be read, or describes no training by replicas.
     """
     found = read_as(_File, path)
-    step = step_of(found.step, path)
+    step = read_step(found.step, path)
     if (found.epochs is None) == (found.steps is None):
         raise BadTrainingSpec(path=path, reason="give epochs or steps")
     methods = found.method or (Method(),)
     for one in methods:
-        reason = refusal(one, found.workers, step)
+        reason = explain_refusal(one, found.workers, step)
         if reason:
             raise BadTrainingSpec(path=path, reason=f"method '{one.label}': {reason}")
     labels = [method.label for method in methods]
@@ -193,7 +193,7 @@ def read_replicas(path: Path) -> Replicas:
     )
 
 
-def refusal(method: Method, workers: int, step: StepSpec) -> str:
+def explain_refusal(method: Method, workers: int, step: StepSpec) -> str:
     """Why a method cannot keep this number of workers in step; empty where it can."""
     if method.kind == "adpsgd" and workers < 2:
         return "it averages with neighbours, and there is one worker"

@@ -18,7 +18,7 @@ from bricolage.train.replicas.replica_spec import LOCKSTEP, SERVED, Method, Repl
 from bricolage.train.replicas.synchronisers import SYNCHRONISERS, Synchroniser
 from bricolage.train.run.rank import Rank
 from bricolage.train.step.data import Data, Samples, read_data
-from bricolage.train.step.evaluate import evaluate, loss_value
+from bricolage.train.step.evaluate import evaluate_module, loss_value
 from bricolage.train.step.step import build, find_loss
 
 if TYPE_CHECKING:
@@ -159,10 +159,10 @@ def _judged(
     """With what the weights are worth, in the end and on the way; of the first worker."""
     import torch
 
-    final = evaluate(flat.module, data)
+    final = evaluate_module(flat.module, data)
     course = []
     for seconds, samples, state in kept:
-        found = evaluate(flat.module, data, state)
+        found = evaluate_module(flat.module, data, state)
         if found is not None:
             course.append(Point(seconds, samples, _finite(found[0]), found[1]))
     torch.save({name: one.detach().clone() for name, one in flat.module.state_dict().items()}, Path(folder, STATE))

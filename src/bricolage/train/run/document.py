@@ -237,7 +237,7 @@ def write_plan(plan: TrainingPlan, folder: Path) -> None:
         (folder / TABLE).write_text(table_text(table_of(plan.shown)), encoding="utf-8")
 
 
-def read_plan(folder: Path) -> tuple[TrainingPlan, PipelineSchedule | None]:
+def read_training_plan(folder: Path) -> tuple[TrainingPlan, PipelineSchedule | None]:
     """A plan and the schedule of the plan that divides the module (that of one device, where none does; None where only what
     divides operators or weights fits).
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bricolage.base import scratch
 from bricolage.base.torch_library import load_torch
-from bricolage.train.run.document import read_plan
-from bricolage.train.run.launch_plan import PlanResult, run_plan
+from bricolage.train.run.document import read_training_plan
+from bricolage.train.run.launch_plan import PlanResult, launch_plan
 from bricolage.train.run.rank import Rank
 from bricolage.train.step.step import accelerator
 
@@ -22,14 +22,14 @@ def run_as_rank(folder: Path, *, number: int, seconds: float, timeout_s: float, 
         RuntimeError: another process does not come, or does not answer.
         BricolageError: as `run_plan` does.
     """
-    plan, _ = read_plan(folder)
+    plan, _ = read_training_plan(folder)
     device = accelerator(plan.devices.kind, number)
     dist = load_torch().distributed
     backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, rank=number, timeout=timedelta(seconds=timeout_s))
     own = scratch.temporary()
     try:
-        found = run_plan(
+        found = launch_plan(
             folder,
             seconds=seconds,
             timeout_s=timeout_s,

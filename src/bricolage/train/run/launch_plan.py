@@ -14,7 +14,7 @@ from bricolage.device.host import host
 from bricolage.errors import BadPlan, DifferentDevices
 from bricolage.measure.statistics import Ratio
 from bricolage.measure.turns import Turns
-from bricolage.train.run.document import RESULT, TrainingPlan, read_plan, table_of
+from bricolage.train.run.document import RESULT, TrainingPlan, read_training_plan, table_of
 from bricolage.train.run.plan_worker import (
     SINGLE,
     GradientCheck,
@@ -59,7 +59,7 @@ class PlanResult:
         return self.predicted_ms[way] / self.measured[way].median_ms - 1.0
 
 
-def run_plan(
+def launch_plan(
     folder: Path, *, seconds: float = 8.0, timeout_s: float = 120.0, pipelines: int = 1, rank: Rank | None = None
 ) -> PlanResult | None:
     """Runs a plan: checks its gradients against the single process, then races it with plain data parallelism and one process.
@@ -79,7 +79,7 @@ def run_plan(
         DifferentDevices: it is for other devices.
         TrainingWorkerFailed: a process ends, or does not come.
     """
-    plan, schedule = read_plan(folder)
+    plan, schedule = read_training_plan(folder)
     count = plan.devices.count
     _check_devices(plan, count if rank is None else rank.size, rank)
     chosen = plan.pipelines[:pipelines]

@@ -198,7 +198,7 @@ def _any(one: bool, rank: Rank) -> bool:
 def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor]) -> dict[str, GradientCheck]:
     """Of each way to run the step on several processes; all processes see the same."""
     names = [name for name, one in build(job.spec).module.named_parameters() if one.requires_grad]
-    exact, own = reference(job.spec, rank, names)
+    exact, own = reference_gradients(job.spec, rank, names)
     checks = {}
     for kind, executor in executors.items():
         if kind == SINGLE:
@@ -208,14 +208,14 @@ def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor])
             changes = shared_reference(
                 partial(_changes_of, job.spec, job.pipelines[kind], names), names, job.spec, rank
             )
-            checks[kind] = compared(names, *changes, executor.gradients(), rank)
+            checks[kind] = compare_gradients(names, *changes, executor.gradients(), rank)
             continue
         executor.run()
-        checks[kind] = compared(names, exact, own, executor.gradients(), rank)
+        checks[kind] = compare_gradients(names, exact, own, executor.gradients(), rank)
     return checks
 
 
-def reference(spec: StepSpec, rank: Rank, names: Sequence[str]) -> tuple[Mapping[str, torch.Tensor], float]:
+def reference_gradients(spec: StepSpec, rank: Rank, names: Sequence[str]) -> tuple[Mapping[str, torch.Tensor], float]:
     """Gradients of the single process in float64, and the relative error of its own in float32; from the first process."""
     return shared_reference(partial(_gradients_of, spec, names), names, spec, rank)
 
@@ -261,7 +261,7 @@ def _changes_of(spec: StepSpec, job: PipelineJob, names: Sequence[str], kind: to
     return torch.cat([found[name].reshape(-1) for name in names])
 
 
-def compared(
+def compare_gradients(
     names: Sequence[str],
     exact: Mapping[str, torch.Tensor],
     own: float,

@@ -16,7 +16,7 @@ from bricolage.base.codec import decode, encode
 from bricolage.base.torch_library import load_torch
 from bricolage.device.device import Device
 from bricolage.measure.launch import EntryPoint
-from bricolage.measure.worker_loop import Commands, Tell, named
+from bricolage.measure.worker_loop import Commands, Tell, import_function
 
 # What the first optimiser of each process would import, and what the first module that it traces would.
 _LATE = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.distributed.pipelining")
@@ -73,7 +73,7 @@ class _Process:
     def work(self, work: str, kind: str, job: object, folder: str) -> dict[str, object]:
         """Does a piece of work on a job."""
         rank = self._rank or Rank(0, 1, Path(folder))
-        return {"answer": encode(named(work)(decode(named(kind), job, "job"), rank))}  # type: ignore[arg-type]
+        return {"answer": encode(import_function(work)(decode(import_function(kind), job, "job"), rank))}  # type: ignore[arg-type]
 
 
 def ready(threads: int) -> Mapping[str, object]:

@@ -12,7 +12,7 @@ from bricolage.base.codec import decode, encode
 from bricolage.base.options import available_cores
 from bricolage.base.ray_session import LOCAL, RaySession, said
 from bricolage.errors import BricolageError, TrainingWorkerFailed
-from bricolage.train.run.document import read_plan
+from bricolage.train.run.document import read_training_plan
 from bricolage.train.run.joining import run_as_rank
 from bricolage.train.run.launch_plan import PlanResult
 
@@ -66,7 +66,7 @@ def run_on_ray(
         UnreachableCluster: there is no cluster at that address, or it has other versions of Python or Ray.
         TrainingWorkerFailed: the cluster has too few processors, or a process fails, ends or does not answer.
     """
-    plan, _ = read_plan(folder)
+    plan, _ = read_training_plan(folder)
     size = plan.devices.count
     session = RaySession(address)
     try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from bricolage.device.collective import Ring
 from bricolage.device.device import Device, Peaks
 from bricolage.errors import NoShardingPlan
-from bricolage.frontends.torch_operators import flops_of, is_view, name_of, size_of, tensors_of
+from bricolage.frontends.torch_operators import flops_of, is_view, operator_name, size_of, tensors_of
 from bricolage.search.sharding.joint import RELAY, shared_conversions
 from bricolage.search.sharding.layout_programme import best_sharding
 from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, split_axis, splits
@@ -181,7 +181,7 @@ class Described:
         flops = 0.0 if view else node_flops(node)
         ways = tuple(self._way(pair, reads, writes, flops, view=view) for pair in pairs)
         self._single += ways[0].ms
-        self._operators.append(DividedOperator(name_of(node.target), reads, writes, ways))  # type: ignore[arg-type]
+        self._operators.append(DividedOperator(operator_name(node.target), reads, writes, ways))  # type: ignore[arg-type]
         self._names.append(node.name)
         self._nodes.append(node)
 

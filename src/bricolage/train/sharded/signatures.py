@@ -2,7 +2,8 @@
 
 Each question gives the layouts of what an operator reads, and hears the layouts of what it writes, or that others are wanted. No
 process is needed: a mesh of devices that knows their number is enough. The propagator is private to PyTorch; this is the one module
-that speaks to it (`DTensor._op_dispatcher.sharding_propagator`, as in PyTorch 2.13), and `check` says whether it still answers.
+that speaks to it (`DTensor._op_dispatcher.sharding_propagator`, as in PyTorch 2.13), and `check_propagation` says whether it still
+answers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bricolage.errors import NotShardable
-from bricolage.search.sharding.layouts import MEAN, PARTIAL, REPLICATED, Layout, split, split_axis, splits
+from bricolage.search.sharding.layouts import MEAN, PARTIAL, REPLICATED, Layout, split_along, split_axis, splits
 from bricolage.train.sharded.step_graph import called_with
 from bricolage.train.sharded.verify import VerifiedOperator
 
@@ -49,7 +50,7 @@ def to_layout(placement: Placement) -> Layout | None:
     from torch.distributed.tensor import Partial, Replicate, Shard
 
     if type(placement) is Shard:
-        return split(placement.dim)
+        return split_along(placement.dim)
     if type(placement) is Replicate:
         return REPLICATED
     if type(placement) is Partial and placement.reduce_op in ("sum", "avg"):
@@ -106,7 +107,7 @@ class Signatures:
         name = str(getattr(function, "_name", function)).partition(".")[0]
         for axis in LOCAL.get(name, ()):
             if all(len(one) > axis and one[axis] % self.workers == 0 for one in [*(t.shape for t in read), *shapes]):
-                found[(split(axis),) * len(read)] = (split(axis),) * len(shapes)
+                found[(split_along(axis),) * len(read)] = (split_along(axis),) * len(shapes)
         if name in LOCAL or not read:
             return list(found.items())
         options = [[REPLICATED, PARTIAL, MEAN, *splits(tuple(one.shape), self.workers)] for one in read]
@@ -214,7 +215,7 @@ def _even(outputs: Sequence[Layout], shapes: Sequence[tuple[int, ...]], workers:
     return all(axis is None or shape[axis] % workers == 0 for axis, shape in zip(axes, shapes, strict=True))
 
 
-def check() -> None:
+def check_propagation() -> None:
     """Asks DTensor what a product of matrices is known to answer.
 
     Raises:

@@ -133,15 +133,17 @@ def called_with(
     from torch.fx.node import map_arg
 
     args, kwargs = map_arg((node.args, dict(node.kwargs)), value)  # type: ignore[arg-type]
-    return tuple(plain(one) for one in args), {name: plain(one) for name, one in kwargs.items()}
+    return tuple(plain_lists(one) for one in args), {name: plain_lists(one) for name, one in kwargs.items()}
 
 
-def plain(value: object) -> object:
+def plain_lists(value: object) -> object:
     """Lists and tuples of their own kind, as DTensor's schema wants them: `torch.fx` has immutable ones."""
     if isinstance(value, tuple):
-        return tuple(plain(one) for one in value) if type(value).__name__ in ("tuple", "immutable_tuple") else value
+        return (
+            tuple(plain_lists(one) for one in value) if type(value).__name__ in ("tuple", "immutable_tuple") else value
+        )
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain_lists(one) for one in value]
     if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
+        return {name: plain_lists(one) for name, one in value.items()}
     return value

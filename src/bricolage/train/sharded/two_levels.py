@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import NoShardingPlan
-from bricolage.search.sharding.alpa_stages import PlannedStage, StageCost, best_stages, submeshes
+from bricolage.search.sharding.alpa_stages import PlannedStage, StageCost, plan_stages, submeshes
 from bricolage.search.sharding.layout_programme import best_sharding, frontier
 from bricolage.search.sharding.sharding_problem import ShardingPlan, ShardingProblem
 from bricolage.work.pipeline.generators import SCHEDULES
@@ -97,7 +97,7 @@ def plan_sharded(
         NoShardingPlan: no stages fit.
     """
     solver = _Solver(row, hosts, micro_batches)
-    found = best_stages(
+    found = plan_stages(
         solver.cost,
         row.count,
         hosts.devices,

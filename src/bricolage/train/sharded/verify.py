@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from bricolage.frontends.torch_operators import call_of, is_view, name_of, tensors_of
+from bricolage.frontends.torch_operators import call_of, is_view, operator_name, tensors_of
 from bricolage.search.sharding.layouts import MEAN, Layout, is_partial, split_axis
-from bricolage.train.predict.operator_costs import UNSUITABLE, made
+from bricolage.train.predict.operator_costs import UNSUITABLE, make_arguments
 
 if TYPE_CHECKING:
     import torch
@@ -34,14 +34,14 @@ class VerifiedOperator:
         import torch
         from torch.utils._pytree import tree_flatten, tree_unflatten
 
-        name, read = name_of(function), tensors_of((args, kwargs))
+        name, read = operator_name(function), tensors_of((args, kwargs))
         shaped = name not in _NAMED and any(str(argument.type) in _SHAPED for argument in function._schema.arguments)
         self._run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] | None = None
         if is_view(function) or shaped or sum(one.numel() * one.element_size() for one in read) > MOST_BYTES:
             return
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(0)
-            leaves, shape = tree_flatten(made(name.partition(".")[0], call_of(function, args, kwargs)))
+            leaves, shape = tree_flatten(make_arguments(name.partition(".")[0], call_of(function, args, kwargs)))
             places = [place for place, one in enumerate(leaves) if isinstance(one, torch.Tensor)]
             self._read = [leaves[place] for place in places]
 

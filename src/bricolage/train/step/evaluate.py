@@ -25,7 +25,7 @@ def loss_value(value: object, place: str) -> torch.Tensor:
     return value.reshape(())
 
 
-def evaluate(
+def evaluate_module(
     module: torch.nn.Module, data: Data, state: dict[str, torch.Tensor] | None = None
 ) -> tuple[float, float | None] | None:
     """Loss (without label smoothing) and accuracy on the held-out data, by a module in evaluation mode with its own state or

@@ -102,7 +102,7 @@ def read_spec(path: Path) -> StepSpec:
     return read_as(StepSpec, path)
 
 
-def step_of(given: str | StepSpec, path: Path) -> StepSpec:
+def read_step(given: str | StepSpec, path: Path) -> StepSpec:
     """The training step that another file has as a table, or names.
 
     Args:

@@ -115,7 +115,7 @@ def find_loss(name: str, folder: str) -> LossFunction:
     """
     torch = load_torch()
     if ":" in name:
-        return find(name, folder)
+        return find_function(name, folder)
     loss = getattr(torch.nn.functional, name, None) if not name.startswith("_") else None
     if not callable(loss):
         raise BadTrainingCode(place=name, reason="torch.nn.functional has no such loss")
@@ -128,7 +128,7 @@ def call(place: str, folder: str, *args: object, **keywords: object) -> Any:
     Raises:
         BadTrainingCode: it is not there, takes other arguments, or fails.
     """
-    function = find(place, folder)
+    function = find_function(place, folder)
     try:
         inspect.signature(function).bind(*args, **keywords)
     except TypeError as error:
@@ -141,7 +141,7 @@ def call(place: str, folder: str, *args: object, **keywords: object) -> Any:
         raise BadTrainingCode(place=place, reason=f"it fails with {type(error).__name__}: {error}") from error
 
 
-def find(place: str, folder: str) -> Callable[..., Any]:
+def find_function(place: str, folder: str) -> Callable[..., Any]:
     """The function or class at "file.py:name" (relative to `folder`) or "package.module:name". Imports look into `folder` first.
 
     Raises:

@@ -16,7 +16,7 @@ from bricolage.errors import Refused
 from bricolage.graph.extents import slice_bounds
 from bricolage.graph.reference_operators import CORRECTED
 from bricolage.native.ir.lowerings import NoLowering
-from bricolage.native.ir.lowerings.views import broadcast, pad, reshape, take
+from bricolage.native.ir.lowerings.views import broadcast_node, pad, reshape, take
 from bricolage.native.ir.tensors import Input
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
@@ -104,7 +104,7 @@ def test_views_have_as_many_elements_as_their_source() -> None:
     with pytest.raises(NoLowering, match="12 elements"):
         reshape(x, (5, 5))
     with pytest.raises(NoLowering, match="broadcast"):
-        broadcast(x, (2, 4))
+        broadcast_node(x, (2, 4))
     assert pad(x, [1, 0], (5, 4), 0.0).shape == (5, 4)
 
 

@@ -18,7 +18,7 @@ from bricolage.backends.native.engine import Native
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.native.fuse.fusion import plan
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.lowerings.recurrent import LONGEST_SCAN
 from bricolage.native.module import generate
 from bricolage.verify.reference import evaluate
@@ -209,7 +209,7 @@ def test_steps_share_their_functions_and_their_weights(kind: str, behind: int, k
         folder.mkdir()
         model, _ = Cell(kind, steps=steps, linear_before_reset=behind).write(folder)
         infer(model.model)
-        planned = plan(*lower(model.model), FUSION)
+        planned = plan(*lower_region(model.model), FUSION)
         source = generate(planned, cpu_target(threads=1))
         return len(planned.kernels), source.text.count("__attribute__((noinline)) void"), source.weights.nbytes
 

@@ -12,7 +12,7 @@ from bricolage.backends.native.engine import Native
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.native.fuse.fusion import plan
-from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.from_onnx import lower_region
 from tests.backends import regions
 from tests.native.targets import FUSION
 
@@ -64,7 +64,7 @@ def test_nearest_neighbours_by_whole_factors_move_nothing(tmp_path: Path) -> Non
         tmp_path, 'mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"', (10, 21)
     )
     infer(model.model)
-    assert len(plan(*lower(model.model), FUSION).kernels) == 1
+    assert len(plan(*lower_region(model.model), FUSION).kernels) == 1
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from hypothesis import given, settings
 
-from bricolage.rewrite.catalogue import chosen, written
+from bricolage.rewrite.catalogue import choose_rules, written_rules
 from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.engine.index import RuleIndex
 from bricolage.rewrite.engine.matching import PatternMatcher
@@ -24,7 +24,7 @@ def both(model: ir.Model) -> tuple[set[object], set[object]]:
     encoder.nodes(list(model.graph), classes)
     found, expected = set[object](), set[object]()
     matcher = PatternMatcher(opset)
-    index = RuleIndex(written(), opset)
+    index = RuleIndex(written_rules(), opset)
     for node in model.graph:
         for indexed in index.rooted(node.op_type):
             for match in matcher.matches(indexed.roots, node):
@@ -39,7 +39,7 @@ def both(model: ir.Model) -> tuple[set[object], set[object]]:
 @settings(max_examples=40, deadline=None)
 @given(square_models(most=8))
 def test_the_same_as_in_a_graph(model: ir.Model) -> None:
-    rewrite(model, chosen(["common-subexpression"]))
+    rewrite(model, choose_rules(["common-subexpression"]))
     found, expected = both(model)
     assert found == expected
 
@@ -55,12 +55,12 @@ def test_outputs_numbers_absent_inputs_and_open_ones() -> None:
         ),
         *(
             example
-            for rule in chosen(["activation", "normalization", "concat", "merging"])
+            for rule in choose_rules(["activation", "normalization", "concat", "merging"])
             for example in rule.examples
         ),
     ):
         model = example.model()
-        rewrite(model, chosen(["common-subexpression"]))
+        rewrite(model, choose_rules(["common-subexpression"]))
         found, expected = both(model)
         assert found == expected
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bricolage.costs.models.roofline import least_ms, moved
+from bricolage.costs.models.roofline import least_ms, moved_bytes
 from bricolage.graph.operator_kinds import OperatorCategory, category
 from bricolage.work.cost import Setting
 from bricolage.work.workload import OperatorWork, Workload
@@ -86,7 +86,7 @@ def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
         counted = by_kind[_kind(one)]
         counted[0] += 1
         counted[1] += one.flops / 1e9
-        counted[2] += moved(one) / 1e6
+        counted[2] += moved_bytes(one) / 1e6
     flops = sum(operator.flops for operator in operators)
     ends = workload.read + workload.constant + workload.written
     inner = max(0, sum(operator.written for operator in operators) - workload.written)

@@ -105,7 +105,7 @@ class Errors:
         return f"{self.groups} left out, each once: {errors}, rank correlation {self.rank_correlation:.3f}, {regret}"
 
 
-def train(samples: Sequence[Sample], provenance: Mapping[str, str]) -> LearnedCosts:
+def fit_costs(samples: Sequence[Sample], provenance: Mapping[str, str]) -> LearnedCosts:
     """A model of all samples, its intervals from cross-validation by network. Implementations with few samples are left out: it
     would pretend to know them.
 
@@ -142,14 +142,14 @@ def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Error
     too little to learn from; None where that leaves none.
 
     Raises:
-        MissingLibrary: see `train`.
+        MissingLibrary: see `fit_costs`.
     """
     names = sorted({group(sample) for sample in samples})
     predicted: list[tuple[Sample, float, bool]] = []
     left = 0
     for name in names:
         try:
-            model = train([sample for sample in samples if group(sample) != name], {})
+            model = fit_costs([sample for sample in samples if group(sample) != name], {})
         except TooFewCosts:
             continue  # almost all is of this one
         left += 1

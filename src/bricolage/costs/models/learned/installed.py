@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from bricolage.base.cache import cache_directory
-from bricolage.costs.models.learned.model import LearnedCosts, load
+from bricolage.costs.models.learned.model import LearnedCosts, load_costs
 from bricolage.errors import BadCostModel, MissingFile
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def _read(path: Path, changed: int, size: int) -> LearnedCosts | None:
     """Of a file as it is at a time, read once in a process."""
     del changed, size
     try:
-        return load(path)
+        return load_costs(path)
     except (BadCostModel, MissingFile) as error:
         _LOG.warning("%s; `bricolage costs train` makes another", error.sentence)
         return None

@@ -69,7 +69,7 @@ class LearnedCosts:
         known = {name: number for number, name in enumerate(self.implementations)}
         places: list[tuple[int, Workload, str]] = []
         for place, one in enumerate(works):
-            name = "" if one.implementation is None else model_name(one.implementation)
+            name = "" if one.implementation is None else implementation_name(one.implementation)
             if one.workload is not None and name in known:
                 places.append((place, one.workload, name))
         found: list[Estimate | None] = [None] * len(works)
@@ -87,7 +87,7 @@ class LearnedCosts:
         return found
 
 
-def model_name(one: Implementation) -> str:
+def implementation_name(one: Implementation) -> str:
     """What a model calls an implementation: parameters of kernels are left out."""
     return f"{one.backend} {one.config.name}"
 
@@ -99,7 +99,7 @@ def encoded(seen: npt.NDArray[np.float64], implementation: int, count: int) -> n
     return np.concatenate([seen, chosen], axis=1)
 
 
-def load(path: Path) -> LearnedCosts:
+def load_costs(path: Path) -> LearnedCosts:
     """Reads a model. It may come from anybody: it is numbers, and looked at before it is used.
 
     Raises:

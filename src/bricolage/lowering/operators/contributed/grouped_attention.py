@@ -78,12 +78,7 @@ def group_query_attention(
         turned = at
         if position_ids is not None:  # of a first prompt the first alone counts
             turned = at + position_ids.reshape((-1,))[0] if total == length else position_ids
-        q, k = (
-            rotated(
-                xp, x, positions=turned, cos=cos_cache, sin=sin_cache, interleaved=rotary_interleaved, heads=0, size=0
-            )
-            for x in (q, k)
-        )
+        q, k = (rotated(xp, x, turned, cos_cache, sin_cache, rotary_interleaved, heads=0, size=0) for x in (q, k))
     k, v = (_cached(xp, past, new, before, total) for past, new in ((past_key, k), (past_value, v)))
     keys, values = (repeat_heads(xp, x, num_heads // kv_num_heads) for x in (k, v))
     scores = _scores(xp, q, keys, attention_bias, scale, softcap)

@@ -22,7 +22,7 @@ from bricolage.native.ir.lowerings.ordering import largest_at, ordered
 from bricolage.native.ir.lowerings.recurrent import written_out
 from bricolage.native.ir.lowerings.reductions import reduce, soft_row
 from bricolage.native.ir.lowerings.scattering import scattered
-from bricolage.native.ir.lowerings.traced import Operand, TracedArray, alike, apply, number
+from bricolage.native.ir.lowerings.traced import Operand, TracedArray, apply, cast_alike, number
 from bricolage.native.ir.lowerings.views import empty, pad, reshape, transpose
 from bricolage.native.ir.lowerings.windowed_products import convolved, convolved_transposed
 from bricolage.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Gather, Node, Reduction, View
@@ -112,35 +112,35 @@ class NodeArrays:
         """`a` where the condition holds, otherwise `b`."""
         if not isinstance(a, TracedArray) and not isinstance(b, TracedArray):
             raise NoLowering("a choice between two numbers")
-        return apply("where", condition, *alike(a, b))
+        return apply("where", condition, *cast_alike(a, b))
 
     def maximum(self, a: Operand, b: Operand) -> TracedArray:
         """The larger ones; NaN where either is."""
-        return apply("maximum", *alike(a, b))
+        return apply("maximum", *cast_alike(a, b))
 
     def minimum(self, a: Operand, b: Operand) -> TracedArray:
         """The smaller ones; NaN where either is."""
-        return apply("minimum", *alike(a, b))
+        return apply("minimum", *cast_alike(a, b))
 
     def truncate_divide(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Quotients of integers, towards zero."""
-        return apply("quotient", *alike(a, b))
+        return apply("quotient", *cast_alike(a, b))
 
     def fmod(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Remainders with the sign of `a`."""
-        left, right = alike(a, b)
+        left, right = cast_alike(a, b)
         return apply("fmod" if left.dtype in FLOATS else "remainder", left, right)
 
     def power(self, a: TracedArray, b: Operand) -> TracedArray:
         """Powers of floats."""
-        left, right = alike(a, b)
+        left, right = cast_alike(a, b)
         if left.dtype not in FLOATS:
             raise NoLowering(f"powers of {left.dtype}")
         return apply("pow", left, right)
 
     def shift_right(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Bits moved down, and the sign kept."""
-        return apply("shift_right", *alike(a, b))
+        return apply("shift_right", *cast_alike(a, b))
 
     def erf(self, x: TracedArray) -> TracedArray:
         """The error function."""

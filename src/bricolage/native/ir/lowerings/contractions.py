@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from bricolage.native.ir.lowerings.integers import dequantised, exact, scaled, w
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering, pads_of
 from bricolage.native.ir.lowerings.reductions import reduce
 from bricolage.native.ir.lowerings.views import (
-    broadcast,
-    broadcast_shape,
+    broadcast_node,
+    broadcast_shapes,
     pad,
     pointwise,
     reshape,
@@ -52,10 +53,10 @@ def multiplied(left: Node, right: Node) -> Node:
         right = reshape(right, (*right.shape, 1))
     if left.shape[-1] != right.shape[-2]:
         raise NoLowering(f"a product of {list(left.shape)} and {list(right.shape)}")
-    batch = broadcast_shape(left.shape[:-2], right.shape[:-2])
+    batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = (*batch, *rows_kept, *columns_kept)
     if 0 in (*shape, left.shape[-1]):
-        return broadcast(scalar(0, left.dtype), shape)
+        return broadcast_node(scalar(0, left.dtype), shape)
     matrix = len(right.shape) == 2 and isinstance(right, Constant)
     dtype = "int32" if matrix and (left.dtype, right.dtype) == ("uint8", "int8") else "float32"
     if dtype == "float32" != left.dtype:
@@ -164,7 +165,7 @@ def _repeat_channels(x: Node, times: int) -> Node:
     """Each channel as often as results are made of it. A depthwise convolution reads vectors of channels; one that makes several
     results of a channel would read element by element."""
     images, channels, *sizes = x.shape
-    repeated = broadcast(reshape(x, (images, channels, 1, *sizes)), (images, channels, times, *sizes))
+    repeated = broadcast_node(reshape(x, (images, channels, 1, *sizes)), (images, channels, times, *sizes))
     return reshape(repeated, (images, channels * times, *sizes))
 
 
@@ -198,17 +199,7 @@ def _by_rows_of_taps(conv: Conv) -> Conv:
     array = np.ascontiguousarray(np.moveaxis(weight.array, -1, 1)).reshape(weight.shape[0], -1, *weight.shape[2:-1], 1)
     strides, pads = (*conv.strides[:-1], 1), (*conv.pads[:-1], 0)
     own = Constant(array.shape, weight.dtype, array)
-    return Conv(
-        conv.shape,
-        conv.dtype,
-        source=rows,
-        weight=own,
-        strides=strides,
-        pads=pads,
-        dilations=conv.dilations,
-        groups=1,
-        fill=conv.fill,
-    )
+    return replace(conv, source=rows, weight=own, strides=strides, pads=pads, groups=1)
 
 
 _FEW = 4
@@ -249,18 +240,7 @@ def _without_padding(conv: Conv) -> Node:
         )
         shape = (*conv.shape[:2], *(stop - first for first, stop, _ in intervals))
         own = Constant(array.shape, weight.dtype, array)
-        parts.append(
-            Conv(
-                shape,
-                conv.dtype,
-                source=conv.source,
-                weight=own,
-                strides=conv.strides,
-                pads=pads,
-                dilations=conv.dilations,
-                groups=conv.groups,
-            )
-        )
+        parts.append(replace(conv, shape=shape, weight=own, pads=pads))
         starts.append((0, 0, *(first for first, _, _ in intervals)))
     if len(parts) == 1:
         return parts[0]
@@ -298,6 +278,12 @@ def _conv_time(conv: Conv, cut: Sequence[Sequence[tuple[int, int, range]]]) -> f
     products = math.prod(sum((stop - first) * len(taps) for first, stop, taps in axis) for axis in cut)
     weights = math.prod(sum(len(taps) for _, _, taps in axis) for axis in cut)
     return 2 * outputs * conv.weight.shape[1] * products + _FLOPS_A_BYTE * 4 * channels * weights + starting
+
+
+def _slide(x: Node, kernels: Node, shape: Shape, pads: tuple[int, ...], groups: int) -> Conv:
+    """A convolution in steps of 1 over neighbours."""
+    ones = (1,) * len(pads)
+    return Conv(shape, "float32", x, kernels, ones, pads, dilations=ones, groups=groups)
 
 
 @lowering("ConvTranspose")
@@ -347,16 +333,7 @@ def conv_transpose(op: OpContext) -> Node:
         turned = np.flip(grouped[index], tuple(range(3, 3 + spatial))).reshape(channels, -1, *(len(c) for c, _ in tap))
         pads = tuple(len(chosen) - 1 - shift for chosen, shift in tap)
         kernels = Constant(turned.shape, "float32", np.ascontiguousarray(turned))
-        part: Node = Conv(
-            (*out[:2], *sizes),
-            "float32",
-            source=x,
-            weight=kernels,
-            strides=ones,
-            pads=pads,
-            dilations=ones,
-            groups=groups,
-        )
+        part: Node = _slide(x, kernels, (*out[:2], *sizes), pads, groups)
         parts.append(pointwise("add", part, columns) if columns is not None else part)
     if len(parts) == 1:
         return _cut(parts[0], op.shape)
@@ -410,20 +387,10 @@ def _interleaved(
             for (chosen, shift), first in zip(own, low, strict=True)
         )
         full[number][(slice(None), slice(None), *where)] = turned
-    ones = (1,) * spatial
     array = np.ascontiguousarray(full.reshape(-1, *full.shape[2:]))
     kernel = Constant(array.shape, "float32", array)
     pads = tuple(-first for first in low)
-    made: Node = Conv(
-        (shape[0], len(array), *sizes),
-        "float32",
-        source=x,
-        weight=kernel,
-        strides=ones,
-        pads=pads,
-        dilations=ones,
-        groups=1,
-    )
+    made: Node = _slide(x, kernel, (shape[0], len(array), *sizes), pads, groups=1)
     strides = tuple(size // own for size, own in zip(shape[2:], sizes, strict=True))
     apart = reshape(made, (shape[0], *strides, c_out, *sizes))
     order = [0, spatial + 1]

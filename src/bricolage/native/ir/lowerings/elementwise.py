@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering
-from bricolage.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar
+from bricolage.native.ir.lowerings.views import broadcast_node, pointwise, reshape, scalar
 from bricolage.native.ir.tensors import C_TYPES, FLOATS, HALVES, Constant, Node, numpy_type
 
 _UNARY = {
@@ -213,7 +213,7 @@ def dropout(op: OpContext) -> tuple[Node, ...]:
     if training is not None and not (isinstance(training, Constant) and not training.array.any()):
         raise NoLowering("Dropout in training mode")
     x = op.tensor(0)
-    return x, broadcast(scalar(True, "bool"), x.shape)
+    return x, broadcast_node(scalar(True, "bool"), x.shape)
 
 
 @lowering("BatchNormalization")

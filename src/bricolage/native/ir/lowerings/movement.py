@@ -9,7 +9,7 @@ import numpy as np
 from bricolage.graph.extents import slice_bounds
 from bricolage.lowering.operators.movement import pad_indices
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, axis_of, lowering
-from bricolage.native.ir.lowerings.views import broadcast, pad, reshape, take, transpose
+from bricolage.native.ir.lowerings.views import broadcast_node, pad, reshape, take, transpose
 from bricolage.native.ir.tensors import ConcatBuffer, Constant, Gather, Node
 
 
@@ -29,7 +29,7 @@ def transposed(op: OpContext) -> Node:
 @lowering("Expand")
 def expand(op: OpContext) -> Node:
     """Expand: broadcast to the shape of the output."""
-    return broadcast(op.tensor(0), op.shape)
+    return broadcast_node(op.tensor(0), op.shape)
 
 
 @lowering("Slice")

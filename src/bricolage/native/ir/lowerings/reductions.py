@@ -14,7 +14,7 @@ from bricolage.native.ir.index_expressions import Index
 from bricolage.native.ir.lowerings.elementwise import converted
 from bricolage.native.ir.lowerings.integers import dequantised, numbers_of
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, axis_of, lowering, pads_of
-from bricolage.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, transpose
+from bricolage.native.ir.lowerings.views import broadcast_node, pointwise, reshape, scalar, transpose
 from bricolage.native.ir.tensors import (
     FLOATS,
     LONGEST_ROW,
@@ -42,7 +42,7 @@ def reduce(kind: Reduction, x: Node, axes: Sequence[int]) -> Node:
     """A reduction over `axes`, which stay with the extent 1."""
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
     if not x.elements:
-        return broadcast(scalar(_of_nothing(kind, x.dtype), x.dtype), shape)
+        return broadcast_node(scalar(_of_nothing(kind, x.dtype), x.dtype), shape)
     if x.dtype == "bool":
         if kind not in ("max", "min"):
             raise NoLowering(f"the {kind} of conditions")
@@ -282,8 +282,8 @@ def _in_rows(node: Node, x: Node, axis: int) -> Node:
         raise NoLowering(f"a scale or bias of the shape {list(node.shape)} for {list(x.shape)}")
     inner = x.shape[axis:]
     if len(node.shape) <= len(inner):
-        return reshape(broadcast(node, inner), (math.prod(inner),))
-    return reshape(broadcast(node, x.shape), (math.prod(x.shape[:axis]), math.prod(inner)))
+        return reshape(broadcast_node(node, inner), (math.prod(inner),))
+    return reshape(broadcast_node(node, x.shape), (math.prod(x.shape[:axis]), math.prod(inner)))
 
 
 @lowering("RMSNormalization")

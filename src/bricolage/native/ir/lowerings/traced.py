@@ -11,7 +11,7 @@ import numpy as np
 
 from bricolage.native.ir.lowerings.elementwise import converted, raised
 from bricolage.native.ir.lowerings.lowering_context import NoLowering
-from bricolage.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, take
+from bricolage.native.ir.lowerings.views import broadcast_node, pointwise, reshape, scalar, take
 from bricolage.native.ir.tensors import FLOATS, INTEGERS, STORED_BYTES, Constant, Node, Shape, numpy_type
 
 _AHEAD: Mapping[str, Callable[..., np.ndarray]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -73,7 +73,7 @@ class TracedArray:
 
     def broadcast(self, shape: tuple[int, ...]) -> TracedArray:
         """Broadcast to a shape, as numpy does."""
-        return TracedArray(broadcast(self.node, shape))
+        return TracedArray(broadcast_node(self.node, shape))
 
     def __getitem__(self, key: Index | tuple[Index, ...]) -> TracedArray:
         """Whole numbers, slices and an ellipsis."""
@@ -100,31 +100,31 @@ class TracedArray:
     # --- arithmetic
 
     def __add__(self, other: Operand) -> TracedArray:
-        return apply("add", *alike(self, other))
+        return apply("add", *cast_alike(self, other))
 
     def __radd__(self, other: Operand) -> TracedArray:
         return self if isinstance(other, int) and other == 0 else self + other  # what `sum` starts with
 
     def __sub__(self, other: Operand) -> TracedArray:
-        return apply("sub", *alike(self, other))
+        return apply("sub", *cast_alike(self, other))
 
     def __rsub__(self, other: Operand) -> TracedArray:
-        return apply("sub", *alike(other, self))
+        return apply("sub", *cast_alike(other, self))
 
     def __mul__(self, other: Operand) -> TracedArray:
-        return apply("mul", *alike(self, other))
+        return apply("mul", *cast_alike(self, other))
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Operand) -> TracedArray:
-        return _quotient(*alike(self, other))
+        return _quotient(*cast_alike(self, other))
 
     def __rtruediv__(self, other: Operand) -> TracedArray:
-        return _quotient(*alike(other, self))
+        return _quotient(*cast_alike(other, self))
 
     def __mod__(self, other: Operand) -> TracedArray:
         """The sign of the divisor."""
-        left, right = alike(self, other)
+        left, right = cast_alike(self, other)
         if left.dtype in FLOATS:
             raise NoLowering("remainders of floats with the sign of the divisor")
         return apply("modulo", left, right)
@@ -143,37 +143,37 @@ class TracedArray:
     # --- comparison and logic
 
     def __lt__(self, other: Operand) -> TracedArray:
-        return apply("less", *alike(self, other), dtype="bool")
+        return apply("less", *cast_alike(self, other), dtype="bool")
 
     def __le__(self, other: Operand) -> TracedArray:
-        return apply("less_equal", *alike(self, other), dtype="bool")
+        return apply("less_equal", *cast_alike(self, other), dtype="bool")
 
     def __gt__(self, other: Operand) -> TracedArray:
-        return apply("greater", *alike(self, other), dtype="bool")
+        return apply("greater", *cast_alike(self, other), dtype="bool")
 
     def __ge__(self, other: Operand) -> TracedArray:
-        return apply("greater_equal", *alike(self, other), dtype="bool")
+        return apply("greater_equal", *cast_alike(self, other), dtype="bool")
 
     def __eq__(self, other: Operand) -> TracedArray:  # type: ignore[override]
-        return apply("equal", *alike(self, other), dtype="bool")
+        return apply("equal", *cast_alike(self, other), dtype="bool")
 
     def __ne__(self, other: Operand) -> TracedArray:  # type: ignore[override]
         return ~(self == other)
 
     def __and__(self, other: Operand) -> TracedArray:
-        return apply("and", *alike(self, other))
+        return apply("and", *cast_alike(self, other))
 
     def __or__(self, other: Operand) -> TracedArray:
-        return apply("or", *alike(self, other))
+        return apply("or", *cast_alike(self, other))
 
     def __xor__(self, other: Operand) -> TracedArray:
-        return apply("xor", *alike(self, other))
+        return apply("xor", *cast_alike(self, other))
 
     def __invert__(self) -> TracedArray:
         return apply("not" if self.dtype == "bool" else "bit_not", self)
 
     def __lshift__(self, other: Operand) -> TracedArray:
-        return apply("shift_left", *alike(self, other))
+        return apply("shift_left", *cast_alike(self, other))
 
 
 Operand: TypeAlias = TracedArray | float
@@ -184,7 +184,7 @@ def _rank(dtype: str) -> tuple[bool, bool, int]:
     return dtype in FLOATS, dtype != "bool", STORED_BYTES[dtype]
 
 
-def alike(left: Operand, right: Operand) -> tuple[TracedArray, TracedArray]:
+def cast_alike(left: Operand, right: Operand) -> tuple[TracedArray, TracedArray]:
     """Both with one type: that of the array if the other is a number, otherwise the wider one of two integers.
 
     Raises:

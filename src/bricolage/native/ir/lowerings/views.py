@@ -23,7 +23,7 @@ from bricolage.native.ir.tensors import (
 )
 
 
-def broadcast_shape(*shapes: Shape) -> Shape:
+def broadcast_shapes(*shapes: Shape) -> Shape:
     """What shapes broadcast to, as numpy does it.
 
     Raises:
@@ -48,7 +48,7 @@ def empty(shape: Shape, dtype: str) -> Constant:
 def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters: Sequence[float] = ()) -> Node:
     """An element-wise function on broadcast inputs. Where all that it reads but constants is one concatenation, or an operator's
     result that was split, it is done part by part, so that the kernels of the parts can absorb it."""
-    shape = broadcast_shape(*(node.shape for node in inputs))
+    shape = broadcast_shapes(*(node.shape for node in inputs))
     if 0 in shape:
         return empty(shape, dtype or inputs[-1].dtype)
     computed = [node for node in inputs if not isinstance(node, Constant)]
@@ -130,7 +130,7 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
     )
 
 
-def broadcast(source: Node, shape: Shape) -> Node:
+def broadcast_node(source: Node, shape: Shape) -> Node:
     """Broadcast to a shape, as numpy does."""
     if shape == source.shape:
         return source
@@ -175,7 +175,7 @@ def pad(source: Node, before: Sequence[int], shape: Shape, fill: float) -> Node:
     if shape == source.shape:
         return source
     if not source.elements:
-        return broadcast(scalar(fill, source.dtype), shape)
+        return broadcast_node(scalar(fill, source.dtype), shape)
 
     def mapping(coords: Coords) -> Coords:
         return tuple(i - start for i, start in zip(coords, before, strict=True))

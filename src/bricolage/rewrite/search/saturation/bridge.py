@@ -165,7 +165,7 @@ class Bridge:
         Raises:
             MatchFailure: types or shapes would change.
         """
-        edit.check_types(pairs)
+        edit.check_replacements(pairs)
         egraph = self._egraph
         before, merges = egraph.age_next, egraph.merges
         self._encoder.nodes(builder.nodes, classes)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from bricolage.egraph.egraph import ENode
 from bricolage.graph.properties import COMMUTATIVE
-from bricolage.rewrite.engine.matching import is_number, way_up
+from bricolage.rewrite.engine.matching import matches_number, way_up
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight
 from bricolage.rewrite.search.saturation.terms import ConstantLeaf, Encoder, Operation, OutputProjection
 
@@ -222,7 +222,7 @@ class ClassIndex:
                 yield from self._value(choice, number, state)
         elif isinstance(pattern, Number):
             constant = None if number is None else self.constant(number)
-            if constant is not None and is_number(self._encoder.constants[constant], pattern.value):
+            if constant is not None and matches_number(self._encoder.constants[constant], pattern.value):
                 yield state, number
         elif isinstance(pattern, AnyValue | Weight):
             if number is None and not pattern.optional:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from bricolage.egraph.egraph import ENode
-from bricolage.egraph.extraction.extraction_problem import Extraction, needed
+from bricolage.egraph.extraction.extraction_problem import Extraction, reachable_classes
 from bricolage.egraph.extraction.methods import ExtractionLimits, extract
 from bricolage.egraph.saturate import Saturation, SaturationLimits, saturate
 from bricolage.rewrite.engine.index import RuleIndex
@@ -70,7 +70,7 @@ def saturate_part(
     outputs = tuple(egraph.find(classes[value]) for value in model.graph.outputs)
     problem, numbers = egraph.snapshot(prices.of, outputs)
     found = extract(problem, "anytime", extraction)
-    order = needed(problem, found.choice)
+    order = reachable_classes(problem, found.choice)
     assert order is not None, "extraction is acyclic"
     chosen: dict[int, ENode] = {}
     for place in order:

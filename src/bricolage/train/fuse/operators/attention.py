@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Mask, Operand, aligned, only
+from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Mask, Operand, align_tensor, only
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ def attention(call: Call) -> Joined | None:
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, given: torch.Tensor | None = None
     ) -> torch.Tensor:
         if given is not None and mask is not None and mask.stacked:
-            given = aligned(given, mask, q.rank).expand(lanes, *q.shape[:-1], source).flatten(0, 1)
+            given = align_tensor(given, mask, q.rank).expand(lanes, *q.shape[:-1], source).flatten(0, 1)
         elif given is not None and given.ndim == q.rank:
             given = given.expand(*q.shape[:-1], source).repeat(lanes, *[1] * (q.rank - 1))
         query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
@@ -55,7 +55,7 @@ def attention(call: Call) -> Joined | None:
 
     def written(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         scores = torch.matmul(query * factor, key.mT)
-        given = aligned(rest[0], mask, q.rank) if mask is not None else None
+        given = align_tensor(rest[0], mask, q.rank) if mask is not None else None
         if given is not None:
             scores = scores.masked_fill(~given, -math.inf) if given.dtype == torch.bool else scores + given
         if causal:

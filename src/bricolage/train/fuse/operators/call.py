@@ -124,7 +124,7 @@ def stack(tensor: torch.Tensor, operand: Operand, lanes: int) -> torch.Tensor:
     return tensor if operand.stacked else tensor.unsqueeze(0).expand(lanes, *tensor.shape)
 
 
-def aligned(tensor: torch.Tensor, operand: Operand, rank: int) -> torch.Tensor:
+def align_tensor(tensor: torch.Tensor, operand: Operand, rank: int) -> torch.Tensor:
     """A stacked tensor as [lanes, 1, ..., 1, *shape], so that one lane's part broadcasts as it would alone; shared ones stay."""
     if not operand.stacked or operand.rank >= rank:
         return tensor

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-3
 """Relative to the largest element: what is further from the first way is wrong, whatever its arithmetic."""
 
 
-def choose(joined: Joined, tensors: Sequence[torch.Tensor]) -> tuple[str, dict[str, float]]:
+def choose_way(joined: Joined, tensors: Sequence[torch.Tensor]) -> tuple[str, dict[str, float]]:
     """The fastest way, and the milliseconds of each that works.
 
     Raises:

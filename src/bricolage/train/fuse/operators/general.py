@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.custom_backward import OPERATOR, application
-from bricolage.train.fuse.operators.call import TABLE, Call, Compute, Joined, Result, aligned, only
+from bricolage.train.fuse.operators.call import TABLE, Call, Compute, Joined, Result, align_tensor, only
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ def by_lane(call: Call) -> Compute:
     return compute
 
 
-def is_pointwise(call: Call) -> bool:
+def acts_elementwise(call: Call) -> bool:
     """Whether PyTorch says that the operator acts element by element."""
     import torch
 
@@ -71,7 +71,7 @@ def pointwise(call: Call) -> Joined:
             return only("unchanged", lambda x: target(x, *rest))
 
     def compute(*tensors: torch.Tensor) -> Result:
-        fitting = [aligned(one, operand, rank) for one, operand in zip(tensors, operands, strict=True)]
+        fitting = [align_tensor(one, operand, rank) for one, operand in zip(tensors, operands, strict=True)]
         args, keywords = call.filled(fitting)
         made: Result = call.target(*args, **keywords)
         return made
@@ -92,7 +92,7 @@ def copy(call: Call) -> Joined:
     """What is to be written, as large as what it is written to. The operator itself has no gradient."""
     into, source = call.args[:2]
     shape = (call.lanes, *into.shape)
-    return only("expanded", lambda _, made: aligned(made, source, into.rank).expand(shape).to(into.dtype))
+    return only("expanded", lambda _, made: align_tensor(made, source, into.rank).expand(shape).to(into.dtype))
 
 
 @TABLE.rule("aten::prelu")

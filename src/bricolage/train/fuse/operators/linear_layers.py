@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Operand, aligned, only
+from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Operand, align_tensor, only
 from bricolage.train.fuse.operators.general import by_lane
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def matmul(call: Call) -> Joined | None:
     if a.rank < 2 or b.rank < 2:
         return None
     rank = max(a.rank, b.rank)
-    return only("batched product", lambda x, y: torch.matmul(aligned(x, a, rank), aligned(y, b, rank)))
+    return only("batched product", lambda x, y: torch.matmul(align_tensor(x, a, rank), align_tensor(y, b, rank)))
 
 
 @TABLE.rule("aten::addmm")
@@ -68,7 +68,10 @@ def addmm(call: Call) -> Joined | None:
     c, a, b = call.operands
     if call.args[3:] not in ((), (1, 1)) or any(value != 1 for value in call.keywords.values()):
         return None
-    return only("batched product", lambda z, x, y: aligned(z, c, 2) + torch.matmul(aligned(x, a, 2), aligned(y, b, 2)))
+    return only(
+        "batched product",
+        lambda z, x, y: align_tensor(z, c, 2) + torch.matmul(align_tensor(x, a, 2), align_tensor(y, b, 2)),
+    )
 
 
 @TABLE.rule("aten::embedding")
