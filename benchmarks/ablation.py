@@ -10,7 +10,7 @@ search gets the same costs, and what it finds runs in one race, interleaved with
 * `priority`: each operator goes to the first backend in a fixed order that takes it, neighbours together (as ONNX Runtime
   assigns its execution providers). The order is that of their times on the whole model, so this is the rule at its best.
 * `per operator`: each operator goes to whoever runs it fastest alone.
-* `collage op`, `collage`: Collage's own two levels (`benchmarks.collage_search`).
+* `collage op`, `collage`: Collage's own two levels (`benchmarks.placement.collage_search`).
 * `exact`: the exact optimum of regions' costs and measured transfers. `two-level`: refined end to end; what `optimize` does.
 * `+ NAME`: `exact` with the backends up to NAME, the slowest on the whole model first.
 
@@ -32,10 +32,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import collage_search
 from benchmarks.latency import select, without
-from benchmarks.opening import state_of
-from benchmarks.output import keep
+from benchmarks.placement import collage_search
+from benchmarks.tools.opening import state_of
+from benchmarks.tools.output import keep
 from benchmarks.workloads import Workload, workloads
 from bricolage.backends import registry
 from bricolage.base.deadline import Deadline

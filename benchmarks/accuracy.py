@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.latency import select
-from benchmarks.output import keep
 from benchmarks.real.catalogue import NETWORKS, Unavailable
+from benchmarks.tools.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.base.codec import decode

@@ -35,7 +35,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.rewriting_product import backends_within_reach
+from benchmarks.rewrites.rewriting_product import backends_within_reach
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize

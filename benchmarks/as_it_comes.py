@@ -7,11 +7,11 @@
     python -m benchmarks.as_it_comes model.onnx=inputs.npz --singles native,onnxruntime,openvino
 
 `bricolage optimize` decides on each file in quiet, in a process of its own, and its artifact is loaded from the disk. Then the
-artifact and the untouched file in every tool that reads it take turns, each turn a fresh process (`benchmarks.alone`) with the
-tool's own threads and defaults: call after call (`steady`), and after pauses (`sparse`). `ratio` is the best tool's time over ours,
-the median over the rounds, with a 95 % interval of a paired bootstrap; above 1 ours is faster. `load`: what else ran meanwhile
-(`benchmarks.load`). Every answer is compared with float64 in the same run; who is wrong is not counted among the tools, and a row
-in which ours is wrong fails.
+artifact and the untouched file in every tool that reads it take turns, each turn a fresh process (`benchmarks.tools.alone`) with
+the tool's own threads and defaults: call after call (`steady`), and after pauses (`sparse`). `ratio` is the best tool's time over
+ours, the median over the rounds, with a 95 % interval of a paired bootstrap; above 1 ours is faster. `load`: what else ran
+meanwhile (`benchmarks.tools.load`). Every answer is compared with float64 in the same run; who is wrong is not counted among the
+tools, and a row in which ours is wrong fails.
 
 With `--singles` bricolage also decides with each of these backends alone (at effort `instant`), and those artifacts take turns with
 the others. `behind` is the time of what ships over the time of the best contestant, so that 1.00 is the right choice.
@@ -34,12 +34,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.load import KINDS, busy
-from benchmarks.output import keep
 from benchmarks.real.catalogue import NETWORKS, Unavailable
 from benchmarks.real.more import MORE
 from benchmarks.real.packages import table
 from benchmarks.real.written import Truth, truth
+from benchmarks.tools.load import KINDS, busy
+from benchmarks.tools.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.base.options import Options
 from bricolage.device.host import host
@@ -122,7 +122,7 @@ def models(asked: argparse.Namespace) -> Iterator[Model]:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who calls which file: `tool` is a word of `benchmarks.alone`."""
+    """Who calls which file: `tool` is a word of `benchmarks.tools.alone`."""
 
     tool: str
     path: Path
@@ -147,7 +147,7 @@ def decide(model: Model, folder: Path, words: Sequence[str], name: str = OURS) -
 def alone(contestant: Contestant, outputs: Path, seconds: float, pauses: int) -> dict[str, float] | str:
     """Times of a contestant in a fresh process, which writes its answer to `outputs`, or why it has none."""
     inputs = outputs.with_name("inputs.npz")
-    command = [sys.executable, "-m", "benchmarks.alone", contestant.tool, str(contestant.path), str(inputs)]
+    command = [sys.executable, "-m", "benchmarks.tools.alone", contestant.tool, str(contestant.path), str(inputs)]
     command += ["--seconds", str(seconds), "--pauses", str(pauses), "--outputs", str(outputs)]
     try:
         ran = subprocess.run(

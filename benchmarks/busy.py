@@ -3,8 +3,8 @@
     python -m benchmarks.busy --workload six,minilm-l6 --json
     python -m benchmarks.busy --workload light-squeezenet --load 1-nice19,bursty --budget 60
 
-For each workload: a decision in quiet, then one under each load (`benchmarks.load`), each with nothing known (a cache folder of
-its own; with `--known`, with the costs that the decision in quiet has measured). Then, in quiet, every plan that is not the same
+For each workload: a decision in quiet, then one under each load (`benchmarks.tools.load`), each with nothing known (a cache folder
+of its own; with `--known`, with the costs that the decision in quiet has measured). Then, in quiet, every plan that is not the same
 takes turns with the plan decided in quiet, in three pairs of fresh processes. `regret` is its time over that of the plan decided
 in quiet (1 where they are the same plan), `decide_ratio` the seconds that deciding took, over those in quiet. All but the loads
 must be quiet for the figures to mean anything.
@@ -27,8 +27,8 @@ import numpy as np
 
 from benchmarks.commits import ROOT, RUN, Side, take_turns
 from benchmarks.latency import select
-from benchmarks.load import KINDS, busy
-from benchmarks.output import keep
+from benchmarks.tools.load import KINDS, busy
+from benchmarks.tools.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.device.host import host
 

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.latency import select
-from benchmarks.output import keep
+from benchmarks.tools.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.costs.latency import Latency
 from bricolage.device.host import host

@@ -30,9 +30,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks.isa import restart_under
 from benchmarks.latency import select
-from benchmarks.opening import state_of
+from benchmarks.tools.isa import restart_under
+from benchmarks.tools.opening import state_of
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.cost_model import learning_samples, to_json, train_costs

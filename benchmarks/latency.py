@@ -10,7 +10,7 @@ race follows in which the artifact's plan and every configuration of every backe
 (compiled code is kept between runs), each in processes of its own, all checked against float64 in the same run; who comes near the
 best runs interleaved with the plan. The figures are those of this second race.
 
-With `--isa` all backends are kept to an instruction set as far as they can be (see `benchmarks.isa`). bricolage then chooses
+With `--isa` all backends are kept to an instruction set as far as they can be (see `benchmarks.tools.isa`). bricolage then chooses
 among those that keep to it on the workload at hand; the others race too, but are not counted among "other tools".
 """
 
@@ -27,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.isa import keeps, limit, restart_under
-from benchmarks.machine import measure
-from benchmarks.output import keep
+from benchmarks.tools.isa import keeps, limit, restart_under
+from benchmarks.tools.machine import measure
+from benchmarks.tools.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize

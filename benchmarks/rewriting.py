@@ -5,11 +5,11 @@
     python -m benchmarks.rewriting --show out/rewriting.json
 
 Counted are the operators of the model as exported; of what `bricolage rewrite` makes of it, in the model's opset and with
-`--opset 23`; and of what `benchmarks.optimizers` make of it. What ONNX Runtime fused counts as the operators that it
-replaces (`benchmarks.counting`), in the words of opset 18 and of opset 23. Every result is run by ONNX Runtime on the same
+`--opset 23`; and of what `benchmarks.rewrites.optimizers` make of it. What ONNX Runtime fused counts as the operators that it
+replaces (`benchmarks.fusion.counting`), in the words of opset 18 and of opset 23. Every result is run by ONNX Runtime on the same
 inputs and compared with the original in float64: a cell of a wrong answer says so.
 
-What a backend gains by our files: `benchmarks.rewriting_alone`.
+What a backend gains by our files: `benchmarks.rewrites.rewriting_alone`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from typing import Any
 
 import onnx
 
-from benchmarks import counting, optimizers
-from benchmarks.exports import ALL, Export, at_sizes
+from benchmarks.fusion import counting
 from benchmarks.latency import select
+from benchmarks.rewrites import optimizers
+from benchmarks.rewrites.exports import ALL, Export, at_sizes
 from benchmarks.workloads import export, workloads
 from bricolage.api.rewrite import rewrite
 from bricolage.base.options import BOUNDS

@@ -5,8 +5,8 @@ blocks of networks; the bounds around list schedules; NEW-B-2 beside the algorit
 hardware but the times of the methods themselves: tasks have random times (Amdahl's law with a serial part of 2 to 50 %, and up to
 3 % for each further core), or those of the files of `--instances` (the latency inputs of Tarnawski et al., NeurIPS 2020).
 
-With `--networks`, what branches side by side give for real, and how far the simulator is off (`benchmarks/side_by_side.py`). That
-wants a quiet machine.
+With `--networks`, what branches side by side give for real, and how far the simulator is off
+(`benchmarks/scheduling/side_by_side.py`). That wants a quiet machine.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.published_bound import old_b, published_new_b_2
-from benchmarks.schedule_instances import (
+from benchmarks.scheduling.published_bound import old_b, published_new_b_2
+from benchmarks.scheduling.schedule_instances import (
     BLOCKS,
     RANDOM_GRAPHS,
     random_graph,
@@ -34,7 +34,7 @@ from benchmarks.schedule_instances import (
     read_edges,
     read_placement,
 )
-from benchmarks.side_by_side import SideBySide, networks, side_by_side
+from benchmarks.scheduling.side_by_side import SideBySide, networks, side_by_side
 from bricolage.search.devices.duet import duet
 from bricolage.search.devices.list_placement import heft, peft
 from bricolage.search.schedules.certificates import TypedTasks, lower_bound, new_b_1

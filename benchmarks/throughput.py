@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.latency import select
-from benchmarks.output import keep
+from benchmarks.tools.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize

@@ -1,5 +1,5 @@
 """`torch.compile` with bricolage as its backend beside Inductor's defaults and no compiler, on twenty networks: ten of
-`benchmarks.workloads` and the ten of `benchmarks/compiled_networks.py`.
+`benchmarks.workloads` and the ten of `benchmarks/tools/compiled_networks.py`.
 
     python -m benchmarks.torch_compile --json --output out/torch-compile.json
     python -m benchmarks.torch_compile --workload resnet-50,gpt2 --precision high --budget 60
@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.commits import ROOT, take_turns
-from benchmarks.compiled_networks import NETWORKS
 from benchmarks.latency import select
-from benchmarks.output import keep
+from benchmarks.tools.compiled_networks import NETWORKS
+from benchmarks.tools.output import keep
 from benchmarks.workloads import workloads
 from bricolage.base.options import BOUNDS, PRECISIONS, Precision
 from bricolage.device.host import host
@@ -39,7 +39,7 @@ from bricolage.verify.compare import relative_error
 
 TWENTY = "six,mobilenet-v2,squeezenet,inception-v3,gpt2,users"
 USERS = "users"
-"""Word for all of `benchmarks/compiled_networks.py`."""
+"""Word for all of `benchmarks/tools/compiled_networks.py`."""
 
 _RUN = """
 import json, sys, time

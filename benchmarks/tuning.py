@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks.latency import select
-from benchmarks.output import keep
+from benchmarks.tools.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
 from bricolage.api.tune import Tuned, tune

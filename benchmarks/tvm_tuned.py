@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.latency import select
-from benchmarks.output import keep
+from benchmarks.tools.output import keep
 from benchmarks.tuning import decide, private_costs, search
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import bench

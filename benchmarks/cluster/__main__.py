@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster import estimates, gavel, physical, speed, synergy
-from benchmarks.output import keep
+from benchmarks.tools.output import keep
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.cluster_real import kills, on_slurm, side_by_side
 from benchmarks.cluster_real.served import LocalNodes, Nodes, RayNodes
-from benchmarks.output import keep
+from benchmarks.tools.output import keep
 
 
 def main() -> None:

@@ -223,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--without", default="", help="contestants that are left out, by how their names begin")
-    parser.add_argument("--bandwidth", type=float, help="of memory in GB/s, as `benchmarks.machine` measures it")
+    parser.add_argument("--bandwidth", type=float, help="of memory in GB/s, as `benchmarks.tools.machine` measures it")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     without = tuple(one for one in given.without.split(",") if one)

@@ -29,8 +29,8 @@ import onnx
 
 from benchmarks.door import models, pairs, valid
 from benchmarks.door.processes import apart
-from benchmarks.output import keep
 from benchmarks.real.__main__ import remark, rows_of
+from benchmarks.tools.output import keep
 from bricolage.backends import registry
 from bricolage.base import scratch
 from bricolage.device.host import host

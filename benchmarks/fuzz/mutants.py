@@ -10,9 +10,9 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from benchmarks.exports import at_sizes
 from benchmarks.fuzz.sources import NoSample, Sample
 from benchmarks.fuzz.sources import sample as drawn
+from benchmarks.rewrites.exports import at_sizes
 from benchmarks.workloads import export, workloads
 from bricolage.errors import BricolageError, InvalidGraph
 from bricolage.frontends import raise_opset, to_model

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.simulation import main as validate
+from benchmarks.scheduling.simulation import main as validate
 from bricolage.api.devices import simulate_devices
 from bricolage.base.options import Options
 from bricolage.cli.main import app

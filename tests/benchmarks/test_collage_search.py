@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.collage_search import GROUP_MS, graph_level, op_level
+from benchmarks.placement.collage_search import GROUP_MS, graph_level, op_level
 from bricolage.search.placement.merge import merge_regions
 from bricolage.work.implementation import Placement
 from tests.search.problems import graph_of, offer

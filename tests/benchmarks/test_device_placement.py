@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.device_placement import main
+from benchmarks.placement.device_placement import main
 from bricolage.errors import BadOption, BadPlacementInstance, MissingFile
 from bricolage.search.devices.instance_files import by_hand, read_instance
 from bricolage.search.devices.solve import SEARCHES, judge_placement, place, together

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.dnnfusion import _FUSED, blocks, mapping
+from benchmarks.fusion.dnnfusion import _FUSED, blocks, mapping
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from tests.graph.models import parse

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.exports import Export, add_arguments, collect
+from benchmarks.rewrites.exports import Export, add_arguments, collect
 from bricolage.base.codec import DecodeError
 from bricolage.errors import BricolageError
 

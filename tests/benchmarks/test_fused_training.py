@@ -10,7 +10,7 @@ from tests.needed import needs
 
 pytest.importorskip("torch")
 
-from benchmarks import fused_training
+from benchmarks.training import fused_training
 
 needs("sklearn")
 

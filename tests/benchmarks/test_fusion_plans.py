@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.dnnfusion import blocks, partition
-from benchmarks.fusion_plans import compare, table
+from benchmarks.fusion.dnnfusion import blocks, partition
+from benchmarks.fusion.fusion_plans import compare, table
 from tests.benchmarks.test_dnnfusion import W, graph
 
 

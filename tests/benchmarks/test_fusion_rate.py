@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import fusion_rate
+from benchmarks.fusion import fusion_rate
 from benchmarks.workloads import workloads
 
 

@@ -1,6 +1,6 @@
 """What threads idle at the ends of loops, by hand."""
 
-from benchmarks.granularity import idle
+from benchmarks.fusion.granularity import idle
 from bricolage.native.cpu.sharing import ParallelRange
 
 

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.greedy_precisions import proposals
+from benchmarks.placement.greedy_precisions import proposals
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.costs.measurements import Measurement, Measurements

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import isa
 from benchmarks.processor import PROCESSOR_VARIABLE
+from benchmarks.tools import isa
 from bricolage.base.options import ISA_VARIABLE
 from bricolage.device import host as reading
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.links import Networks, NoNetworks, link_of
+from benchmarks.tools.links import Networks, NoNetworks, link_of
 from bricolage.train.run.document import write_plan
 from tests.train.run.made import plan
 

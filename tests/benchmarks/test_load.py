@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.load import KINDS, busy
+from benchmarks.tools.load import KINDS, busy
 
 linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

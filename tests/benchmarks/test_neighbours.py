@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import neighbours
+from benchmarks.serving import neighbours
 
 
 def test_ratios_are_those_of_the_peers_to_ours() -> None:

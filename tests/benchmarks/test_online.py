@@ -12,10 +12,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from benchmarks.online import main
-from benchmarks.online_program import apart, pieces_library, task_graph
-from benchmarks.randwire import randwire
-from benchmarks.schedule_instances import RANDOM_GRAPHS
+from benchmarks.engine.online import main
+from benchmarks.engine.online_program import apart, pieces_library, task_graph
+from benchmarks.scheduling.randwire import randwire
+from benchmarks.scheduling.schedule_instances import RANDOM_GRAPHS
 from bricolage.backends import registry
 from bricolage.backends.interface import Missing, RegionModel, Resources
 from bricolage.backends.native.engine import instruction_set
@@ -104,7 +104,7 @@ def test_without_taskflow_it_says_so_and_goes_on(tmp_path: Path, capsys: pytest.
 @no_compiler
 @pytest.mark.skipif("BRICOLAGE_TASKFLOW" not in os.environ, reason="BRICOLAGE_TASKFLOW names no folder with Taskflow")
 def test_the_three_programs_agree(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.online.randwire", lambda _graphs: small())
+    monkeypatch.setattr("benchmarks.engine.online.randwire", lambda _graphs: small())
     assert (
         main(["--taskflow", os.environ["BRICOLAGE_TASKFLOW"], "--workload", "randwire", "--rounds", "2", "--json"]) == 0
     )

@@ -10,7 +10,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from benchmarks import paced
+from benchmarks.serving import paced
 
 _NET = (
     '<ir_version: 8, opset_import: ["" : 18]> net (float[64,64] x) => (float[64,64] y) { z = MatMul(x, x) y = Relu(z) }'

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import parallel_plans, pipelines
+from benchmarks.training import parallel_plans, pipelines
 from bricolage.work.pipeline.generators import SCHEDULES
 
 

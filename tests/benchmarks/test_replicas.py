@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchmarks import replicas
+from benchmarks.training import replicas
 from bricolage.train.replicas.compress import Accordion
 from bricolage.train.replicas.flat import Flat
 

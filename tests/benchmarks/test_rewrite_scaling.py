@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.rewrite_scaling import _Copy, exponent, network, timing
+from benchmarks.rewrites.rewrite_scaling import _Copy, exponent, network, timing
 from bricolage.rewrite.catalogue import written_rules
 from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.rule import GraphRule

@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
-from benchmarks import counting, optimizers
+from benchmarks.fusion import counting
+from benchmarks.rewrites import optimizers
 from benchmarks.rewriting import _COUNTED, OURS, Row, _Check, table
 
 

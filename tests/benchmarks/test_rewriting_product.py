@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from benchmarks.rewriting_product import Row, table
+from benchmarks.rewrites.rewriting_product import Row, table
 
 ROW = Row(
     "a",

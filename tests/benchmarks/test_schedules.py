@@ -11,10 +11,16 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 
-from benchmarks import side_by_side
-from benchmarks.published_bound import published_new_b_2
-from benchmarks.schedule_instances import BLOCKS, RANDOM_GRAPHS, random_heterogeneous, read_edges, read_placement
 from benchmarks.schedules import HETEROGENEOUS, MOLDABLE, around, counts, gaps
+from benchmarks.scheduling import side_by_side
+from benchmarks.scheduling.published_bound import published_new_b_2
+from benchmarks.scheduling.schedule_instances import (
+    BLOCKS,
+    RANDOM_GRAPHS,
+    random_heterogeneous,
+    read_edges,
+    read_placement,
+)
 from bricolage.graph.prepare import prepare
 from bricolage.graph.to_work import to_work
 from bricolage.search.devices.list_placement import heft

@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from benchmarks.relu_zeros import measure
-from benchmarks.searching import FIXPOINT, NONE, search
+from benchmarks.fusion.relu_zeros import measure
+from benchmarks.rewrites.searching import FIXPOINT, NONE, search
 from bricolage.rewrite.rule import Example
 from tests.rewrite.search.models import FANNED
 

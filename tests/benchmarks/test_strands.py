@@ -1,6 +1,6 @@
 """The benchmark of recurrences compares programs of one cell."""
 
-from benchmarks.strands import cell, compare
+from benchmarks.engine.strands import cell, compare
 
 
 def test_a_cell_is_compared() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import bricolage.dynamo
-from benchmarks.compiled_networks import NETWORKS
+from benchmarks.tools.compiled_networks import NETWORKS
 from bricolage.base.options import Options
 from bricolage.dynamo.answers import check_in_float64
 from bricolage.errors import LeftToPyTorch

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.load import busy
+from benchmarks.tools.load import busy
 from bricolage.device.host import selected
 from bricolage.measure.candidate_job import Job
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, ProcessReading, Tally, machine, waited_share

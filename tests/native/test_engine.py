@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.load import busy
+from benchmarks.tools.load import busy
 from bricolage.backends.interface import Missing, RegionModel, Resources
 from bricolage.backends.native import loaded_library
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native, instruction_set

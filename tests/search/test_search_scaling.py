@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-search_scaling = pytest.importorskip("benchmarks.search_scaling", reason="run from the repository's root")
+search_scaling = pytest.importorskip("benchmarks.placement.search_scaling", reason="run from the repository's root")
 
 from bricolage.search.placement.exact import solve  # noqa: E402
 from bricolage.work.transfer import NoTransferCosts  # noqa: E402

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from benchmarks.egraph_families import FAMILIES, cyclic, merges
-from benchmarks.extraction import read_egraph
+from benchmarks.rewrites.egraph_families import FAMILIES, cyclic, merges
+from benchmarks.rewrites.extraction import read_egraph
 from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, choice_cost, restrict
 from bricolage.egraph.extraction.greedy import greedy_dag, greedy_tree, improve
 from bricolage.egraph.extraction.landmarks import Landmarks

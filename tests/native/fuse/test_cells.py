@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.cells import decisions
+from benchmarks.fusion.cells import decisions
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import LAYOUT, Native
 from bricolage.conformance.regions import answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from benchmarks.schedule_instances import graph_of
+from benchmarks.scheduling.schedule_instances import graph_of
 from bricolage.search.devices.subgraphs import chains, contract_regions
 from bricolage.work.bits import members, of
 from bricolage.work.work_graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hypothesis import strategies as st
 
-from benchmarks.schedule_instances import graph_of
+from benchmarks.scheduling.schedule_instances import graph_of
 from bricolage.search.schedules.certificates import TypedTasks
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.work.work_graph import WorkGraph

@@ -8,8 +8,8 @@ import random
 import pytest
 from hypothesis import given, settings
 
-from benchmarks.published_bound import old_b
-from benchmarks.schedule_instances import graph_of, random_typed
+from benchmarks.scheduling.published_bound import old_b
+from benchmarks.scheduling.schedule_instances import graph_of, random_typed
 from bricolage.search.schedules.certificates import TypedTasks, longest_path, lower_bound, new_b_1
 from bricolage.search.schedules.lists import list_schedule
 from bricolage.search.schedules.path_bound import PathBound, new_b_2

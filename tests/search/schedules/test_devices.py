@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.schedule_instances import graph_of
+from benchmarks.scheduling.schedule_instances import graph_of
 from bricolage.errors import DevicesTooSmall
 from bricolage.search.devices.baechi import favourite_children, m_etf, m_sct, m_topo
 from bricolage.search.devices.fastt import dpos, os_dpos, split_task

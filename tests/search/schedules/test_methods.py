@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.schedule_instances import graph_of
+from benchmarks.scheduling.schedule_instances import graph_of
 from bricolage.search.devices.duet import duet
 from bricolage.search.devices.list_placement import heft, peft, upward_ranks
 from bricolage.search.schedules.branches import phases

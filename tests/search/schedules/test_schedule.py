@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.schedule_instances import graph_of
+from benchmarks.scheduling.schedule_instances import graph_of
 from bricolage.search.schedules.schedule import Interval, Schedule, check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.schedule_instances import graph_of
+from benchmarks.scheduling.schedule_instances import graph_of
 from bricolage.search.devices.list_placement import heft
 from bricolage.search.schedules.moldable import cpa
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem

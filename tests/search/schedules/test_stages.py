@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 
-from benchmarks.schedule_instances import BLOCKS, graph_of
+from benchmarks.scheduling.schedule_instances import BLOCKS, graph_of
 from bricolage.search.schedules.schedule import check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.search.schedules.stages import StageCosts, best_stages, ios, wavefront

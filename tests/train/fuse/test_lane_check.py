@@ -17,7 +17,7 @@ from bricolage.train.fuse.sweep import Sweep, read_sweep
 from bricolage.train.fuse.sweep_data import load_data
 
 torch = pytest.importorskip("torch")
-fused_equal = pytest.importorskip("benchmarks.fused_equal", reason="run from the repository's root")
+fused_equal = pytest.importorskip("benchmarks.training.fused_equal", reason="run from the repository's root")
 
 CODE = """
 import random, time
@@ -363,6 +363,7 @@ def test_what_fails_alone_fails_as_one_with_its_reason(word: str, told: str, tmp
 @given(number=st.integers(0, len(fused_equal.DRAWN) - 1))
 @settings(max_examples=4, deadline=None)
 def test_a_module_as_one_is_the_module_alone(number: int) -> None:
-    """Modules of torch.nn, attributes at their defaults or one of them changed. `benchmarks.fused_equal` tries them all."""
+    """Modules of torch.nn, attributes at their defaults or one of them changed. `benchmarks.training.fused_equal` tries them
+    all."""
     row = fused_equal.run(number, timed=False)
     assert row.outcome in ("equal", "refused", "untrainable") and (row.outcome == "equal" or row.reason), row

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.sharded_steps import DescribedTransformer
+from benchmarks.training.sharded_steps import DescribedTransformer
 from bricolage.device.device import Link, Peaks
 from bricolage.errors import NoShardingPlan
 from bricolage.search.sharding.layout_programme import best_sharding

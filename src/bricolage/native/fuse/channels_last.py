@@ -2,7 +2,7 @@
 
 By default all of the ranks that convolutions have in a region. DNNFusion (PLDI 2021, section 4.4.2) chooses a block's layout by
 its dominant operator instead; both, and rows of ONNX's order everywhere, can be planned, so that the difference can be measured
-(`python -m benchmarks.fusion_plans --layouts`).
+(`python -m benchmarks.fusion.fusion_plans --layouts`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What is fused, how many kernels that makes, and what fusing could still save."""

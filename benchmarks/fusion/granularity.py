@@ -1,0 +1,105 @@
+"""How finely kernels are cut into tasks: what other grains could gain, by arithmetic.
+
+    python -m benchmarks.fusion.granularity [--threads 2,8] [--networks inception-v3,nasnet-a-large,squeezenet,bert-base]
+
+Rammer (Ma et al., OSDI 2020) chooses the size of its tasks so that a machine's units are busy. Here a kernel's loop is cut into
+pieces, of which threads take their own and then each other's. For each network: its kernels, and what threads idle at the ends
+of loops, as a share of all time, at three grains: whole kernels (one task each, and nothing meanwhile), the pieces of the rules
+of thumb, and single iterations, which no grain of the same loops can beat. `meetings` is what meeting takes, at 0.4 µs, as a
+share of all time at the processor's nominal peak; waves could spare at most so much. Nothing is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.workloads import export, workloads
+from bricolage.backends.interface import RegionModel
+from bricolage.backends.native.engine import instruction_set
+from bricolage.device.caches import host_caches
+from bricolage.device.host import host
+from bricolage.frontends import to_model
+from bricolage.graph.prepare import prepare
+from bricolage.graph.store import Store
+from bricolage.native.build import planned
+from bricolage.native.cpu.arithmetic import FLOAT32
+from bricolage.native.cpu.sharing import ParallelRange
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.module import generate, kernel_shares
+from bricolage.native.select.algorithm import KernelRequest
+
+NETWORKS = "inception-v3,nasnet-a-large,squeezenet,bert-base"
+_MEETING_S = 0.4e-6
+
+
+@dataclass(frozen=True)
+class Grain:
+    """Idle time at the ends of loops as shares of all work: whole kernels, pieces, iterations; and what meetings take."""
+
+    kernels: int
+    whole: float
+    pieces: float
+    finest: float
+    meetings: float
+
+
+def idle(share: ParallelRange, pieces: int, threads: int) -> float:
+    """Multiply-adds that threads could do while they wait for the last piece; pieces are taken in their order by who is free."""
+    busy = [0] * threads
+    for piece in range(pieces):
+        first = min(range(threads), key=busy.__getitem__)
+        busy[first] += share.count * (piece + 1) // pieces - share.count * piece // pieces
+    return float((max(busy) * threads - share.count) * share.work)
+
+
+def grain(name: str, threads: int) -> Grain:
+    """Of a network on so many threads."""
+    with tempfile.TemporaryDirectory() as written:
+        store = Store(Path(written))
+        graph = prepare(to_model(export(workloads()[name])), {})
+        store.share([graph.model])
+        region = RegionModel(store.region(graph.everything, "all"))
+        target = CpuTarget(instruction_set(host()), threads, host_caches())
+        plan = planned(region, target, FLOAT32, {})
+        requests = [KernelRequest(kernel, plan, target, FLOAT32) for kernel in plan.kernels]
+        shares = [share for request in requests for share in kernel_shares(request)]
+        met = generate(plan, target).meetings * _MEETING_S
+    work = float(sum(one.count * one.work for one in shares))
+
+    def lost(pieces: Callable[[ParallelRange], int]) -> float:
+        alone = sum(idle(one, max(1, pieces(one)), threads) for one in shares)
+        return alone / (work + alone)
+
+    device = host()
+    seconds = 2.0 * work / (device.peaks.gflops * 1e9 * threads / max(1, len(device.cores)))
+    return Grain(
+        len(plan.kernels),
+        lost(lambda _: 1),
+        lost(lambda one: one.pieces(threads)),
+        lost(lambda one: one.count),
+        met / (met + seconds),
+    )
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", default="2,8", type=lambda text: [int(one) for one in text.split(",")])
+    parser.add_argument("--networks", default=NETWORKS, type=lambda text: text.split(","))
+    given = parser.parse_args()
+    print("| network | threads | kernels | idle: whole kernels | pieces | iterations | meetings |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    names: Sequence[str] = given.networks
+    for name in names:
+        for threads in given.threads:
+            found = grain(name, threads)
+            told = (f"{100 * part:.1f} %" for part in (found.whole, found.pieces, found.finest, found.meetings))
+            print(f"| {name} | {threads} | {found.kernels} | {' | '.join(told)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Searches for placements on backends and on devices, and for precisions."""

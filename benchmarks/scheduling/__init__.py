@@ -1,0 +1,1 @@
+"""Schedules: methods against bounds, and what they say against what was measured."""

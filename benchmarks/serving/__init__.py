@@ -1,0 +1,1 @@
+"""Executables among others: neighbours, paces, packs, clusters that measure."""

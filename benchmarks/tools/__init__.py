@@ -1,0 +1,1 @@
+"""What benchmarks share: processes alone, machines and their floors, links, load, processors."""

@@ -1,0 +1,1 @@
+"""Training: predictions, plans for several devices, models trained as one, replicas."""
