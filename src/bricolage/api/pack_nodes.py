@@ -23,6 +23,7 @@ from bricolage.base import scratch
 from bricolage.base.codec import JsonObject, decode, encode
 from bricolage.base.options import Options
 from bricolage.base.ray_session import RayObject, RaySession, said
+from bricolage.base.undo import undo_on_failure
 from bricolage.driver.sources import Source, working_folder
 from bricolage.errors import BadArtifact, BricolageError, PackNodeFailed
 from bricolage.graph import model_interface
@@ -137,15 +138,12 @@ class PackNodes:
         self._groups: list[_Group] = []
         self._task: tuple[RayObject, ...] = ()
         self._asked = NodeTask((), Options(), False)
-        try:
+        with undo_on_failure(self.close):
             for resource in dict.fromkeys(target.ray for target in targets):
                 some = [target for target in targets if target.ray == resource]
                 self._groups.append(_Group(resource, some, self._offering(resource)))
             for group in self._groups:
                 self._next(group, "no node of the cluster offers it")
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Ends the actors, whatever they do."""

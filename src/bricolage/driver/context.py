@@ -15,6 +15,7 @@ import numpy as np
 from bricolage.backends.interface import Backend
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
+from bricolage.base.undo import undo_on_failure
 from bricolage.costs.database import Database
 from bricolage.costs.models.learned.installed import model_in_use
 from bricolage.costs.models.track_record import extend_shipped
@@ -177,9 +178,6 @@ def open_pool(options: Options) -> Pool:
     if options.ray is not None:
         from bricolage.measure.scale_out.ray_nodes import Cluster  # few have one
 
-        try:
+        with undo_on_failure(pool.close):
             pool.scale_out(Cluster(options.ray, selected(options.isa, options.cores), limit))
-        except BaseException:
-            pool.close()
-            raise
     return pool

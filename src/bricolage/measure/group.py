@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from bricolage.base import scratch
+from bricolage.base.undo import undo_on_failure
 from bricolage.device.host import host
 from bricolage.errors import TrainingWorkerFailed
 from bricolage.measure.launch import EntryPoint
@@ -63,14 +64,11 @@ class ProcessGroup:
         self.folder = scratch.temporary()
         """For files that they share; it goes with the group."""
         self._broken = False
-        try:
+        with undo_on_failure(self.close):
             device = host()
             regimes = [Regime((), threads, False, device, f"rank {rank}") for rank in range(size)]
             self._workers = [self._pool.worker(regime) for regime in regimes]
             self.ask("ready", ready_s, threads=threads)
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> ProcessGroup:
         return self

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bricolage.base.ray_session import LOCAL, RayObject, RaySession, said
+from bricolage.base.undo import undo_on_failure
 from bricolage.cluster.engines.gangs import LOST, POLL_S, Adopted, GangEngine, Node
 from bricolage.cluster.engines.job_command import JobWork
 from bricolage.cluster.engines.job_station import JobStation
@@ -101,7 +102,7 @@ class RayEngine(GangEngine[_RayGang]):
         self._later: dict[str, float] = {}
         """When a node whose station did not start is asked again."""
         self._looked = -_NODES_S
-        try:
+        with undo_on_failure(self._session.close):
             end = time.monotonic() + _JOINING_S
             self._enlist()
             while self._coming and time.monotonic() < end:
@@ -112,9 +113,6 @@ class RayEngine(GangEngine[_RayGang]):
                 raise EngineUnusable(
                     reason=f"no node of the Ray cluster '{address}' offers the resources of a node ({told})"
                 )
-        except BaseException:
-            self._session.close()
-            raise
 
     def close(self) -> None:
         """Leaves the cluster. Jobs go on there, but for a cluster of this machine's processes, which ends."""

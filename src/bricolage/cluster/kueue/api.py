@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from bricolage.cluster.kueue.admission_check import CheckVerdict
 from bricolage.cluster.kueue.objects import Resource
@@ -22,6 +24,10 @@ class Conflict(Exception):
 
 class Expired(Exception):
     """A watch began too long ago: what it has missed is gone, and has to be listed anew."""
+
+
+class _Absent(Exception):
+    """The cluster has no such version."""
 
 
 class KueueClient:
@@ -75,12 +81,8 @@ class KueueClient:
         self.version = VERSIONS[0]
         there = []
         for version in VERSIONS:
-            try:
+            with suppress(_Absent), self._asking(f"/apis/{GROUP}/{version}", {404: _Absent}):
                 self.objects.get_api_resources(GROUP, version, _request_timeout=self._timeout)
-            except Exception as error:
-                if getattr(error, "status", None) != 404:
-                    raise self._told(f"/apis/{GROUP}/{version}", error) from error
-            else:
                 there.append(version)
                 break
         if not there:
@@ -90,15 +92,12 @@ class KueueClient:
 
     def listed(self, plural: str) -> tuple[list[Resource], str]:
         """All resources of a kind, and the version from which to watch."""
-        try:
-            cluster_custom_object = self.objects.list_cluster_custom_object(
+        with self._asking(plural):
+            listed = self.objects.list_cluster_custom_object(
                 GROUP, self.version, plural, _request_timeout=self._timeout
             )
-        except Exception as error:
-            raise self._told(plural, error) from error
-        return list(cluster_custom_object.get("items") or ()), str(
-            (cluster_custom_object.get("metadata") or {}).get("resourceVersion", "")
-        )
+        version = (listed.get("metadata") or {}).get("resourceVersion", "")
+        return list(listed.get("items") or ()), str(version)
 
     def watched(self, plural: str, since: str, seconds: float) -> Iterator[tuple[str, Resource]]:
         """(ADDED, MODIFIED or DELETED, resource) as they come, for some seconds.
@@ -108,16 +107,13 @@ class KueueClient:
         """
         watch = self._kubernetes.watch.Watch()
         try:
-            for event in watch.stream(
-                self.objects.list_cluster_custom_object, GROUP, self.version, plural,
-                resource_version=since, timeout_seconds=max(int(seconds), 1),
-                _request_timeout=(self._timeout, seconds + self._timeout),
-            ):  # fmt: skip
-                yield str(event["type"]), event["raw_object"]
-        except Exception as error:
-            if getattr(error, "status", None) == 410:
-                raise Expired from error
-            raise self._told(f"a watch of {plural}", error) from error
+            with self._asking(f"a watch of {plural}", {410: Expired}):
+                for event in watch.stream(
+                    self.objects.list_cluster_custom_object, GROUP, self.version, plural,
+                    resource_version=since, timeout_seconds=max(int(seconds), 1),
+                    _request_timeout=(self._timeout, seconds + self._timeout),
+                ):  # fmt: skip
+                    yield str(event["type"]), event["raw_object"]
         finally:
             watch.stop()
 
@@ -140,15 +136,11 @@ class KueueClient:
             "metadata": {"name": one.name, "namespace": one.namespace, "resourceVersion": one.version},
             "status": {"admissionChecks": [entry]},
         }
-        try:
+        with self._asking(f"workload {one.key}", {404: Conflict, 409: Conflict}):
             self.objects.patch_namespaced_custom_object_status(
                 GROUP, self.version, one.namespace, "workloads", one.name, body, field_manager=MANAGER, force=True,
                 _content_type=_APPLY, _request_timeout=self._timeout,
             )  # fmt: skip
-        except Exception as error:
-            if getattr(error, "status", None) in (404, 409):
-                raise Conflict from error
-            raise self._told(f"workload {one.key}", error) from error
 
     def activate(self, check: Resource) -> None:
         """Says of an admission check that its controller is there: Kueue lets no workload wait for one that is not."""
@@ -163,19 +155,24 @@ class KueueClient:
             "metadata": {"name": name},
             "status": {"conditions": [condition]},
         }
-        try:
+        with self._asking(f"admission check {name}"):
             self.objects.patch_cluster_custom_object_status(
                 GROUP, self.version, "admissionchecks", name, body, field_manager=MANAGER, force=True,
                 _content_type=_APPLY, _request_timeout=self._timeout,
             )  # fmt: skip
-        except Exception as error:
-            raise self._told(f"admission check {name}", error) from error
 
-    def _told(self, what: str, error: Exception) -> KueueUnavailable:
-        status, reason = getattr(error, "status", None), getattr(error, "reason", None)
-        return KueueUnavailable(
-            what=what, reason=f"{status} {reason}" if status else f"{type(error).__name__}: {error}"
-        )
+    @staticmethod
+    @contextmanager
+    def _asking(what: str, known: Mapping[int, type[Exception]] = MappingProxyType({})) -> Iterator[None]:
+        """What the API refuses becomes one of the errors that are `known` by status, else says that it cannot be used."""
+        try:
+            yield
+        except Exception as error:  # of the client, of its connection, of what reads its answers
+            status, reason = getattr(error, "status", None), getattr(error, "reason", None)
+            if status in known:
+                raise known[status] from error
+            words = f"{status} {reason}" if status else f"{type(error).__name__}: {error}"
+            raise KueueUnavailable(what=what, reason=words) from error
 
 
 def _now() -> str:

@@ -18,6 +18,7 @@ from typing import Protocol
 from bricolage import errors
 from bricolage._version import __version__
 from bricolage.base.codec import DecodeError, JsonObject, decode, encode
+from bricolage.base.undo import undo_on_failure
 from bricolage.cluster.engines.job_command import JobWork
 from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.job_engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
@@ -95,17 +96,11 @@ class Service:
         self._past: tuple[JobRow, ...] = ()
         self._ended = False
         self._counter = Counter(self.folder)
-        try:
+        with undo_on_failure(lambda: self._counter.__exit__(None, None, None)):
             self._journal = Journal(self.folder / "log")
-        except BaseException:
-            self._counter.__exit__(None, None, None)
-            raise
         self._engine: JobEngine | None = None
-        try:
+        with undo_on_failure(self.close):
             self._open(make_engine)
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """The engine ends jobs that cannot outlive this process; the log says that they shall run."""

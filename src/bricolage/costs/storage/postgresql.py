@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from bricolage.base.undo import undo_on_failure
 from bricolage.costs.storage.schema import migrate
 from bricolage.errors import MissingLibrary, UnreachableCosts
 
@@ -54,14 +55,11 @@ class PostgresqlStorage:
             raise UnreachableCosts(place="in BRICOLAGE_COSTS", reason=_first_line(error)) from error
         self._place = f"postgresql://{parts.get('host', '')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
         self._connection = self._connect()
-        try:
-            migrate(self, machine)
-        except psycopg.Error as error:
-            self._connection.close()
-            raise UnreachableCosts(place=self._place, reason=_first_line(error)) from error
-        except BaseException:
-            self._connection.close()
-            raise
+        with undo_on_failure(self._connection.close):
+            try:
+                migrate(self, machine)
+            except psycopg.Error as error:
+                raise UnreachableCosts(place=self._place, reason=_first_line(error)) from error
 
     @property
     def place(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bricolage.base.undo import undo_on_failure
 from bricolage.costs.storage.schema import migrate
 from bricolage.errors import NotWritable
 
@@ -94,7 +95,7 @@ class SqliteStorage:
         connection = sqlite3.connect(
             ":memory:" if path is None else path, timeout=_BUSY_MS / 1000, isolation_level=None
         )
-        try:
+        with undo_on_failure(connection.close):
             connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
             if path is not None:
                 _use_write_ahead_log(connection)
@@ -102,9 +103,6 @@ class SqliteStorage:
             if path is not None and connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise _corrupt("quick_check found damage")
             migrate(_Migrating(connection, str(self._path)), self._machine)
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
 

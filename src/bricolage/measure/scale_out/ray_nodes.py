@@ -18,6 +18,7 @@ from bricolage.backends.kernel_trials import Build
 from bricolage.base.cache import compiled_directory
 from bricolage.base.codec import decode, encode
 from bricolage.base.ray_session import said
+from bricolage.base.undo import undo_on_failure
 from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
 from bricolage.errors import NoMeasuringNode
@@ -92,15 +93,12 @@ class Cluster:
         """Items that were given to a second node."""
         self.dropped = 0
         """Results that came twice."""
-        try:
+        with undo_on_failure(self.close):
             self._members.enlist()
             self._members.settle(JOINING_S)
             if not any(node.alike for node in self._members.ready):
                 reasons = "; ".join(dict.fromkeys(self._members.reasons)) or "it has no node with processors"
                 raise NoMeasuringNode(address=address, device=device, reasons=reasons)
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> Cluster:
         return self

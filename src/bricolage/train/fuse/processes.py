@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bricolage.base.codec import decode, encode
 from bricolage.base.torch_library import load_torch
+from bricolage.base.undo import undo_on_failure
 from bricolage.train.fuse.alone import LaneResult
 from bricolage.train.fuse.contestants import Outcome, Told
 from bricolage.train.fuse.sweep import Sweep
@@ -30,12 +31,9 @@ class InProcesses:
         self.how = "processes" if kind == "serial" else "fused processes"
         count = min(processes, len(names))
         self.group = open_group(ENTRY, count, 1)
-        try:
+        with undo_on_failure(self.close):
             parts = [{"sweep": encode(sweep), "names": list(names[rank::count]), "kind": kind} for rank in range(count)]
             self.group.ask_each("prepare", _PREPARED_S, parts)
-        except BaseException:
-            self.close()
-            raise
 
     def run(self, seconds: float) -> tuple[int, float]:
         """All at once for about so long: their samples, and the time until the last was done.

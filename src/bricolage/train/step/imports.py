@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from bricolage.base.undo import undo_on_failure
+
 _first = ""
 """The folder of the spec whose Python runs; it stands first in `sys.path`."""
 _had: set[str] = set()
@@ -64,12 +66,8 @@ def file_as_module(path: Path) -> object:
     module = importlib.util.module_from_spec(spec)
     names = [name, path.stem] if importable else [name]
     sys.modules.update(dict.fromkeys(names, module))
-    try:
+    with undo_on_failure(lambda: [sys.modules.pop(each, None) for each in names]):
         spec.loader.exec_module(module)
-    except BaseException:
-        for one in names:
-            sys.modules.pop(one, None)
-        raise
     return module
 
 
