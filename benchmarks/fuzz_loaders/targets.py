@@ -25,7 +25,7 @@ from benchmarks.fuzz_loaders.samples import WEIGHTS, samples
 from bricolage.base.codec import DecodeError, decode, parse
 from bricolage.cli.user_files import load_arrays
 from bricolage.errors import BricolageError, NotWritable
-from bricolage.frontends import load as load_onnx
+from bricolage.frontends.onnx_file import load_onnx
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities

@@ -94,7 +94,9 @@ class WrongSquare(Rule):
 
 
 def test_a_planted_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(api, "chosen", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()])
+    monkeypatch.setattr(
+        api, "choose_rules", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()]
+    )
     model = Example(
         "float[4] x", "a = Identity(x) b = Neg(a) c = Neg(b) d = Abs(c) e = Identity(d) y = Tanh(e)"
     ).model()
@@ -191,7 +193,9 @@ def test_a_search_finds_what_the_fixpoint_misses() -> None:
 
 
 def test_a_planted_wrong_rule_is_found_in_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "chosen", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()])
+    monkeypatch.setattr(
+        api, "choose_rules", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()]
+    )
     model = Example("float[4] x", "b = Neg(x) c = Neg(b) d = Abs(c) y = Tanh(d)").model()
 
     cheap_products = by_type({"Mul": 0.1}, 1.0)

@@ -277,9 +277,9 @@ def test_tables_older_than_their_lowerings_fail_with_the_command_that_helps(
     fresh, older = of_record("iree"), replace(of_record("iree"), lowerings={})
     monkeypatch.setattr("sys.argv", ["capabilities", "--stale"])
     monkeypatch.setattr(making.registry, "names", lambda: ["iree"])
-    monkeypatch.setattr(making, "table", lambda _: replace(fresh, lowerings=digests("iree")))
+    monkeypatch.setattr(making, "committed_table", lambda _: replace(fresh, lowerings=digests("iree")))
     assert making.main() == 0 and not capsys.readouterr().out
-    monkeypatch.setattr(making, "table", lambda _: older)
+    monkeypatch.setattr(making, "committed_table", lambda _: older)
     assert making.main() == 1
     sentence = capsys.readouterr().out
     assert "table of iree" in sentence and "older than lowerings that it rests on: backends/iree_compile.py" in sentence

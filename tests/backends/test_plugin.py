@@ -71,7 +71,7 @@ def test_it_competes_and_is_right(
     artifact = tmp_path / "dense.bricolage"
     done = bricolage(
         environment, "optimize", str(model), "-o", str(artifact), "--backend", "onnxruntime", "--backend", "blas",
-        "--budget", "40s", "--no-rewrite", "--json",
+        "--effort", "full", "--budget", "40s", "--no-rewrite", "--json",
     )  # fmt: skip
     assert done.returncode in (0, 3), done.stderr
     monkeypatch.setenv("BRICOLAGE_CACHE", environment["BRICOLAGE_CACHE"])

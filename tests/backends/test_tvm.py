@@ -31,7 +31,7 @@ def test_dense_operators_are_computed_in_register_blocks(threads: int, tmp_path:
         return scheduled
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tvm_backend, "schedule", spy)
+        patch.setattr(tvm_backend, "schedule_module", spy)
         BACKEND.compile(regions.conv_net(tmp_path), regions.F32, Resources(threads=threads))
     dense = {name: text for name, text in seen.items() if "conv" in name or "matmul" in name}
     assert len(dense) == 3

@@ -50,9 +50,9 @@ def test_it_notices_foreign_exceptions_and_forbidden_files(loaders: Loaders, mon
         raise DecodeError("and then it is refused")
 
     for bad, what in ((breaks, "IndexError"), (reads, f"reads /nowhere/{CANARY}")):
-        for name in ("decode", "load_onnx", "read_arrays"):
+        for name in ("decode", "load_onnx", "load_arrays"):
             monkeypatch.setattr(targets, name, bad)
-        monkeypatch.setattr(targets.artifact, "load", bad)
+        monkeypatch.setattr(targets.artifact, "load_artifact", bad)
         found = loaders.attempt(b"\0" * 8)
         assert found is not None and what in found.what
 

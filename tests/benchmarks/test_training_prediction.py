@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from benchmarks import training_prediction  # noqa: E402
+from benchmarks.training import training_prediction  # noqa: E402
 
 
 def mlp() -> nn.Module:

@@ -161,7 +161,8 @@ def test_interrupt_says_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_supervisor_s_signal_ends_with_clean_up_and_says_what_is_kept(number: signal.Signals, tmp_path: Path) -> None:
     script = (
-        "import signal, time; from pathlib import Path; from bricolage import scratch; from bricolage.cli.guard import guarded\n"
+        "import signal, time; from pathlib import Path\n"
+        "from bricolage.base import scratch; from bricolage.cli.guard import guarded\n"
         f"signal.signal({int(number)}, signal.SIG_DFL)  # under nohup it would stay ignored\n"
         f"def command(): print(scratch.make(Path({str(tmp_path)!r}), 'run-'), flush=True); time.sleep(60)\n"
         "import typer; app = typer.Typer(); app.command()(guarded(command)); app()"

@@ -352,7 +352,7 @@ def test_near_ties_get_more_rounds_and_others_do_not(
             disturbed.extend(job.disturbed)
         return found
 
-    monkeypatch.setattr("bricolage.measure.measurer.compare", noted)
+    monkeypatch.setattr("bricolage.measure.measurer.compare_jobs", noted)
     measurer.policy = TimingPolicy(rounds=6, most_rounds=24, hopeless=100.0, seconds=600.0)
     costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.30"), ("honest", "15"))]))
     one, two = (costs[name].latency for name in ("honest 0.3", "twin 0.30"))

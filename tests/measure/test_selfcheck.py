@@ -29,7 +29,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Callable[[CapabilityTable], None]
     def put(found: CapabilityTable) -> None:
         real = committed_table
         for module in (capabilities, selfcheck):
-            monkeypatch.setattr(module, "table", lambda name: found if name == found.backend else real(name))
+            monkeypatch.setattr(module, "committed_table", lambda name: found if name == found.backend else real(name))
         monkeypatch.setattr(capabilities, "table_digest", lambda name: f"made up for {name}")
 
     return put

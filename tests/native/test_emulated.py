@@ -19,14 +19,14 @@ import sys
 from pathlib import Path
 import numpy as np
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.native.cpu.isa import available
+from bricolage.native.cpu.isa import available_isas
 from bricolage.backends.native.engine import Native
 from bricolage.work.implementation import KernelConfig
 folder = Path(sys.argv[1])
 x = np.load(folder / "x.npy")
 kernel = Native().compile(RegionModel(folder / "region.onnx"), KernelConfig("f32"), Resources(threads=2))
 np.save(folder / "y.npy", kernel.run([x])[0])
-print(available()[0].name)
+print(available_isas()[0].name)
 """
 
 

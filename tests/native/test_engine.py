@@ -24,8 +24,9 @@ from bricolage.device.caches import Cache, Caches
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.native import module
 from bricolage.native.cpu import isa as isas
-from bricolage.native.cpu import module, toolchain
+from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.isa import ISAS, available_isas
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions

@@ -188,7 +188,7 @@ def _show(found: list[JobOnDevices]) -> None:
         rows.append([one.kind, str(one.devices), *rates, memory, f"{one.cost_per_1000_steps:.3g}", one.step.source])
     output.show_result(plain_table(heads, rows))
     output.note("Cost: of a thousand steps, device-hours times price.")
-    for one in dict.fromkeys(f"{one.kind}: {one.reason}" for one in found if one.reason):
-        output.note(one)
+    for reason in dict.fromkeys(f"{one.kind}: {one.reason}" for one in found if one.reason):
+        output.note(reason)
     if any(one.step is not None and not one.fits for one in found):
         output.note("!: more than a device's memory; `train predict --memory` says what to recompute.")

@@ -25,7 +25,7 @@ from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.lowerings import NoLowering
 from bricolage.native.ir.tensors import Conv, MatMul, Node
 from bricolage.native.select.algorithm import KernelRequest
-from bricolage.native.select.table import used_tile
+from bricolage.native.select.algorithm_table import used_tile
 
 TITLE = "bricolage native"
 LIBRARY, WEIGHTS, SIZES = "region.so", "weights.bin", "sizes.json"

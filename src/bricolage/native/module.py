@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from bricolage.native.c import define, read_header
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import HEAD, CSource
 from bricolage.native.cpu.emit import indented
@@ -24,7 +25,7 @@ from bricolage.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.tensors import STORED_TYPES
 from bricolage.native.select.algorithm import KernelRequest
-from bricolage.native.select.table import generate_phases
+from bricolage.native.select.algorithm_table import generate_phases
 
 
 def generate(
@@ -73,9 +74,9 @@ def _prologue(order: _Order, target: CpuTarget, operands: Sequence[ProductOperan
     texts = (*order.helpers.values(), *order.functions.texts.values())
     return "\n\n".join(
         [
-            "#define _GNU_SOURCE",
+            define(_GNU_SOURCE="", LANES=target.lanes),
             *dict.fromkeys(text for operand in operands for text in operand.preamble(target.isa)),
-            HEAD.strip().replace("@LANES@", str(target.lanes)),
+            HEAD.strip(),
             MATHS.strip(),
             *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),
             *([BYTE_RUNS.strip()] if any(RUNS_SUFFIX in each for each in texts) else []),
@@ -88,7 +89,7 @@ def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
     """What calls the functions in their order, and takes the times of a number of kernels, if any."""
     return "\n\n".join(
         [
-            *([] if timed is None else [_TIMED.strip().replace("@KERNELS@", str(max(1, timed)))]),
+            *([] if timed is None else [define(KERNELS=max(1, timed)), _TIMED]),
             *order.strands,
             "\n".join(
                 [
@@ -98,7 +99,8 @@ def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
                     "}",
                 ]
             ),
-            _ENTRY.strip().replace("@THREADS@", str(target.threads)),
+            define(THREADS=target.threads),
+            _ENTRY,
         ]
     )
 
@@ -292,34 +294,6 @@ def _described(kernel: PlannedKernel) -> str:
 
 
 _MEET = "meet(at);"
-_TIMED = r"""
-#include <time.h>
-static double spent[@KERNELS@];
-static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec * 1e-6; }
-#define TIMED(n, call) { const double start = now(); call; if (at->team) meet(at); if (at->tid == 0) spent[n] += now() - start; }
-/* Milliseconds that each kernel has taken so far, all runs together. */
-double *region_spent(void) { return spent; }
-"""
+_TIMED = read_header("timed")
 
-_ENTRY = r"""
-enum { THREADS = @THREADS@ };
-
-static void work(const uintptr_t *with, struct seat *at) {
-  char *scratch = (char *)with[3];
-  const size_t own = with[4];
-  region((char **)with[0], (char *)with[1], (const char *)with[2], scratch + at->tid * own, scratch + THREADS * own, at);
-}
-
-/* A team of at most so many threads. */
-void *region_team(long most) { return team_make(most); }
-void region_free(void *team) { team_free(team); }
-/* Runs the region once; `scratch` holds `own` bytes for each thread, then what they share. Helpers spin for the next run where
-   they may linger. */
-void region_run(void *team, char **io, char *arena, const char *weights, char *scratch, size_t own, long lingers) {
-  struct run run = { work, { (uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch, own }, THREADS,
-                     lingers, floats_mode() };
-  struct seat alone = { 0 };
-  if (THREADS == 1) work(run.with, &alone);
-  else team_run(team, &run);
-}
-"""
+_ENTRY = read_header("entry")

@@ -58,11 +58,11 @@ _RULE = """
 import onnx_ir as ir
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.engine.apply import apply_everywhere
-from bricolage.rewrite.catalogue import named
+from bricolage.rewrite.catalogue import find_rule
 from bricolage.verify.reference import evaluate
 
 model = ir.load(here / "model.onnx")
-apply_everywhere(model, named({rule!r}), lambda _: True, lambda _: None)
+apply_everywhere(model, find_rule({rule!r}), lambda _: True, lambda _: None)
 simplify(model)
 answers = evaluate(model, inputs)
 """

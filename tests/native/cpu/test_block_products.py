@@ -17,6 +17,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
 from bricolage.native.build import WEIGHTS
+from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.block_products import BlockOperand, block_operand
 from bricolage.native.cpu.block_tiles import block_tiles
@@ -97,7 +98,7 @@ class Kernels:
                     f"(long n, const uint8_t *a, const uint8_t *b, float *tile) {{ {name}(n, a, b, tile); }}"
                 )
         path = self._folder / f"{instructions}.so"
-        head = HEAD.replace("@LANES@", str(isa.lanes))
+        head = f"{define(LANES=isa.lanes)}\n{HEAD}"
         toolchain.compile_library("\n".join([head, *texts.values(), *wrappers]), isa.flags, path, "native")
         made = self._made[instructions] = ctypes.CDLL(str(path))
         return made

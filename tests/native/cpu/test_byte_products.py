@@ -16,6 +16,7 @@ from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.lowering.byte_columns import QuantisedColumns, quantised_columns
+from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.byte_c import PACK_BYTES
 from bricolage.native.cpu.byte_products import byte_operand
@@ -208,6 +209,7 @@ class Packers:
         assert isa is not None
         text = "\n".join(
             [
+                define(LANES=isa.lanes),
                 *byte_operand(isa).preamble(isa),
                 "void pack(const float *x, uint8_t *to, long k, long depth) { pack_bytes(x, to, k, depth); }",
             ]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.c_source import HEAD
 from bricolage.native.cpu.isa import Isa, available_isas
@@ -70,9 +71,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ]
     loops += [f"{kind}_t one_{kind}(float x) {{ return nat_{kind}(x); }}" for kind in ("int32", "int64")]
     path = tmp_path_factory.mktemp("maths") / "maths.so"
-    toolchain.compile_library(
-        "\n".join([HEAD.replace("@LANES@", str(isa.lanes)), MATHS, *loops]), isa.flags, path, "test"
-    )
+    toolchain.compile_library("\n".join([define(LANES=isa.lanes), HEAD, MATHS, *loops]), isa.flags, path, "test")
     return ctypes.CDLL(str(path))
 
 
@@ -97,7 +96,7 @@ def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
     pairs = zip(preamble, calls, strict=True)
     loops = [f"{head} {{ for (long i = 0; i < n; i++) y[i] = {call}; }}" for head, call in pairs]
     source = tmp_path / "loops.c"
-    source.write_text("\n".join([HEAD.replace("@LANES@", str(isa.lanes)), MATHS, *loops]), encoding="utf-8")
+    source.write_text("\n".join([define(LANES=isa.lanes), HEAD, MATHS, *loops]), encoding="utf-8")
     command = [
         "cc",
         *toolchain.FLAGS,

@@ -18,7 +18,7 @@ from bricolage.native.cpu.winograd_transform import WHOLE_F2, WHOLE_F4, Transfor
 from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.ir.tensors import Conv
 from bricolage.native.select.algorithm import KernelRequest
-from bricolage.native.select.table import choose_algorithm
+from bricolage.native.select.algorithm_table import choose_algorithm
 from bricolage.native.select.winograd import WINOGRAD, choose_transform
 from tests.backends import regions
 from tests.native.cpu.test_byte_products import runnable

@@ -117,7 +117,7 @@ def test_every_choice_tried_out(seed: int) -> None:
         return
     asked: list[tuple[SearchSpace, Set[Node], Mapping[Node, Sequence[Node]]]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusion, "search", lambda *given: asked.append(given) or search_plan(*given))
+        patch.setattr(fusion, "search_plan", lambda *given: asked.append(given) or search_plan(*given))
         plan(*ends, FUSION)
     ((space, first, users),) = asked
     found = search_plan(space, first, users)

@@ -160,7 +160,7 @@ def test_however_convolutions_are_computed_models_are_the_same(
         found, ms = choose_way(joined, tensors)
         return (way if way in ms else found), ms
 
-    monkeypatch.setattr("bricolage.train.fuse.building.choose", chosen)
+    monkeypatch.setattr("bricolage.train.fuse.building.choose_way", chosen)
     given = sweep(tmp_path, "cnn", LANES, steps=60)
     found, wanted = train_sweep(given, "fused", threads=1), train_sweep(given, "serial", threads=1)
     (trained,) = found.report.groups

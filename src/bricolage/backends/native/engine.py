@@ -278,7 +278,7 @@ def _generation(level: str | None) -> str:
     """Hash of the generator's own code, of the compiler and of how much it optimises: other code makes other libraries."""
     digest = hashlib.sha256(f"{toolchain.compiler_version() or ''} {level}".encode())
     folders = (Path(__file__).parent, Path(native.__file__).parent)
-    for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
+    for path in (path for folder in folders for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.h")])):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -30,7 +30,7 @@ from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel, kernel_
 from bricolage.native.ir.tensors import Conv, MatMul, Node
 from bricolage.native.module import generate, kernel_texts
 from bricolage.native.select.algorithm import KernelRequest
-from bricolage.native.select.table import list_parameters
+from bricolage.native.select.algorithm_table import list_parameters
 from bricolage.plan.number_sets import format_numbers
 from bricolage.work.config_space import ConfigSpace, TuningTask
 from bricolage.work.implementation import KernelConfig, Scalar

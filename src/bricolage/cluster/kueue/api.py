@@ -169,7 +169,7 @@ class KueueClient:
             yield
         except Exception as error:  # of the client, of its connection, of what reads its answers
             status, reason = getattr(error, "status", None), getattr(error, "reason", None)
-            if status in known:
+            if isinstance(status, int) and status in known:
                 raise known[status] from error
             words = f"{status} {reason}" if status else f"{type(error).__name__}: {error}"
             raise KueueUnavailable(what=what, reason=words) from error

@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bricolage.lowering.byte_columns import PAIR, QuantisedColumns, one_signed_pairs, quantised_columns
+from bricolage.native.c import read_header
 from bricolage.native.cpu.byte_c import PACK_BYTES
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.isa import ByteDot, Isa
@@ -158,7 +159,7 @@ class ByteVectors(BytesInFours, Vectors):
     def preamble(self, isa: Isa) -> Sequence[str]:
         """What packs rows, and products in plain C."""
         more = [_PLAIN_DOT] if self.dot == "plain" else [_WIDENED[isa.lanes]] if self.ordered else []
-        return (_HEAD.replace("@LANES@", str(isa.lanes)), *more, *([PACK_BYTES] if self.scaled else []))
+        return (_HEAD, *more, *([PACK_BYTES] if self.scaled else []))
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class ByteTiles(BytesInFours, Tiles):
     def preamble(self, isa: Isa) -> Sequence[str]:
         """The unit's instructions, and what packs rows."""
         unit = (TILES, BYTE_TILES) if isa.matrix_unit == "amx" else (EMULATED,)
-        return (*unit, _HEAD.replace("@LANES@", str(isa.lanes)), *([PACK_BYTES] if self.scaled else []))
+        return (*unit, _HEAD, *([PACK_BYTES] if self.scaled else []))
 
 
 def given_bytes(isa: Isa, root: MatMul | Conv) -> ProductOperand:
@@ -277,15 +278,7 @@ _HEAD = r"""
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
-typedef int32_t byte_sums __attribute__((vector_size(4 * @LANES@), aligned(4), may_alias));
+typedef int32_t byte_sums __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 """
 
-_PLAIN_DOT = r"""
-typedef const uint8_t *byte_pointer;
-static inline byte_sums plain_dot(byte_sums c, const uint8_t *a, const uint8_t *b) {
-  const int8_t *w = (const int8_t *)b;
-  for (long i = 0; i < (long)(sizeof c / 4); i++)
-    c[i] += a[0] * w[4 * i] + a[1] * w[4 * i + 1] + a[2] * w[4 * i + 2] + a[3] * w[4 * i + 3];
-  return c;
-}
-""".strip()
+_PLAIN_DOT = read_header("byte_plain")

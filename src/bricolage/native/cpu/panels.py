@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from bricolage.native.c import read_header
 from bricolage.native.cpu.implicit_gemm import Product
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
@@ -228,57 +229,10 @@ class Vectors(ProductOperand):
         return [*lines, f"      a += {self.k_pack}; b += {vectors * wide};", "    }"]
 
 
-NARROW = r"""
-#include <immintrin.h>
-#include <stdint.h>
-static inline __m512 load_narrow(const uint16_t *p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
-}
-static inline void store_narrow(uint16_t *p, __m512 v) { _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v)); }
-/* n numbers as sums of `parts` ones each, which lie `part` apart. */
-static inline void split_narrow(const float *numbers, uint16_t *to, long part, long parts, long n) {
-  for (long i = 0; i < n; i += 16) {
-    const __mmask16 some = n - i < 16 ? (1 << (n - i)) - 1 : 0xffff;
-    __m512 rest = _mm512_maskz_loadu_ps(some, numbers + i);
-    for (long p = 0; p < parts; p++) {
-      const __m256i narrow = (__m256i)_mm512_cvtneps_pbh(rest);
-      _mm256_mask_storeu_epi16(to + i + p * part, some, narrow);
-      rest -= _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
-    }
-  }
-}
-""".strip()
+NARROW = read_header("narrow")
 """Vectors of bfloat16 in memory, where there are products of them. What is subnormal becomes zero, as the instruction has it."""
 
-SPLIT_NARROW = r"""
-#include <stdint.h>
-typedef uint16_t narrow_numbers __attribute__((vector_size(32), aligned(2), may_alias));
-typedef uint32_t wide_bits __attribute__((vector_size(64)));
-typedef float wide_numbers __attribute__((vector_size(64)));
-static inline wide_numbers load_narrow(const uint16_t *p) {
-  return (wide_numbers)(__builtin_convertvector(*(const narrow_numbers *)p, wide_bits) << 16);
-}
-static inline void store_narrow(uint16_t *p, wide_numbers v) {
-  const wide_bits bits = (wide_bits)v, size = bits & 0x7fffffff;
-  const wide_bits nearest = bits + 0x7fff + ((bits >> 16) & 1);
-  const wide_bits none = (wide_bits)(size > 0x7f800000), tiny = (wide_bits)(size < 0x00800000);
-  const wide_bits found = (none & (bits | 0x00400000)) | (~none & tiny & (bits & 0x80000000)) | (~none & ~tiny & nearest);
-  *(narrow_numbers *)p = __builtin_convertvector(found >> 16, narrow_numbers);
-}
-static inline void split_narrow(const float *numbers, uint16_t *to, long part, long parts, long n) {
-  for (long i = 0; i < n; i += 16) {
-    wide_numbers rest = { 0 };
-    uint16_t narrow[16];
-    const long some = n - i < 16 ? n - i : 16;
-    __builtin_memcpy(&rest, numbers + i, 4 * some);
-    for (long p = 0; p < parts; p++) {
-      store_narrow(narrow, rest);
-      __builtin_memcpy(to + i + p * part, narrow, 2 * some);
-      rest -= load_narrow(narrow);
-    }
-  }
-}
-""".strip()
+SPLIT_NARROW = read_header("split_narrow")
 """The same where vectors of 512 bits are split: to the nearest, ties to even; subnormals become zero, as the instruction has it."""
 
 SINGLES = Vectors(

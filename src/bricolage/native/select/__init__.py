@@ -1,1 +1,1 @@
-"""Which algorithm computes a kernel: one file for each, and the table of all of them (`table`)."""
+"""Which algorithm computes a kernel: one file for each, and the table of all of them (`algorithm_table`)."""

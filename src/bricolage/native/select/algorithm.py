@@ -53,7 +53,7 @@ def no_parameters(_request: KernelRequest) -> Parameters:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One way to compute a kernel. `select.table` lists all of them."""
+    """One way to compute a kernel. `select.algorithm_table` lists all of them."""
 
     name: str
     applies: Callable[[KernelRequest], bool]
@@ -81,7 +81,7 @@ def product_parameters(request: KernelRequest) -> Parameters:
         parameters["unroll"] = UNROLLED
     if isinstance(request.root, Conv) and (arithmetic.tile or kernel.of_bytes):
         parameters["tile"] = tuple(tile for tile in TILES if tile <= arithmetic.tile or kernel.of_bytes)
-    return parameters | look_up_parameters(request)
+    return {**parameters, **look_up_parameters(request)}
 
 
 def look_up_parameters(request: KernelRequest) -> Parameters:

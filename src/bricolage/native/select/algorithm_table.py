@@ -24,10 +24,10 @@ from bricolage.native.cpu.phase import ConstantBlock, Phase
 from bricolage.native.cpu.sharing import MOST
 from bricolage.native.select.algorithm import Algorithm, KernelRequest, Parameters
 from bricolage.native.select.attention import ATTENTION
-from bricolage.native.select.contraction import CONTRACTION
 from bricolage.native.select.elementwise import ELEMENTWISE
 from bricolage.native.select.group_norm import GROUP_NORM
 from bricolage.native.select.grouped_conv import GROUPED_CONV
+from bricolage.native.select.panel_products import CONTRACTION
 from bricolage.native.select.reduction import REDUCTION
 from bricolage.native.select.rows import ROWS
 from bricolage.native.select.separable_conv import SEPARABLE_CONV
@@ -51,9 +51,9 @@ _PIECES = tuple(2**n for n in range(MOST.bit_length()))
 def choose_algorithm(request: KernelRequest) -> Algorithm:
     """What computes a kernel."""
     able = [algorithm for algorithm in ALGORITHMS if algorithm.applies(request)]
-    if able[0].cost is None:
+    priced = list(takewhile(lambda algorithm: algorithm.cost is not None, able))
+    if len(priced) < 2:
         return able[0]
-    priced = takewhile(lambda algorithm: algorithm.cost is not None, able)
     return min(priced, key=lambda algorithm: algorithm.cost(request) if algorithm.cost is not None else 0.0)
 
 

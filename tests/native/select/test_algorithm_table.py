@@ -12,7 +12,7 @@ from bricolage.native.cpu.isa import ISAS
 from bricolage.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.select.algorithm import KernelRequest
-from bricolage.native.select.table import ALGORITHMS, choose_algorithm, list_parameters, used_tile
+from bricolage.native.select.algorithm_table import ALGORITHMS, choose_algorithm, list_parameters, used_tile
 from tests.backends import regions
 
 CHANNELS = ISAS[-1].lanes * 2
@@ -23,9 +23,9 @@ def request(
     folder: Path, body: str, x: str, y: str, choice: KernelChoice = DEFAULT, **weights: object
 ) -> KernelRequest:
     """The last kernel of a region."""
-    target, arithmetic = CpuTarget(ISAS[-1], 2), Arithmetic(tile=4)
-    plan = planned(regions.region(folder, body, f"{x} x", f"{y} y", **weights), target, arithmetic, {})  # type: ignore[arg-type]
-    return KernelRequest(plan.kernels[-1], plan, target, arithmetic, choice)
+    target = CpuTarget(ISAS[-1], 2)
+    plan = planned(regions.region(folder, body, f"{x} x", f"{y} y", **weights), target, Arithmetic(), {})  # type: ignore[arg-type]
+    return KernelRequest(plan.kernels[-1], plan, target, Arithmetic(tile=4), choice)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_one_algorithm_computes_a_kernel(tmp_path: Path, body: str, x: str, y: s
 
 
 def test_a_convolution_is_transformed_where_that_is_cheaper_or_was_chosen(tmp_path: Path) -> None:
-    body, w = "y = Conv <pads = [1,1,1,1]> (x, w)", regions.noise(CHANNELS, CHANNELS, 3, 3)
+    body, w = "a = Relu (x) \n y = Conv <pads = [1,1,1,1]> (a, w)", regions.noise(CHANNELS, CHANNELS, 3, 3)
     found = {tile: request(tmp_path, body, IMAGE, IMAGE, KernelChoice(tile=tile), w=w) for tile in (None, 0, 2, 4)}
     assert [used_tile(found[tile]) for tile in (0, 2, 4)] == [0, 2, 4]
     contraction, winograd = (

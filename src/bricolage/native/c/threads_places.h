@@ -1,10 +1,6 @@
-"""C by which the team says where helpers run: off the caller's processor, and on it while the caller sleeps and a helper has work
-but no core.
+/* Where helpers run: off the caller's processor, and on it while the caller sleeps and a helper has work but no core. Nothing that is
+   decided outlives the meeting at which it was, so that no state can last. */
 
-Nothing that is decided outlives the meeting at which it was, so that no state can last.
-"""
-
-PLACES = r"""
 /* Keeps the helpers off the caller's processor. Left to itself the system often wakes a helper right behind the thread that waits
    for it, and needs some 10 ms to notice: for the first calls, and again after every pause. Where there are as many processors as
    threads, each helper has one of its own. A mask that is changed from outside is noticed after a while. Where processors cannot be
@@ -85,5 +81,3 @@ static void team_sleep(struct team *team, uint32_t threads, uint64_t goal) {
   pthread_mutex_unlock(&team->lock);
 }
 #endif
-
-"""

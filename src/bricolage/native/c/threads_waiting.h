@@ -1,6 +1,5 @@
-"""C by which a thread of the team waits: it spins shortly, and then sleeps until it is woken."""
+/* How a thread of the team waits: it spins shortly, and then sleeps until it is woken. */
 
-WAITING = r"""
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 static inline void pause_briefly(void) {
@@ -65,5 +64,3 @@ static inline void floats_use(uint32_t mode) { if (mode != floats_mode()) __buil
 static inline uint32_t floats_mode(void) { return 0; }
 static inline void floats_use(uint32_t mode) { (void)mode; }
 #endif
-
-"""

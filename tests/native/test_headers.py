@@ -1,0 +1,61 @@
+"""Headers of the native engine: each is C by itself, without a warning."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bricolage.native.c import FOLDER, define, read_header
+from bricolage.native.cpu import toolchain
+from bricolage.native.cpu.threads import RING
+
+HEADERS = sorted(path.stem for path in FOLDER.glob("*.h"))
+BEFORE = {
+    "block_numbers": ("vectors", "block_ints"),
+    "block_plain": ("vectors", "block_ints"),
+    "byte_plain": ("vectors", "byte_sums"),
+    "byte_runs": ("vectors", "maths"),
+    "entry": ("vectors", "threads", "region"),
+    "maths": ("vectors",),
+    "narrow": ("vectors",),
+    "peaks": ("vectors", "threads", "peaks_macros"),
+    "split_narrow": ("vectors",),
+    "threads_places": (),
+    "threads_waiting": (),
+    "timed": ("threads",),
+    "wide": ("vectors",),
+}
+"""What the generator writes before a header: other headers, and what depends on a region, below."""
+GENERATED = {
+    "block_ints": "typedef int32_t block_ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));",
+    "byte_sums": "typedef int32_t byte_sums __attribute__((vector_size(4 * LANES), aligned(4), may_alias));",
+    "region": (
+        "static void region(char **io, char *arena, const char *weights, char *own, char *shared, struct seat *at) {"
+        " (void)io; (void)arena; (void)weights; (void)own; (void)shared; (void)at; }"
+    ),
+    "peaks_macros": define(
+        ELEMENT="float", SUMS="float", ROWS=4, DEPTH=8, WIDE=16, PRODUCTS=10, STEPS=2, MULTIPLY="(void)tile;"
+    ),
+}
+PARTS = ("threads_places", "threads_waiting")
+"""They are compiled where `threads` includes them."""
+
+
+@pytest.mark.parametrize("name", [name for name in HEADERS if name not in PARTS])
+def test_a_header_is_c_without_a_warning(name: str, tmp_path: Path) -> None:
+    texts = [GENERATED.get(part) or read_header(part) for part in BEFORE.get(name, ())]
+    macros = define(_GNU_SOURCE="", LANES=8, RING=RING, THREADS=2, KERNELS=3)
+    source = tmp_path / "header.c"
+    source.write_text("\n".join([macros, "#include <stdint.h>", *texts, read_header(name), ""]), encoding="utf-8")
+    compiler = toolchain.compiler()
+    assert compiler is not None
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-psabi", "-fsyntax-only"]
+    ran = subprocess.run([*compiler, *flags, str(source)], capture_output=True, text=True, check=False)
+    assert not ran.returncode, ran.stderr
+
+
+def test_what_a_header_includes_is_written_into_it() -> None:
+    assert '#include "' not in read_header("threads")
+    assert read_header("threads_waiting") in read_header("threads")
