@@ -110,8 +110,8 @@ def _module(path: Path, source: Path) -> Module:
                 found.functions.append((name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1))
                 if not _is_given(node) and (count := _count_parameters(node)) > MANY_PARAMETERS:
                     found.many_parameters.append(f"{found.path}:{node.lineno} {name} {count}")
-            case ast.Call(args=arguments) if len(arguments) > MANY_PARAMETERS and not _is_row(arguments):
-                found.many_positional.append(f"{found.path}:{node.lineno} {len(arguments)}")
+            case ast.Call(args=arguments) if (count := _count_positional(arguments)) > MANY_PARAMETERS:
+                found.many_positional.append(f"{found.path}:{node.lineno} {count}")
             case ast.ExceptHandler(type=caught) if caught is None or ast.unparse(caught) in _BROAD:
                 found.broad_excepts.append(f"{found.path}:{node.lineno}")
             case ast.Import(names=names):
@@ -142,9 +142,9 @@ def _count_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(named) + (given.vararg is not None) + (given.kwarg is not None)
 
 
-def _is_row(arguments: Sequence[ast.expr]) -> bool:
-    """Whether they are a row of values of one kind, as names are, whose places mean nothing."""
-    return all(isinstance(one, ast.Starred) or isinstance(getattr(one, "value", None), str) for one in arguments[1:])
+def _count_positional(arguments: Sequence[ast.expr]) -> int:
+    """Without rows that are unpacked."""
+    return sum(not isinstance(argument, ast.Starred) for argument in arguments)
 
 
 def arrows(modules: Sequence[Module]) -> dict[str, set[str]]:

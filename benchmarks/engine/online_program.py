@@ -1,6 +1,6 @@
 """A native program as a task graph: its phases, their pieces, what follows what, and a library that runs one piece.
 
-The C is the engine's own (`native.cpu.module.generate`). Only what hands out pieces is another: instead of taking them from the
+The C is the engine's own (`native.module.generate`). Only what hands out pieces is another: instead of taking them from the
 team, a phase gets the number of one, does it, and is done.
 """
 

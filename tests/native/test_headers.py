@@ -9,6 +9,7 @@ import pytest
 
 from bricolage.native.c import FOLDER, define, read_header
 from bricolage.native.cpu import toolchain
+from bricolage.native.cpu.block_c import INTS
 from bricolage.native.cpu.threads import RING
 
 HEADERS = sorted(path.stem for path in FOLDER.glob("*.h"))
@@ -29,7 +30,7 @@ BEFORE = {
 }
 """What the generator writes before a header: other headers, and what depends on a region, below."""
 GENERATED = {
-    "block_ints": "typedef int32_t block_ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));",
+    "block_ints": INTS,
     "byte_sums": "typedef int32_t byte_sums __attribute__((vector_size(4 * LANES), aligned(4), may_alias));",
     "region": (
         "static void region(char **io, char *arena, const char *weights, char *own, char *shared, struct seat *at) {"

@@ -21,7 +21,7 @@ def disable() -> None:
     """Switches telemetry off in this process and in those that it starts. To be called before a framework is imported.
 
     Where the caller has imported ONNX Runtime before, what it set up then stays: the variable comes too late, and what
-    is left to do is its own switch (see `bricolage.backends.onnxruntime.library`).
+    is left to do is its own switch (see `bricolage.verify.unoptimised.load_onnxruntime`).
     """
     os.environ.update(VARIABLES)
     for name in _PACKAGES:

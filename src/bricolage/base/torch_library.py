@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from bricolage.base import telemetry
@@ -17,6 +16,7 @@ def load_torch() -> Any:
     """
     telemetry.disable()
     try:
-        return importlib.import_module("torch")
+        import torch
     except ImportError as error:
         raise MissingLibrary(name="PyTorch", purpose="to train", reason=error, extra="train") from error
+    return torch

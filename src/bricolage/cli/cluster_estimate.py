@@ -85,17 +85,17 @@ def _show_step(
 
     output.check_writable(out)
     with output.stdout_kept(), progress_bars.shown() as shown:
-        job = estimate_job(
+        estimates = estimate_job(
             step, spec, measured=_rates(measured), known=known, most=most, seconds=seconds, progress=shown
         )
     if out is not None:
-        _write(out, name, job)
+        _write(out, name, estimates)
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(tuple(job)))
+        output.show_json(encode(tuple(estimates)))
         return
-    _show(job)
+    _show(estimates)
 
 
 def _write(path: Path, name: str, found: list[JobOnDevices]) -> None:

@@ -15,9 +15,11 @@ from bricolage.cli.guard import guarded
 if TYPE_CHECKING:
     from bricolage.plan.pack import Pack
 
+_FIELDS = ("effort", "budget_s", "backends", "shapes", "constants", "rewrite", "predict", "seed")
+
 
 @guarded
-@a.decision_options("effort", "budget_s", "backends", "shapes", "constants", "rewrite", "predict", "seed")
+@a.decision_options(*_FIELDS)
 def pack(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)],
     targets: Annotated[Path, typer.Option("--targets", metavar="FILE", help="Kinds of devices, as TOML or JSON.")],

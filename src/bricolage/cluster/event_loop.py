@@ -1,6 +1,6 @@
 """The event loop: arrivals, ends, failures and ticks in order of time. A scheduler says who starts and stops; the loop keeps time,
-devices and progress. An engine (`engine.py`) waits for the next event: in a replay time jumps there and ends are computed, on real
-machines it passes and ends are reported."""
+devices and progress. An engine (`job_engine.py`) waits for the next event: in a replay time jumps there and ends are computed, on
+real machines it passes and ends are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop makes of reports: where an engine sees what happens (`engine.py`), the loop believes it."""
+"""What a loop makes of reports: where an engine sees what happens (`job_engine.py`), the loop believes it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class PrecisionsItem(Item):
         """Precisions for lower accuracy words, which no decision takes for the whole: at full effort."""
         if state.session.options.effort != "full":
             return []
-        return [precision for precision in looser_precisions(state.original) if precision not in state.original.whole]
+        return [low for low in looser_precisions(state.original) if low not in state.original.whole]
 
     @staticmethod
     def _lows(state: DecisionState) -> dict[Implementation, float]:

@@ -7,7 +7,6 @@ from statistics import fmean
 
 from bricolage.driver.agenda import Promise
 from bricolage.driver.state import DecisionState
-from bricolage.plan.agenda_record import UNKNOWN_CHANCE
 
 UNKNOWN_GAIN = 0.1
 """Of what has never gained, and has not been tried often enough to say that it does not."""
@@ -31,12 +30,9 @@ def by_tries(way: str, state: DecisionState, seconds: float, *, timed: bool = Fa
 
 
 def pool_chances(*chances: float | None) -> float | None:
-    """A chance by several kinds of evidence that do not rest on each other, unknown ones among them: their odds multiply, relative
-    to those of an unknown chance (the independent opinion pool: Clemen & Winkler, Combining probability distributions from experts,
-    1999). None where all are unknown. A chance of 0 or 1 is taken to be as sure as evidence gets."""
+    """A chance by several kinds of evidence that do not rest on each other: their odds multiply (the independent opinion pool:
+    Clemen & Winkler, Combining probability distributions from experts, 1999). An unknown one says as much as a half, nothing; None
+    where all are unknown. A chance of 0 or 1 is taken to be as sure as evidence gets."""
     known = [min(max(chance, _SUREST), 1.0 - _SUREST) for chance in chances if chance is not None]
-    if not known:
-        return None
-    prior = math.log(UNKNOWN_CHANCE / (1.0 - UNKNOWN_CHANCE))
-    odds = prior + sum(math.log(chance / (1.0 - chance)) - prior for chance in known)
-    return 1.0 / (1.0 + math.exp(-odds))
+    odds = math.prod(chance / (1.0 - chance) for chance in known)
+    return odds / (1.0 + odds) if known else None

@@ -120,7 +120,7 @@ def _measure_unclaimed(profile: Profile, stop: Stop, always: Collection[str] = (
     for one in firsts:
         if one.backend in slow and not profile.times:
             profile.measure_whole([one], lambda: False)
-    able = {time.backend for time in profile.times}
+    able = {implementation.backend for implementation in profile.times}
     others = [one for one in profile.candidates.unclaimed if one.backend in able and one not in profile.whole]
     if others and not stop():
         profile.measure_whole(others, stop)

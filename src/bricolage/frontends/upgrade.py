@@ -148,7 +148,10 @@ def _used(node: ir.Node, index: int) -> bool:
 # --- opset 7 ----------------------------------------------------------------------------------------------------
 
 
-@_rule(7, "Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
+_BROADCAST_7 = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
+
+
+@_rule(7, *_BROADCAST_7)
 def _broadcast_7(node: ir.Node) -> None:
     """Before opset 7 the second operand is broadcast only where `broadcast` says so, and its dimensions lie from `axis` on; without
     `axis` they are the last ones, as they always are later."""
@@ -362,18 +365,13 @@ def _roi_align_16(node: ir.Node) -> None:
     )
 
 
-@_rule(
-    18,
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
+_REDUCTIONS_18 = (
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"),
+    *("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd"),
 )
+
+
+@_rule(18, *_REDUCTIONS_18)
 def _axes_18(node: ir.Node) -> None:
     _integers(node, "axes", 1)
 

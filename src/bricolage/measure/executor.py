@@ -16,7 +16,7 @@ Take = Callable[[CandidateSpec, Cost, str], None]
 
 
 class Executor(Protocol):
-    """See `scale_out.cluster.Cluster`, the one that there is."""
+    """See `scale_out.ray_nodes.Cluster`, the one that there is."""
 
     @property
     def nodes(self) -> int:

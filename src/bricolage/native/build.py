@@ -43,10 +43,10 @@ def planned(
     slices: bool = True,
     layout: Layout = "channels last",
 ) -> FusionPlan:
-    """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
-    only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
+    """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower_region`). Where `fused` is
+    given, only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
     they run at the same time where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`).
-    With `slices` threads go through a product and what reads it without meeting in between (`fuse.slices`).
+    With `slices` threads go through a product and what reads it without meeting in between (`fuse.slice_pairs`).
     `layout` says which images lie with their channels last.
 
     Raises:

@@ -76,11 +76,11 @@ def _prologue(order: _Order, target: CpuTarget, operands: Sequence[ProductOperan
         [
             define(_GNU_SOURCE="", LANES=target.lanes),
             *dict.fromkeys(text for operand in operands for text in operand.preamble(target.isa)),
-            HEAD.strip(),
-            MATHS.strip(),
-            *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),
-            *([BYTE_RUNS.strip()] if any(RUNS_SUFFIX in each for each in texts) else []),
-            THREADS.strip(),
+            HEAD,
+            MATHS,
+            *([HELPERS] if any(PREFIX in each for each in texts) else []),
+            *([BYTE_RUNS] if any(RUNS_SUFFIX in each for each in texts) else []),
+            THREADS,
         ]
     )
 

@@ -81,8 +81,8 @@ class _Manifest:
 
 
 def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plans: Sequence[Plan] = ()) -> None:
-    """Writes the artifact of `plan`, whose graphs and weights lie in `directory`: whole or not at all, and only what `load`
-    would take. With a `pack` that of its `plans`, in the order of its entries, of which `plan` is the first.
+    """Writes the artifact of `plan`, whose graphs and weights lie in `directory`: whole or not at all, and only what
+    `load_artifact` would take. With a `pack` that of its `plans`, in the order of its entries, of which `plan` is the first.
 
     Raises:
         UnreadableArtifact: it would not take it.
@@ -177,10 +177,10 @@ def is_named(source: object) -> bool:
 
 def plans(path: Path, target: str = "") -> tuple[dict[str, Plan], Path]:
     """The plans of a pack by the names of their targets, that of `target` alone where it is named; of an artifact with one plan
-    that one, under the empty name. And the folder as `load` has it.
+    that one, under the empty name. And the folder as `load_artifact` has it.
 
     Raises:
-        As `load`; NoTarget: the pack has none of this name; NotPack: a target is named, and there is one plan.
+        As `load_artifact`; NoTarget: the pack has none of this name; NotPack: a target is named, and there is one plan.
     """
     plan, directory = load_artifact(path)
     pack = read_pack(directory)

@@ -238,7 +238,7 @@ class Oracle:
 
     def files(self, region: Region) -> tuple[Path, Path, float]:
         """Paths of the region's inputs and of its expected outputs (.npz), and the relative error accepted. For the graph as a
-        whole the limits of its outputs stand with them; for others `limits` gives these."""
+        whole the limits of its outputs stand with them; for others `error_limits` gives these."""
         if region.bits not in self._files:
             if region.bits == self.graph.everything.bits and self._original is not None:
                 self._files[region.bits] = self._original.files(self._original.graph.everything)

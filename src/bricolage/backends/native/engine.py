@@ -82,7 +82,7 @@ _REACHES: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 1: ("medium", "l
 """For which precisions a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
 _TIMED_RUNS = 10
 LAYOUT = "layout"
-"""Parameter: which images lie with their channels last, by name (`fuse.layout`); without it all of them."""
+"""Parameter: which images lie with their channels last, by name (`fuse.channels_last`); without it all of them."""
 WAVES = "waves"
 """Parameter: whether kernels that do not depend on each other run as one parallel section (`fuse.waves`)."""
 FUSED = "fused"
@@ -155,7 +155,7 @@ class Native(Backend):
         )
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
-        """Only plain 3×3 convolutions have tiles (`cpu.winograd`), and only products have operands."""
+        """Only plain 3×3 convolutions have tiles (`select.winograd`), and only products have operands."""
         arithmetic = _ARITHMETICS[config.base.name]
         if arithmetic.tile and not any(map(_may_be_tiled, region.operators)):
             return False
@@ -261,7 +261,7 @@ def _lacks(arithmetic: Arithmetic, isa: Isa, device: Device) -> str | None:
 
 
 def _may_be_tiled(operator: Operator) -> bool:
-    """Whether it may become a convolution that `cpu.winograd` computes."""
+    """Whether it may become a convolution that `select.winograd` computes."""
     if operator.op_type != "Conv":
         return "Conv" in operator.op_type
     kernel = describe(operator.inputs[1]).shape or ()

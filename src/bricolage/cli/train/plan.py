@@ -58,15 +58,15 @@ def plan(
     output.make_folder(out)
     output.check_writable(out / PLAN)
     with output.stdout_kept(), progress_bars.shown() as shown:
-        step = plan_step(found, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
-    write_plan(step, out)
-    output.write_text(out / "report.html", parallel.parallel_page(step))
+        training_plan = plan_step(found, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
+    write_plan(training_plan, out)
+    output.write_text(out / "report.html", parallel.parallel_page(training_plan))
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(step))
+        output.show_json(encode(training_plan))
         return
-    _show_plan(step)
+    _show_plan(training_plan)
     output.note(f"wrote {out / PLAN}, schedule.csv and report.html")
 
 

@@ -114,9 +114,9 @@ def read_jobs(path: Path) -> list[JobSpec]:
         raise MissingFile(path=path)
     folder = path.resolve().parent
     try:
-        file = read_file(path)
-        specs = decode(_JobFile, file, "it").job if isinstance(file, dict) and "job" in file else None
-        specs = (decode(JobSpec, file, "it"),) if specs is None else specs
+        content = read_file(path)
+        specs = decode(_JobFile, content, "it").job if isinstance(content, dict) and "job" in content else None
+        specs = (decode(JobSpec, content, "it"),) if specs is None else specs
     except DecodeError as error:
         raise BadJob(path=path, reason=str(error)) from error
     names = [spec.name for spec in specs]

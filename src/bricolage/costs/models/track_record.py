@@ -116,9 +116,9 @@ class TrackRecord:
         in ms. It is told about the one whose times its own follow most closely (Inductor's those of OpenVINO, say, since both call
         oneDNN), or about the fastest of them."""
         alike = [
-            network
-            for network in self.networks
-            if network.kind == subject.kind and network.network != subject.network and name in network.ms
+            times
+            for times in self.networks
+            if times.kind == subject.kind and times.network != subject.network and name in times.ms
         ]
         references: list[tuple[float, list[float]]] = []
         for other, ms in measured.items():
@@ -127,7 +127,7 @@ class TrackRecord:
                 references.append((ms, _vote_on_times(name, known, subject)))
         fastest = [(one, [one.ms[other] for other in measured if other in one.ms and other != name]) for one in alike]
         least = min(
-            (ms for other, ms in measured.items() if any(other in network.ms for network in self.networks)), default=0.0
+            (ms for other, ms in measured.items() if any(other in times.ms for times in self.networks)), default=0.0
         )
         known = [(one, min(others)) for one, others in fastest if others]
         references.append((least, _vote_on_times(name, known, subject)))
@@ -139,9 +139,7 @@ class TrackRecord:
 
     def seen(self, name: str, subject: DecisionSubject) -> int:
         """On how many other networks of the kind an implementation was measured."""
-        alike = (
-            network for network in self.networks if network.kind == subject.kind and network.network != subject.network
-        )
+        alike = (times for times in self.networks if times.kind == subject.kind and times.network != subject.network)
         return len({one.network for one in alike if name in one.ms})
 
     def compile_s(self, backend: str, operators: int) -> float | None:
@@ -231,9 +229,8 @@ def shipped_record() -> TrackRecord:
 def extend_shipped(database: Database) -> TrackRecord:
     """The one that bricolage comes with, and after it what decisions that share a database have added to its log."""
     before = shipped_record()
-    kinds = {network.network: network.kind for network in before.networks} | {
-        attempt.network: attempt.kind for attempt in before.attempts
-    }
+    kinds = {times.network: times.kind for times in before.networks}
+    kinds |= {attempt.network: attempt.kind for attempt in before.attempts}
     own = derive_record(database.decision_log(kinds))
     return TrackRecord(
         before.networks + own.networks, {**before.compiling, **own.compiling}, before.attempts + own.attempts

@@ -20,4 +20,4 @@ def read_header(name: str) -> str:
 
 def define(**values: object) -> str:
     """Macros that a header expects."""
-    return "\n".join(f"#define {name} {value}" for name, value in values.items())
+    return "\n".join(f"#define {name} {value}".rstrip() for name, value in values.items())

@@ -1,4 +1,4 @@
-"""C of the element-wise functions (`ir.functions`), and the C library of vectorisable mathematics that it uses.
+"""C of the element-wise functions (`ir.elementwise_functions`), and the C library of vectorisable mathematics that it uses.
 
 The functions of `MATHS` have no branches and no calls, and conditions compare numbers as wide as those that they choose between, so
 that C compilers vectorise the loops around them. Errors are

@@ -1,4 +1,4 @@
-"""A product with the element-wise kernel behind it, slice by slice (`fuse.slices`)."""
+"""A product with the element-wise kernel behind it, slice by slice (`fuse.slice_pairs`)."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ WIDE: Mapping[str, str] = {
     "to_bool": "({0} != 0)",
     "identity": "{0}",
 }
-"""Functions of float64 inputs, as in `functions.FUNCTIONS`, and roundings of integers that a float32 does not hold."""
+"""Functions of float64 inputs, as in `math_c.FUNCTIONS`, and roundings of integers that a float32 does not hold."""
 
 UNSIGNED: Mapping[str, str] = {
     "quotient": "({1} ? {0} / {1} : 0)",

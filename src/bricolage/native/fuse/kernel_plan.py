@@ -111,8 +111,8 @@ class FusionPlan:
     """By number of a wave whose kernels are rows that do not depend on each other, and of which a thread runs one in its order:
     these rows."""
     slices: Mapping[int, int] = field(default_factory=dict)
-    """By number of a wave of two kernels, a product and what reads it, which threads go through slice by slice (`fuse.slices`): how
-    many columns of the product, equally far apart, an element of the second reads."""
+    """By number of a wave of two kernels, a product and what reads it, which threads go through slice by slice
+    (`fuse.slice_pairs`): how many columns of the product, equally far apart, an element of the second reads."""
 
     @property
     def of_bytes(self) -> bool:

@@ -1,4 +1,4 @@
-"""Element-wise functions: what they mean. How they are computed is a target's business (`cpu.functions`)."""
+"""Element-wise functions: what they mean. How they are computed is a target's business (`cpu.math_c`)."""
 
 from __future__ import annotations
 

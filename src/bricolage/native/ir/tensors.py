@@ -167,7 +167,7 @@ class DequantisedConstant(Constant):
 
 @dataclass(frozen=True, eq=False)
 class Pointwise(Node):
-    """An element-wise function; inputs broadcast as in numpy. `function` names an entry of `ir.functions.FUNCTIONS`."""
+    """An element-wise function; inputs broadcast as in numpy. `function` names an entry of `ir.elementwise_functions.FUNCTIONS`."""
 
     function: str
     inputs: tuple[Node, ...]

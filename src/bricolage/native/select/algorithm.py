@@ -46,6 +46,11 @@ class KernelRequest:
         return self.arithmetic.operand_of(self.target.isa, self.root)
 
 
+def no_cost(_request: KernelRequest) -> float:
+    """Of what is better than the contraction wherever it applies."""
+    return 0.0
+
+
 def no_parameters(_request: KernelRequest) -> Parameters:
     """Of kernels of which nothing is chosen."""
     return {}
@@ -60,8 +65,8 @@ class Algorithm:
     """Whether it can compute a kernel."""
     generate: Callable[[KernelRequest, ConstantBlock], list[Phase]]
     """The loops that threads share, one after another; what they read of constants is put into the block."""
-    cost: Callable[[KernelRequest], float] | None = None
-    """Multiply-adds of one thread, for algorithms that compete for the same kernels; None where it always is the better one."""
+    cost: Callable[[KernelRequest], float] = no_cost
+    """The time that it should take, in multiples of what the contraction does."""
     parameters: Callable[[KernelRequest], Parameters] = no_parameters
     """What may be chosen of it. A value may lead to another algorithm, as a tile of Winograd's does."""
 

@@ -18,7 +18,6 @@ To add one: a file with an `Algorithm`, and its place in `ALGORITHMS`.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import takewhile
 
 from bricolage.native.cpu.phase import ConstantBlock, Phase
 from bricolage.native.cpu.sharing import MOST
@@ -44,17 +43,14 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     REDUCTION,
     ELEMENTWISE,
 )
-"""The first that applies is taken; of several in a row with a cost the cheapest, the first of equals."""
+"""Of those that apply the cheapest is taken, the first of equals."""
 _PIECES = tuple(2**n for n in range(MOST.bit_length()))
 
 
 def choose_algorithm(request: KernelRequest) -> Algorithm:
     """What computes a kernel."""
-    able = [algorithm for algorithm in ALGORITHMS if algorithm.applies(request)]
-    priced = list(takewhile(lambda algorithm: algorithm.cost is not None, able))
-    if len(priced) < 2:
-        return able[0]
-    return min(priced, key=lambda algorithm: algorithm.cost(request) if algorithm.cost is not None else 0.0)
+    able = (algorithm for algorithm in ALGORITHMS if algorithm.applies(request))
+    return min(able, key=lambda algorithm: algorithm.cost(request))
 
 
 def generate_phases(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
@@ -70,8 +66,7 @@ def generate_phases(request: KernelRequest, weights: ConstantBlock) -> list[Phas
 
 def used_tile(request: KernelRequest) -> int:
     """The tile of Winograd's transformation that computes a kernel; 0 where another algorithm does."""
-    transform = choose_transform(request) if choose_algorithm(request) is WINOGRAD else None
-    return 0 if transform is None else transform.m
+    return choose_transform(request).m if choose_algorithm(request) is WINOGRAD else 0
 
 
 def list_parameters(request: KernelRequest) -> Parameters:

@@ -25,11 +25,6 @@ _WORK = 32
 """Multiply-adds that take as long as an element: it is read three times."""
 
 
-def _group_norm(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
-    """A normalisation over the last dimensions, from `axis` on."""
-    return _side_by_side(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
-
-
 def _root(kernel: PlannedKernel) -> Normalise:
     assert isinstance(kernel.root, Normalise)
     return kernel.root
@@ -174,7 +169,9 @@ def _applies(request: KernelRequest) -> bool:
 
 
 def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
-    return [_group_norm(request.kernel, request.plan, weights)]
+    """A normalisation over the last dimensions, from `axis` on."""
+    given = request.kernel, request.plan, weights
+    return [_side_by_side(*given) or _one_by_one(*given)]
 
 
 GROUP_NORM = Algorithm("group norm", _applies, _generate)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bricolage.native.cpu.gemm import GemmCodegen
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
-from bricolage.native.cpu.winograd_transform import compute_cost
 from bricolage.native.ir.tensors import Conv, MatMul
 from bricolage.native.select.algorithm import Algorithm, KernelRequest, product_parameters
 
@@ -25,13 +24,4 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     ).phases()
 
 
-def _cost(request: KernelRequest) -> float:
-    """Against Winograd's transformation; nothing else competes."""
-    root, isa = request.root, request.target.isa
-    if not isinstance(root, Conv):
-        return 0.0
-    operand = request.operand if root.dtype == "int32" else request.arithmetic.operand(isa)
-    return compute_cost(root, None, request.target, operand)
-
-
-CONTRACTION = Algorithm("contraction", _applies, _generate, _cost, product_parameters)
+CONTRACTION = Algorithm("contraction", _applies, _generate, lambda _: 1.0, product_parameters)

@@ -47,37 +47,46 @@ from bricolage.native.ir.tensors import Constant, Conv
 from bricolage.native.select.algorithm import Algorithm, KernelRequest, product_parameters
 
 
-def choose_transform(request: KernelRequest) -> Transform | None:
-    """The transformation that should be fastest, or the one whose tile was chosen; None where none fits."""
-    root, target, arithmetic, tile = request.root, request.target, request.arithmetic, request.choice.tile
+def choose_transform(request: KernelRequest) -> Transform:
+    """Of the transformations that fit the one that should be fastest."""
+    return min(_fitting(request), key=lambda transform: _multiply_adds(request, transform))
+
+
+def _fitting(request: KernelRequest) -> list[Transform]:
+    """The transformations that fit; where a tile was chosen, of these the one that has it."""
+    root, tile = request.root, request.choice.tile
     if not isinstance(root, Conv) or request.kernel.fused_producer is not None:
-        return None
-    fitting = fitting_transforms(root, request.plan, target, arithmetic)
-    if tile is not None:
-        return next((transform for transform in fitting if transform.m == tile), None)
-    operand = transformed_operand(root, target.isa, arithmetic)
-    return min(fitting, key=lambda transform: compute_cost(root, transform, target, operand), default=None)
+        return []
+    fitting = fitting_transforms(root, request.plan, request.target, request.arithmetic)
+    return [transform for transform in fitting if tile is None or transform.m == tile]
 
 
 def _applies(request: KernelRequest) -> bool:
     """To plain 3×3 convolutions in an arithmetic that allows a tile, which read vectors of channels."""
-    return choose_transform(request) is not None
+    return bool(_fitting(request))
 
 
 def _cost(request: KernelRequest) -> float:
-    """None of its own where a tile was chosen."""
-    transform, root = choose_transform(request), request.root
-    assert isinstance(root, Conv)
+    """Nothing where a tile was chosen."""
     if request.choice.tile is not None:
         return 0.0
-    operand = transformed_operand(root, request.target.isa, request.arithmetic)
+    return _multiply_adds(request, choose_transform(request)) / _multiply_adds(request, None)
+
+
+def _multiply_adds(request: KernelRequest, transform: Transform | None) -> float:
+    """Of one thread, by a transformation or as a contraction."""
+    root, isa = request.root, request.target.isa
+    assert isinstance(root, Conv)
+    operand = transformed_operand(root, isa, request.arithmetic)
+    if transform is None and root.dtype == "int32":
+        operand = request.operand
     return compute_cost(root, transform, request.target, operand)
 
 
 def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     """The phase of a convolution with its epilogue: blocks of tiles are transformed, multiplied, and transformed back."""
     root, target, transform = request.root, request.target, choose_transform(request)
-    assert isinstance(root, Conv) and isinstance(root.weight, Constant) and transform is not None
+    assert isinstance(root, Conv) and isinstance(root.weight, Constant)
     return [
         _WinogradCodegen(
             request.kernel,

@@ -80,6 +80,7 @@ def _named(
     return {name: functools.partial(law, name) for name in names}
 
 
+_ODD = ("arcsin", "arcsinh", "arctan", "arctanh", "round", "sign", "sin", "tan")
 UNARY: dict[str, Callable[[FieldTensor], FieldTensor]] = {
     "abs": absolute,
     "cosh": cosh,
@@ -92,7 +93,7 @@ UNARY: dict[str, Callable[[FieldTensor], FieldTensor]] = {
     "sqrt": square_root,
     "tanh": tanh,
     **_named(even, "cos"),
-    **_named(odd, "arcsin", "arcsinh", "arctan", "arctanh", "round", "sign", "sin", "tan"),
+    **_named(odd, *_ODD),
     **_named(opaque, "arccos", "arccosh", "ceil", "floor", "log"),
 }
 """By numpy's names, as `lowering.arrays` calls them."""

@@ -69,8 +69,8 @@ def linearised(problem: DevicePlacementProblem) -> PlacedOperators:
 def pipedream(problem: DevicePlacementProblem, *, max_downsets: int = MAX_DOWNSETS) -> PlacedOperators:
     """The best placement when branches are contracted: PipeDream's planner without replicas, as Tarnawski et al. compare with it.
 
-    Their program goes along one topological order of the blocks (`branches.py`); here all their downsets are looked at, so that no
-    order is to blame, unless there are more than `max_downsets`. Its bound is `least_load`.
+    Their program goes along one topological order of the blocks (`branch_blocks.py`); here all their downsets are looked at, so
+    that no order is to blame, unless there are more than `max_downsets`. Its bound is `least_load`.
     """
     started = time.monotonic()
     blocks = contract(contract_branches(problem))

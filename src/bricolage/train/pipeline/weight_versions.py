@@ -1,7 +1,7 @@
 """Pipelines that update weights between micro-batches, with the versions of the weights that this takes.
 
 A stage's weights are updated after every `each` backward passes, with the mean of their gradients: 1 in PipeDream (SOSP 2019), as
-many as devices in 2BW (ICML 2021). PipeMare, without versions, is in `delayed.py`. A micro-batch uses the same version in both
+many as devices in 2BW (ICML 2021). PipeMare, without versions, is in `pipemare.py`. A micro-batch uses the same version in both
 passes of a stage; which one, the table names. That is other training than one update a batch: what is compared is the change of
 the weights after a batch, with the same micro-batches one after another in one process.
 """

@@ -60,15 +60,17 @@ def predict_elsewhere(
     shown.start("predicting (placements)", len(places))
     here = StepPredictor(spec, threads or available_cores(), seconds, torch)
     kept = torch.get_num_threads()
-    elsewhere = []
+    predictions = []
     try:
         for place in places:
-            elsewhere.append(here.on(place.devices, place.link, place.least_ms).predict(Variant(workers=place.workers)))
+            predictions.append(
+                here.on(place.devices, place.link, place.least_ms).predict(Variant(workers=place.workers))
+            )
             shown.advance(1)
         shown.finish()
     finally:
         torch.set_num_threads(kept)
-    return elsewhere
+    return predictions
 
 
 def traced_step(spec: StepSpec) -> StepGraph:

@@ -209,7 +209,7 @@ def _alone(
             yield signature, None
             continue
         ready.append((signature, run, warm))
-        held += sum(leave.nbytes for leave in tree_leaves((args, kwargs)) if isinstance(leave, torch.Tensor))
+        held += sum(leaf.nbytes for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
         if held > most:
             yield from _cold(ready, dirty)
             ready, held = [], 0

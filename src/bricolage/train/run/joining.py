@@ -20,7 +20,7 @@ def run_as_rank(folder: Path, *, number: int, seconds: float, timeout_s: float, 
 
     Raises:
         RuntimeError: another process does not come, or does not answer.
-        BricolageError: as `run_plan` does.
+        BricolageError: as `launch_plan` does.
     """
     plan, _ = read_training_plan(folder)
     device = accelerator(plan.devices.kind, number)

@@ -80,9 +80,9 @@ def plan_step(
     if refused is not None and divided.layouts is None and divided.fully_sharded is None:
         raise refused
     shown.start("planning for other devices")
-    step = _document(spec, work, problem, found, alone, divided, notes)
+    training_plan = _document(spec, work, problem, found, alone, divided, notes)
     shown.finish()
-    return step
+    return training_plan
 
 
 def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...]) -> PipelineProblem:

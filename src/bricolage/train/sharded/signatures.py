@@ -168,12 +168,12 @@ class Signatures:
         if answer.needs_redistribute and answer.redistribute_schema is not None:
             schema = answer.redistribute_schema
             leaves = [
-                leave
-                for leave in tree_leaves((schema.args_schema, schema.kwargs_schema))
-                if isinstance(leave, DTensorSpec)
+                leaf
+                for leaf in tree_leaves((schema.args_schema, schema.kwargs_schema))
+                if isinstance(leaf, DTensorSpec)
             ]
-            wanted = tuple(to_layout(leave.placements[0]) for leave in leaves)
-        specs = [leave for leave in tree_leaves(answer.output_spec) if isinstance(leave, DTensorSpec)]
+            wanted = tuple(to_layout(leaf.placements[0]) for leaf in leaves)
+        specs = [leaf for leaf in tree_leaves(answer.output_spec) if isinstance(leaf, DTensorSpec)]
         return wanted, tuple(to_layout(spec.placements[0]) for spec in specs)
 
 

@@ -131,11 +131,11 @@ def read_as(kind: type[T], path: Path) -> T:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        file = read_file(path)
-        if not isinstance(file, dict):
+        content = read_file(path)
+        if not isinstance(content, dict):
             raise DecodeError("it is no table")
-        if "folder" in file:
+        if "folder" in content:
             raise DecodeError("it has the unknown field 'folder'")
-        return decode(kind, {**file, "folder": str(path.resolve().parent)}, "it")
+        return decode(kind, {**content, "folder": str(path.resolve().parent)}, "it")
     except DecodeError as error:
         raise BadTrainingSpec(path=path, reason=str(error)) from error
