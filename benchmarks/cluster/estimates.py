@@ -22,7 +22,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.cluster import gavel, speed
-from bricolage.cluster.completion import completed
+from bricolage.cluster.completion import complete_speeds
 from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
@@ -174,7 +174,7 @@ def completion_rows(rates: Path, seeds: int = 5) -> Iterator[ErrorRow]:
             off: list[tuple[float, bool]] = []
             for seed in range(seeds):
                 hidden = (np.random.default_rng(seed).random(whole.shape) >= known) & (whole > 0)
-                found = completed(np.where(hidden, np.nan, whole))
+                found = complete_speeds(np.where(hidden, np.nan, whole))
                 off += [(float(error), False) for error in np.abs(found - whole)[hidden]]
             yield _row(f"pairs, {known:.0%} known, absolute", "", "pairs", device, off)
 

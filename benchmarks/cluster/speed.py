@@ -20,7 +20,7 @@ from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies.elastic import Sia
 from bricolage.cluster.policies.gavel import max_min
-from bricolage.cluster.policies.partitioned import JOBS_OF_A_PART, dealt, partitioned
+from bricolage.cluster.policies.partitioned import JOBS_OF_A_PART, dealt, partition_rule
 from bricolage.cluster.policies.pollux import Pollux
 from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.shares import SharePolicy, ShareProblem, share_problem
@@ -100,7 +100,7 @@ def round_rows(rates: Path, sizes: Sequence[int] = (1024, 10_000, 65_536), whole
         view = ClusterView(0.0, states, spec.capacity, spec)
         parts = -(-jobs // JOBS_OF_A_PART)
         started = time.perf_counter()
-        SharePolicy(partitioned(max_min), spec.round_s).target(view)
+        SharePolicy(partition_rule(max_min), spec.round_s).target(view)
         seconds = time.perf_counter() - started
         problem = share_problem(view, np.zeros(jobs))
         started = time.perf_counter()

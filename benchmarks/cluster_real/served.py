@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.cluster_real.workload import GROUPS, Planned
 from bricolage.base.codec import encode
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.serve.spool import ask, served
+from bricolage.cluster.serve.spool import ask
 from bricolage.errors import NoAnswer, NotServed
 
 _ROOT = Path(__file__).parents[2]
@@ -170,4 +170,4 @@ def turns(state: Path) -> list[dict[str, Any]]:
     return [record for record in (json.loads(line)["record"] for line in lines) if "opened" not in record]
 
 
-__all__ = ["Driver", "LocalNodes", "Nodes", "RayNodes", "rows", "served", "serving", "submit", "turns", "wait"]
+__all__ = ["Driver", "LocalNodes", "Nodes", "RayNodes", "rows", "serving", "submit", "turns", "wait"]

@@ -30,7 +30,7 @@ from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.model_interface import externalised
+from bricolage.graph.model_interface import externalise_model
 from bricolage.graph.prepare import simplify, symbolic_dimensions
 from bricolage.plan import artifact
 from bricolage.rewrite.catalogue import rules
@@ -148,7 +148,7 @@ def _files(opened: Source, folder: Path, backends: Sequence[Backend]) -> Iterato
 def _rewritten(opened: Source, folder: Path) -> Path:
     model = opened.model.clone()
     simplify(model)
-    rewritten: ir.Model = externalised(Fixpoint(model, rules()).made().model, opened.model)
+    rewritten: ir.Model = externalise_model(Fixpoint(model, rules()).made().model, opened.model)
     opened.store.share([rewritten], "rewritten.data")
     write_model(rewritten, folder / "rewritten.onnx")
     return folder / "rewritten.onnx"

@@ -40,7 +40,7 @@ from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.statistics import paired_ratio
-from bricolage.native.build import planned, write_library
+from bricolage.native.build import plan_fused_kernels, write_library
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.module import generate
@@ -74,7 +74,7 @@ def compare(name: str, model: ir.Model, library: ctypes.CDLL, *, threads: int, r
         store.share([graph.model])
         region = RegionModel(store.region(graph.everything, "all"))
         machine = CpuTarget(instruction_set(host()), threads)
-        fusion = planned(region, machine, FLOAT32, {}, strands=False)
+        fusion = plan_fused_kernels(region, machine, FLOAT32, {}, strands=False)
         if separate:
             apart(fusion)
         source = generate(fusion, machine, FLOAT32)

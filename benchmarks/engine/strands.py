@@ -35,7 +35,7 @@ from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.statistics import Ratio, paired_ratio
-from bricolage.native.build import planned, write_library
+from bricolage.native.build import plan_fused_kernels, write_library
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.target import CpuTarget
@@ -96,7 +96,7 @@ def compare(model: ir.Model, threads: int, rounds: int, *, onnxruntime: bool = F
         region = RegionModel(store.region(graph.everything, "all"))
         target = CpuTarget(instruction_set(host()), threads, host_caches())
         for number, (strands, slices) in enumerate(_PROGRAMS):
-            source = generate(planned(region, target, FLOAT32, {}, strands=strands, slices=slices), target)
+            source = generate(plan_fused_kernels(region, target, FLOAT32, {}, strands=strands, slices=slices), target)
             sources.append(source)
             same = next((i for i, other in enumerate(sources) if other.text == source.text), number)
             if same == number:

@@ -25,7 +25,7 @@ from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.native.build import planned
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.cpu.target import CpuTarget
@@ -64,7 +64,7 @@ def grain(name: str, threads: int) -> Grain:
         store.share([graph.model])
         region = RegionModel(store.region(graph.everything, "all"))
         target = CpuTarget(instruction_set(host()), threads, host_caches())
-        plan = planned(region, target, FLOAT32, {})
+        plan = plan_fused_kernels(region, target, FLOAT32, {})
         requests = [KernelRequest(kernel, plan, target, FLOAT32) for kernel in plan.kernels]
         shares = [share for request in requests for share in kernel_shares(request)]
         met = generate(plan, target).meetings * _MEETING_S

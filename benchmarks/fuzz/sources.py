@@ -11,7 +11,7 @@ import onnx_ir as ir
 from benchmarks.fuzz.findings import Feeds
 from bricolage.graph.prepare import prepare
 from bricolage.rewrite.catalogue import written_rules
-from bricolage.testing import CONTEXTS, KINDS, contexts, made, random_model
+from bricolage.testing import CONTEXTS, KINDS, build_model, contexts, random_model
 from bricolage.verify.inputs import choose_sample
 
 
@@ -38,7 +38,7 @@ def own(seed: int) -> Sample:
     kind = KINDS[seed % len(KINDS)]
     turn = seed // len(KINDS) % (2 * len(CONTEXTS))
     context = CONTEXTS[turn] if turn < len(CONTEXTS) else ""
-    model = random_model(seed, written_rules()) if kind == "patterns" else made(seed, kind)
+    model = random_model(seed, written_rules()) if kind == "patterns" else build_model(seed, kind)
     return sample(seed, f"{kind} in {context}" if context else kind, contexts.BY_NAME[context](model))
 
 

@@ -29,7 +29,7 @@ from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
-from bricolage.native.build import planned
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.isa import ISAS
 from bricolage.native.cpu.target import CpuTarget
@@ -117,7 +117,7 @@ def _rewrites(graph: Graph) -> list[str]:
 
 
 def _fusion(region: RegionModel) -> list[str]:
-    found = planned(region, _target("avx2"), FLOAT32, {})
+    found = plan_fused_kernels(region, _target("avx2"), FLOAT32, {})
     return [_kernel(found, number) for number in range(len(found.kernels))] + [f"arena {found.arena_bytes}"]
 
 
@@ -141,7 +141,7 @@ def _libraries(region: RegionModel) -> list[str]:
         for arithmetic in arithmetics:
             title = f"==== {name} tile {arithmetic.tile} parts {arithmetic.parts}"
             try:
-                plan = planned(region, _target(name), arithmetic, {})
+                plan = plan_fused_kernels(region, _target(name), arithmetic, {})
             except Refused as error:
                 lines.append(f"{title}: {error.sentence}")
                 continue

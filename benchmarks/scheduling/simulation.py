@@ -27,7 +27,7 @@ from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.moldable import METHODS
 from bricolage.search.schedules.schedule import Schedule, check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem, TaskTimes
-from bricolage.search.schedules.simulate import BandwidthContention, retimed
+from bricolage.search.schedules.simulate import BandwidthContention, retime_schedule
 from bricolage.search.schedules.stages import wavefront
 from bricolage.work.placement import quotient
 from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
@@ -86,8 +86,8 @@ def validate(path: Path, runs: int, rounds: int) -> list[Row]:
                 spans[index].append((max(s.end_ns for s in traced) - min(s.start_ns for s in traced)) / 1e6)
     found = []
     for (problem, schedule), taken in zip(schedules, spans, strict=True):
-        predicted = retimed(problem, schedule).makespan_ms
-        shared = retimed(problem, schedule, contention=contention).makespan_ms
+        predicted = retime_schedule(problem, schedule).makespan_ms
+        shared = retime_schedule(problem, schedule, contention=contention).makespan_ms
         ms = statistics.median(taken)
         found.append(
             Row(

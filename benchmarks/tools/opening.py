@@ -11,7 +11,7 @@ from bricolage.base import scratch
 from bricolage.base.options import Options
 from bricolage.base.progress import Silent
 from bricolage.costs.database import Database
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_pool
 from bricolage.driver.sources import open_source, working_folder
 from bricolage.driver.state import DecisionState
@@ -29,7 +29,7 @@ def state_of(
     Raises:
         BricolageError: the workload cannot be opened.
     """
-    device, given = selected(options.isa, options.cores), workload.example_inputs(options.seed)
+    device, given = select_device(options.isa, options.cores), workload.example_inputs(options.seed)
     with scratch.using(working_folder()) as directory, open_pool(options) as pool:
         opened = open_source(export(workload), options, directory, example_inputs=None, dynamic=None, given=given)
         (bucket,) = opened.buckets

@@ -25,40 +25,40 @@ def install_command(*extras: str) -> str:
     needed = dict.fromkeys(requirement for extra in extras for requirement in requirements(extra))
     if not needed:
         return f"look up the extra {' or '.join(extras)} in bricolage's pyproject.toml"
-    return " ".join(["pip install", *(f"'{one}'" for one in needed)])
+    return " ".join(["pip install", *(f"'{package}'" for package in needed)])
 
 
 @cache
 def requirements(extra: str) -> tuple[str, ...]:
     """Requirements of an extra with their versions, those of the extras that it consists of included; none for an unknown one."""
-    known = {**_of_sources(), **_declared()}
-    return tuple(dict.fromkeys(_whole(extra, known)))
+    by_extra = {**_of_sources(), **_read_metadata()}
+    return tuple(dict.fromkeys(_whole(extra, by_extra)))
 
 
 def _whole(extra: str, known: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for requirement in known.get(extra, ()):
-        own = _OWN.fullmatch(requirement)
-        if own is None:
+        extras_match = _OWN.fullmatch(requirement)
+        if extras_match is None:
             yield requirement
             continue
-        for name in own["extras"].split(","):
+        for name in extras_match["extras"].split(","):
             yield from _whole(name.strip(), known)
 
 
-def _declared() -> dict[str, list[str]]:
+def _read_metadata() -> dict[str, list[str]]:
     """By extra, as the installed package's metadata say; empty where it runs from sources that nothing was installed from."""
     try:
         lines = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:
         return {}
-    found: dict[str, list[str]] = {}
+    by_extra: dict[str, list[str]] = {}
     for line in lines:
         of_extra = _OF_EXTRA.match(line)
         if of_extra is not None:
             marker = (of_extra["marker"] or "").replace("'", '"')
             requirement = of_extra["requirement"] + (f"; {marker}" if marker else "")
-            found.setdefault(of_extra["extra"], []).append(requirement)
-    return found
+            by_extra.setdefault(of_extra["extra"], []).append(requirement)
+    return by_extra
 
 
 def _of_sources() -> dict[str, list[str]]:
@@ -66,5 +66,5 @@ def _of_sources() -> dict[str, list[str]]:
     if not _PROJECT.exists():
         return {}
     project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
-    found: dict[str, list[str]] = project["optional-dependencies"]
-    return {extra: [one.replace("'", '"') for one in needed] for extra, needed in found.items()}
+    by_extra: dict[str, list[str]] = project["optional-dependencies"]
+    return {extra: [requirement.replace("'", '"') for requirement in needed] for extra, needed in by_extra.items()}

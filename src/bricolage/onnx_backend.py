@@ -29,8 +29,8 @@ from bricolage.backends.interface import Kernel, RegionModel, Resources
 from bricolage.base import scratch
 from bricolage.base.options import Options
 from bricolage.device.buffers import allocate_aligned
-from bricolage.device.host import selected
-from bricolage.driver.heuristic_placement import Failures, preferred, usable_backends
+from bricolage.device.host import select_device
+from bricolage.driver.heuristic_placement import Failures, place_by_preference, usable_backends
 from bricolage.driver.sources import working_folder
 from bricolage.errors import BackendFailed, BadOption, BricolageError, Refused
 from bricolage.frontends import to_model
@@ -84,7 +84,7 @@ class Representation(BackendRep):  # type: ignore[misc]
         """
         self._model, self._place = model, place
         self._inputs, self._outputs = input_specs(model), output_specs(model)
-        self._threads, self._device = options.threads, selected(options.isa, options.cores)
+        self._threads, self._device = options.threads, select_device(options.isa, options.cores)
         directory = working_folder()
         weakref.finalize(self, scratch.remove, directory)
         self._store = Store(directory)
@@ -121,8 +121,8 @@ class Representation(BackendRep):  # type: ignore[misc]
                     self._note(sizes, ready.placement, failure)
                     continue
                 names = [spec.name for spec in self._outputs]
-                found = (results[info.name] for info in ready.program.outputs)
-                return tuple(namedtupledict("Outputs", names)(*found))
+                ordered = (results[info.name] for info in ready.program.outputs)
+                return tuple(namedtupledict("Outputs", names)(*ordered))
 
     def placement(self, sizes: Mapping[str, int]) -> Placement:
         """Who runs what at these sizes of the symbolic dimensions.
@@ -151,19 +151,19 @@ class Representation(BackendRep):  # type: ignore[misc]
 
     def _compile(self, graph: Graph, placement: Placement) -> _Placed:
         identities = Identities(graph)
-        alone = len({one.implementation.backend for one in placement}) == 1
+        alone = len({assignment.implementation.backend for assignment in placement}) == 1
         resources = Resources(threads=self._threads, device=self._device, alone=alone)
         stages: list[BoundStage] = []
         taken = list(placement)
-        for number, one in enumerate(placement):
-            region = Region(graph, one.region)
-            step = Step(one.implementation, self._store.region(region, identities.key(region)))
+        for number, assignment in enumerate(placement):
+            region = Region(graph, assignment.region)
+            step = Step(assignment.implementation, self._store.region(region, identities.key(region)))
             try:
-                (kernel, made), used = _compiled(step, resources)
+                (kernel, region_model), used = _compile_part(step, resources)
             except BricolageError as error:
                 raise _Failed(number) from error
-            stages.append(BoundStage(kernel, made.inputs, made.outputs))
-            taken[number] = replace(one, implementation=used)
+            stages.append(BoundStage(kernel, region_model.inputs, region_model.outputs))
+            taken[number] = replace(assignment, implementation=used)
         placement = tuple(taken)
         program = Program(stages, graph.inputs, [info.name for info in graph.outputs], self._device)
         try:
@@ -190,24 +190,24 @@ class Representation(BackendRep):  # type: ignore[misc]
             raise failure.__cause__ from None
 
 
-def _compiled(step: Step, resources: Resources) -> tuple[tuple[Kernel, RegionModel], Implementation]:
+def _compile_part(step: Step, resources: Resources) -> tuple[tuple[Kernel, RegionModel], Implementation]:
     """A part's kernel and model, and as what it runs: where the backend's optimisations may have refused it, without them.
 
     Raises:
         BricolageError: as `compile_step`, in either.
     """
-    own = step.implementation
+    implementation = step.implementation
     try:
-        return compile_step(step, resources, ephemeral=True), own
+        return compile_step(step, resources, ephemeral=True), implementation
     except Refused as error:
-        backend = registry.get(own.backend)
-        config = backend.unoptimised(own.config) if backend.optimiser_refuses else None
+        backend = registry.get(implementation.backend)
+        config = backend.unoptimised(implementation.config) if backend.optimiser_refuses else None
         if config is None:
             raise
-        other = replace(own, config=config)
-        made = compile_step(replace(step, implementation=other), resources, ephemeral=True)
+        other = replace(implementation, config=config)
+        compiled = compile_step(replace(step, implementation=other), resources, ephemeral=True)
         _LOG.warning("a part runs on %s: %s", other, error.sentence)
-        return made, other
+        return compiled, other
 
 
 def _run(ready: _Placed, arrays: Mapping[str, ModelValue]) -> dict[str, object]:
@@ -281,9 +281,11 @@ class BricolageBackend(Backend):  # type: ignore[misc]
         if not cls.supports_device(device):
             raise BadOption(option="device", value=device, advice="Use 'CPU'")
         chosen = options or Options()
-        where = selected(chosen.isa, chosen.cores)
+        where = select_device(chosen.isa, chosen.cores)
         backends = usable_backends(registry.available(chosen.backends))
-        return Representation(to_model(model), lambda graph, failed: preferred(graph, backends, where, failed), chosen)
+        return Representation(
+            to_model(model), lambda graph, failed: place_by_preference(graph, backends, where, failed), chosen
+        )
 
     @classmethod
     def run_model(

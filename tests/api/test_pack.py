@@ -171,9 +171,9 @@ def test_a_described_device_is_predicted_and_taken_by_name(folder: Path, made: P
     from dataclasses import replace as changed
 
     from bricolage.api.pack import _elsewhere
-    from bricolage.device.host import selected
+    from bricolage.device.host import select_device
 
-    peaks = selected("", None).peaks
+    peaks = select_device("", None).peaks
     there = (PackTarget("here"), PackTarget("half", gflops=peaks.gflops / 2, gbytes=peaks.gbytes / 2))
     found = pack(parse(NET, **weights()), there, folder / "described.pack", OPTIONS)
     here, half = found.pack.entries

@@ -20,7 +20,7 @@ from bricolage.base.codec import decode, encode
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import BOUNDS, Options
 from bricolage.base.progress import Silent
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver import promising_variants
 from bricolage.driver.byte_checks import byte_products, check_products
 from bricolage.driver.context import DecisionContext, open_context
@@ -78,7 +78,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(cache: None, model: Path) -> Iterator[tuple[DecisionContext, Source]]:
     directory = working_folder()
     try:
-        with open_context(LOW, registry.available(LOW.backends), selected("", None), Silent()) as context:
+        with open_context(LOW, registry.available(LOW.backends), select_device("", None), Silent()) as context:
             yield context, open_source(model, LOW, directory, example_inputs=None, dynamic=None, given=None)
     finally:
         scratch.remove(directory)

@@ -20,10 +20,10 @@ from bricolage.backends.capabilities import (
     FOLDER,
     CapabilityTable,
     accepts,
-    avoided,
     command,
     committed_table,
     engine_claims,
+    find_avoided,
     is_current,
 )
 from bricolage.backends.claim_matching import Matcher
@@ -100,7 +100,7 @@ def harmful(found: CapabilityTable, trial: OperatorTrial) -> bool:
     """Whether the table says of a case that it does not pass: all of its kind did not, or its features are warned of."""
     outcome = found.outcomes.get(trial.operator, {}).get(trial.version, {}).get(trial.kind, "passes 0")
     kind = (trial.operator, trial.version, trial.kind)
-    return not outcome.startswith("passes") or avoided(found, kind, trial.traits) is not None
+    return not outcome.startswith("passes") or find_avoided(found, kind, trial.traits) is not None
 
 
 @cache
@@ -121,7 +121,7 @@ def harmful_cases(name: str) -> tuple[OperatorTrial, ...]:
 
 def warned(found: CapabilityTable, trial: OperatorTrial) -> bool:
     """Whether the table warns of a case by its features."""
-    return avoided(found, (trial.operator, trial.version, trial.kind), trial.traits) is not None
+    return find_avoided(found, (trial.operator, trial.version, trial.kind), trial.traits) is not None
 
 
 def claimed(name: str) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bricolage.backends import quarantine, registry
-from bricolage.backends.capabilities import quarantined
+from bricolage.backends.capabilities import explain_quarantine
 from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.quarantine import QuarantineEntry, entries
 from bricolage.base.codec import DecodeError
@@ -57,9 +57,9 @@ def network() -> Graph:
 
 def test_a_whole_graph_with_such_an_operator_is_not_even_tried(plant: Plant, network: Graph) -> None:
     backend = registry.get("onnxruntime")
-    assert quarantined(backend, network) is None
+    assert explain_quarantine(backend, network) is None
     plant()
-    assert "in quarantine" in (quarantined(backend, network) or "")
+    assert "in quarantine" in (explain_quarantine(backend, network) or "")
 
 
 def test_without_an_entry_everything_is_claimed(network: Graph) -> None:

@@ -24,7 +24,7 @@ from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.native.build import planned, write_library
+from bricolage.native.build import plan_fused_kernels, write_library
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.module import generate
@@ -49,7 +49,7 @@ def test_pieces_in_any_allowed_order_give_the_bits_of_the_static_program(tmp_pat
     store.share([graph.model])
     region = RegionModel(store.region(graph.everything, "all"))
     machine = CpuTarget(instruction_set(host()), 2)
-    fusion = planned(region, machine, FLOAT32, {})
+    fusion = plan_fused_kernels(region, machine, FLOAT32, {})
     used = fusion.arena_bytes
     if separate:
         apart(fusion)

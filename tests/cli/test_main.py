@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from bricolage import __version__, errors
 from bricolage.cli import crash
-from bricolage.cli.guard import INTERRUPTED, guarded
+from bricolage.cli.guard import INTERRUPTED, guard_command
 from bricolage.cli.main import app
 from bricolage.graph.prepare import unbound
 
@@ -118,7 +118,7 @@ def leave(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int
         raise error
 
     with pytest.raises(typer.Exit) as caught:
-        guarded(failing)()
+        guard_command(failing)()
     return caught.value.exit_code, capsys.readouterr().err
 
 
@@ -188,7 +188,7 @@ def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
     ending = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(typer.Exit) as caught:
-            guarded(command)()
+            guard_command(command)()
         assert caught.value.exit_code == errors.OK
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -8,7 +8,7 @@ from typing import IO
 import pytest
 
 from bricolage.cli import output
-from bricolage.cli.progress_bars import shown
+from bricolage.cli.progress_bars import show_progress
 from bricolage.errors import NotWritable
 
 
@@ -62,7 +62,7 @@ def test_json_has_no_infinities(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_progress_is_one_quiet_line_a_phase_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with shown() as progress:
+    with show_progress() as progress:
         progress.start("measuring", 10)
         progress.advance(3, "conv")
         progress.advance()
@@ -76,7 +76,7 @@ def test_progress_is_one_quiet_line_a_phase_without_a_terminal(capsys: pytest.Ca
 def test_progress_on_a_terminal_shows_bars(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    with shown() as progress:
+    with show_progress() as progress:
         progress.start("measuring [x]", 10)
         progress.advance(3, "conv")
         progress.start("race")

@@ -16,7 +16,7 @@ from bricolage.cluster.history.profiles import read_profiles, with_profiles
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies.gandiva import Gandiva
-from bricolage.cluster.policies.synergy import _Host, tuned
+from bricolage.cluster.policies.synergy import _Host, tune_shares
 from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.target_policies import ClusterView, TargetScheduler
 from bricolage.errors import BadProfiles
@@ -124,7 +124,7 @@ def test_shares_fit_and_no_job_is_slower_than_with_its_part(
                 one.held, one.held_kind, one.nodes = devices, "a", ((len(states) % 2, devices),)
             states.append(one)
             left -= devices
-    places, shares = tuned(states, [_Host(4, 12.0, 80.0) for _ in range(2)], part, "a")
+    places, shares = tune_shares(states, [_Host(4, 12.0, 80.0) for _ in range(2)], part, "a")
     for node in range(2):
         mine = [(dict(places[s.number]).get(node, 0), shares[s.number]) for s in states]
         assert sum(count for count, _ in mine) <= 4

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.cluster.completion import completed
+from bricolage.cluster.completion import complete_speeds
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
@@ -223,10 +223,10 @@ def test_speeds_of_pairs_are_completed_from_those_that_ran() -> None:
     draw = np.random.default_rng(0)
     whole = 0.9 - np.outer(draw.uniform(0.2, 1.0, 20), draw.uniform(0.1, 0.5, 20))
     hidden = draw.random(whole.shape) < 0.5
-    found = completed(np.where(hidden, np.nan, whole))
+    found = complete_speeds(np.where(hidden, np.nan, whole))
     assert (found[~hidden] == whole[~hidden]).all()
     assert np.abs(found - whole)[hidden].mean() < 0.25 * np.abs(whole - whole[~hidden].mean())[hidden].mean()
-    assert (completed(whole) == whole).all() and np.isnan(completed(np.full((2, 2), np.nan))).all()
+    assert (complete_speeds(whole) == whole).all() and np.isnan(complete_speeds(np.full((2, 2), np.nan))).all()
 
 
 def test_a_table_of_rates_with_pairs(tmp_path: Path) -> None:

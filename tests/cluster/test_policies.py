@@ -14,7 +14,7 @@ from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies import gavel
-from bricolage.cluster.policies.allox import matched
+from bricolage.cluster.policies.allox import match_jobs
 from bricolage.cluster.policies.elastic import satisfactory_share
 from bricolage.cluster.policies.hydra import best_order, order_cost
 from bricolage.cluster.policies.shockwave import expected_left_s, past_s, planned_rounds
@@ -93,7 +93,7 @@ def test_equal_parts_are_whole_devices_at_most() -> None:
 
 def test_allox_matches() -> None:
     run = np.array([[2.0, 4.0], [3.0, 3.0], [4.0, 10.0], [6.0, 5.0]])
-    queues = matched(run, [0.0, 0.0], 4)
+    queues = match_jobs(run, [0.0, 0.0], 4)
     assert queues == [[0, 2], [1, 3]]
     total = sum(
         sum(run[one, device] for one in queue[: n + 1])

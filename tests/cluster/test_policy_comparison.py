@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bricolage.cluster.policy_catalogue import POLICIES, find_policy
 from bricolage.cluster.policy_comparison import POINTS, _course, compare_policies
 from bricolage.cluster.replay_figures import fairness, outcome
-from bricolage.cluster.why import explained
+from bricolage.cluster.why import explain_waits
 from bricolage.errors import ClusterStuck, JobFitsNowhere, PolicyRefuses, UnknownPolicy
 from bricolage.report.policies import Whole, cluster_page, span
 from tests.cluster.making import job, one_kind, replay
@@ -47,11 +47,11 @@ def test_courses_keep_what_they_add_up_to(intervals: list[tuple[float, float, in
 def test_why_a_job_waits() -> None:
     jobs = [job(0, 0, 100, 3), job(1, 10, 50, 4), job(2, 20, 10, 1)]
     cluster = one_kind(4)
-    first, second, third = explained(replay("fifo", jobs, cluster), cluster, [0, 1, 2])
+    first, second, third = explain_waits(replay("fifo", jobs, cluster), cluster, [0, 1, 2])
     assert first.reason == "nothing"
     assert second.reason == "3 more a: 1 of 4 were free, and its gang needs 4" and second.change == "3 more a"
     assert third.reason == "its turn: 1 a were free, and 1 job before it came first" and third.ahead == 1
-    assert explained(replay("easy", jobs, cluster), cluster, [1])[0].overtook == 1
+    assert explain_waits(replay("easy", jobs, cluster), cluster, [1])[0].overtook == 1
 
 
 def test_all_policies_but_those_that_refuse() -> None:

@@ -17,7 +17,7 @@ from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.run_times import advised_limit_s, run_time
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learn_history
 from bricolage.cluster.slurm.commands import CommandAnswer, SlurmClient
-from bricolage.cluster.slurm.job_changes import Levers, apply_changes, changes, restored
+from bricolage.cluster.slurm.job_changes import Levers, apply_changes, changes, plan_restoration
 from bricolage.cluster.slurm.queue import Marked, SlurmQueue, hosts, marked_in, queue_of
 from bricolage.errors import (
     PolicyRefuses,
@@ -349,7 +349,7 @@ def test_what_is_applied_holds_and_is_restored(hold: bool) -> None:
         assert slurm.rows["3"]["priority"] > slurm.rows["2"]["priority"]
     again = client.queue()
     assert changes(again, advised(again, "sjf"), Levers(hold=hold)) == [], "what is as advised is left alone"
-    apply_changes(client, restored(again))
+    apply_changes(client, plan_restoration(again))
     after = json.loads(json.dumps(slurm.rows))
     for number, job in json.loads(before).items():
         same = {key for key in job if after[number][key] == job[key]}

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from bricolage.conformance.bases import base_cases
-from bricolage.conformance.generated_cases import generated, types_of
+from bricolage.conformance.generated_cases import generate_cases, types_of
 from bricolage.conformance.suite import Case, suite_cases
 from bricolage.conformance.trial_cases import OperatorTrial, trials
 
@@ -25,7 +25,7 @@ FLOAT, DOUBLE, HALF, INT8, UINT8, BOOL, STRING = (
 
 
 def made(*operators: str) -> list[Case]:
-    return list(generated([case for case in suite_cases(set(operators)) if case.single]))
+    return list(generate_cases([case for case in suite_cases(set(operators)) if case.single]))
 
 
 def read(found: Collection[Case]) -> set[tuple[int, ...]]:

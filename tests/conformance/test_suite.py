@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bricolage.conformance.suite import detached, suite_cases, tenth
+from bricolage.conformance.suite import detach_initializers, suite_cases, tenth
 from bricolage.conformance.trial_cases import trials
 
 
@@ -35,7 +35,7 @@ def test_networks_and_models_of_old_are_read_as_they_are() -> None:
     ]
     assert both
     for case in both:
-        apart = detached(case)
+        apart = detach_initializers(case)
         assert len(apart.model.graph.input) == len(apart.inputs) < len(case.model.graph.input)
 
 

@@ -26,7 +26,7 @@ from bricolage.driver.decide import decide
 from bricolage.driver.expected import estimate_errors, estimate_saving, expected_ms, look_at_placements
 from bricolage.driver.mixture_items import LookAtPlacements, RegionsItem
 from bricolage.driver.placement_problem import PlacementProblem
-from bricolage.driver.pricing import priced
+from bricolage.driver.pricing import price_candidates
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import DecisionState
@@ -108,7 +108,7 @@ def test_what_is_surely_slow_is_not_measured_but_races_as_a_whole(tmp_path: Path
     assert asked["first"] == asked["second"] > 0 and "third" not in asked
     assert {one for _, one in state.original.left_out} == {THIRD}
     assert set(state.original.times) == {FIRST, SECOND, THIRD}
-    prices = {(c.region, c.implementation): c for c in priced(state.original)}
+    prices = {(c.region, c.implementation): c for c in price_candidates(state.original)}
     left = [c for c in prices.values() if c.implementation == THIRD]
     assert left and not any(c.key for c in left), "it is priced as predicted, so that placements around it have a price"
     assert all(c.cost_ms > prices[c.region, FIRST].cost_ms for c in left)

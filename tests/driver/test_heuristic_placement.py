@@ -7,7 +7,7 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.device.host import host
-from bricolage.driver.heuristic_placement import preferred, usable_backends
+from bricolage.driver.heuristic_placement import place_by_preference, usable_backends
 from bricolage.errors import Unclaimed
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
@@ -28,15 +28,15 @@ def chain() -> Graph:
 def test_the_first_that_claims_all_takes_all() -> None:
     graph = chain()
     for order in (TWO, TWO[::-1]):
-        (one,) = preferred(graph, order, host(), {})
+        (one,) = place_by_preference(graph, order, host(), {})
         assert (one.region, one.implementation.backend) == (graph.everything.bits, order[0].name)
 
 
 def test_a_part_that_failed_goes_to_another_in_as_few_regions_as_can_be() -> None:
     graph = chain()
-    placed = preferred(graph, TWO, host(), {"native": 0b0011})
+    placed = place_by_preference(graph, TWO, host(), {"native": 0b0011})
     assert [one.implementation.backend for one in placed] == ["onnxruntime"]
-    placed = preferred(graph, TWO, host(), {"native": 0b0011, "onnxruntime": 0b1000})
+    placed = place_by_preference(graph, TWO, host(), {"native": 0b0011, "onnxruntime": 0b1000})
     assert [(one.region, one.implementation.backend) for one in placed] in (
         [(0b0011, "onnxruntime"), (0b1100, "native")],
         [(0b0111, "onnxruntime"), (0b1000, "native")],
@@ -45,7 +45,7 @@ def test_a_part_that_failed_goes_to_another_in_as_few_regions_as_can_be() -> Non
 
 def test_what_nobody_takes_is_named_with_the_reasons() -> None:
     with pytest.raises(Unclaimed, match=r"\(Tanh\): native: it has failed here; onnxruntime: it has failed here"):
-        preferred(chain(), TWO, host(), {"native": 0b0010, "onnxruntime": 0b0010})
+        place_by_preference(chain(), TWO, host(), {"native": 0b0010, "onnxruntime": 0b0010})
 
 
 def test_slow_compilers_come_last() -> None:

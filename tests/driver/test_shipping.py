@@ -18,7 +18,7 @@ from bricolage.base.codec import decode, encode
 from bricolage.base.options import Options
 from bricolage.base.progress import Silent
 from bricolage.costs.database import Database
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext
 from bricolage.driver.shipping import TriedArtifacts, planned_trial, ship_plan
 from bricolage.driver.sources import Source, open_source
@@ -97,7 +97,7 @@ def decided(folder: Path, *names: str) -> tuple[Source, Plan]:
 
 
 def context(tried: TriedArtifacts, pool: Pool) -> DecisionContext:
-    return DecisionContext(OPTIONS, (), selected("", None), tried.database, pool, Silent())
+    return DecisionContext(OPTIONS, (), select_device("", None), tried.database, pool, Silent())
 
 
 def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, pool: Pool) -> None:

@@ -19,9 +19,9 @@ from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurement
 from bricolage.costs.models.track_record import Compiling, TrackRecord
 from bricolage.driver.mixture_items import Placements, RegionsItem
-from bricolage.driver.pricing import priced
+from bricolage.driver.pricing import price_candidates
 from bricolage.driver.profile import Profile
-from bricolage.driver.promising_variants import placed, promising
+from bricolage.driver.promising_variants import promising, select_divided_variants
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages import graph_variants
 from bricolage.driver.stages.graph_variants import RewriteSearch, RewrittenVariants, measured_operators
@@ -192,7 +192,7 @@ def test_what_nobody_claims_is_placed_where_the_whole_graph_runs(tmp_path: Path,
     state, _ = made_up_state(tmp_path, model, [Bold(), Partial()])
     run(state, Baselines())
     product = next(o.number for o in model.operators if o.op_type == "MatMul")
-    assert {c.implementation.backend for c in priced(state.original) if c.region == 1 << product} == {"bold"}
+    assert {c.implementation.backend for c in price_candidates(state.original) if c.region == 1 << product} == {"bold"}
 
 
 def test_who_cannot_run_an_operator_says_why(tmp_path: Path, model: Graph) -> None:
@@ -437,14 +437,16 @@ def test_the_original_is_placed_too_where_a_backend_knows_only_its_patterns(tmp_
     for backends, expected in (([First(), Second()], ["rewritten"]), ([First(), Dense()], ["rewritten", ORIGINAL])):
         state, _ = made_up_state(tmp_path, model, backends, answers, variants=[rewritten])
         run(state, Baselines(), RewrittenVariants())
-        assert [profile.variant.name for profile in placed(state)] == expected
+        assert [profile.variant.name for profile in select_divided_variants(state)] == expected
     run(state, Regions(), Placing())
     assert list(state.searches) == ["rewritten", ORIGINAL]
     assert any(one.implementation.backend == "dense" for c in state.challengers for one in c.placement)
     slow = replace(answers, operators={**answers.operators, "Gemm": 0.5})
     state, _ = made_up_state(tmp_path, model, [First(), Dense()], slow, variants=[rewritten])
     run(state, Baselines(), RewrittenVariants())
-    assert [profile.variant.name for profile in placed(state)] == ["rewritten"], "what could not win is left out"
+    assert [profile.variant.name for profile in select_divided_variants(state)] == ["rewritten"], (
+        "what could not win is left out"
+    )
 
 
 def test_a_variant_found_by_search_reaches_placement(

@@ -15,9 +15,9 @@ from bricolage.errors import UnsupportedType, WrongType
 from bricolage.frontends import to_model
 from bricolage.frontends.maps import KEYS, restore, without_maps
 from bricolage.graph.extract import write_whole
-from bricolage.graph.model_interface import externalised
+from bricolage.graph.model_interface import externalise_model
 from bricolage.plan.planned_interface import input_specs, output_specs
-from bricolage.runtime.signature import by_position_and_name, collect, mapped
+from bricolage.runtime.signature import by_position_and_name, collect, convert_to_maps
 from bricolage.verify.reference import evaluate
 
 KINDS = {"classlabels_int64s": [3, 7], "classlabels_strings": ["no", "yes"]}
@@ -61,7 +61,7 @@ def test_the_model_returns_the_tensor_and_keeps_the_keys(attribute: str) -> None
 
 def test_rows_become_maps() -> None:
     model = to_model(classifier("classlabels_strings"))
-    label, zipped = mapped(output_specs(model), [np.int64([3]), np.float32([[0.25, 0.75]])])
+    label, zipped = convert_to_maps(output_specs(model), [np.int64([3]), np.float32([[0.25, 0.75]])])
     assert zipped == [{"no": 0.25, "yes": 0.75}]
     assert label.tolist() == [3]
 
@@ -130,7 +130,7 @@ def test_an_input_that_is_a_map_is_the_row_that_it_stands_for(model: onnx.ModelP
 def test_a_file_for_other_runtimes_returns_maps_again(attribute: str, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     given, x = classifier(attribute), {"x": np.float32([[1], [-2], [0.5], [0]])}
-    write_whole(externalised(to_model(given)), tmp_path / "model.onnx")
+    write_whole(externalise_model(to_model(given)), tmp_path / "model.onnx")
     restore(tmp_path / "model.onnx")
     written = onnx.load(tmp_path / "model.onnx")
     assert list(written.graph.output) == list(given.graph.output) and not written.metadata_props
@@ -151,7 +151,7 @@ def test_a_file_for_other_runtimes_takes_maps_again(
     model: onnx.ModelProto, value: dict[Any, float], tmp_path: Path
 ) -> None:
     runtime = pytest.importorskip("onnxruntime")
-    write_whole(externalised(to_model(model)), tmp_path / "model.onnx")
+    write_whole(externalise_model(to_model(model)), tmp_path / "model.onnx")
     restore(tmp_path / "model.onnx")
     written = onnx.load(tmp_path / "model.onnx")
     first, second = (

@@ -13,7 +13,7 @@ from bricolage.errors import NotTraceable
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.predict.operator_costs import OperatorTimings
-from bricolage.train.predict.step_memory import measured_peak, sized
+from bricolage.train.predict.step_memory import add_run_memory, measured_peak
 from bricolage.train.predict.variant import parse_variant
 from bricolage.train.predict.variant_step import Running, repeating_blocks
 from bricolage.train.step.spec import Optimiser
@@ -92,7 +92,9 @@ def test_it_has_the_operators_that_pytorch_runs_and_the_memory_that_they_take(ne
     seen = measured_peak(running)
     # Beside what is recomputed PyTorch keeps the state of random numbers, 5,056 bytes for each block.
     states = 5056 * len(repeating_blocks(one.module)) if words == "recompute" else 0
-    assert sized(graph, OperatorTimings(torch.get_num_threads())).peak() == pytest.approx(seen, rel=0.05, abs=states)
+    assert add_run_memory(graph, OperatorTimings(torch.get_num_threads())).peak() == pytest.approx(
+        seen, rel=0.05, abs=states
+    )
 
 
 def test_work_memory_and_gradients_of_a_linear_layer() -> None:

@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bricolage.frontends import to_model
-from bricolage.graph.model_interface import externalised, interface
+from bricolage.graph.model_interface import externalise_model, interface
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine import apply
-from bricolage.testing import made
+from bricolage.testing import build_model
 from bricolage.testing.contexts import sizes
 from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import draw_inputs
@@ -28,7 +28,10 @@ Spec = tuple[str, bytes]
 def decorated(seed: int) -> onnx.ModelProto:
     """A random model with all that an interface may have: a default, one of open size, an input that nobody reads, and outputs that
     are an input, a default, a weight, and another output."""
-    draw, proto = Random(seed), ir.to_proto(made(seed, ("basic", "patterns")[seed // 2], ("", "symbolic")[seed % 2]))
+    draw, proto = (
+        Random(seed),
+        ir.to_proto(build_model(seed, ("basic", "patterns")[seed // 2], ("", "symbolic")[seed % 2])),
+    )
     proto.ir_version = max(proto.ir_version, 8)
     graph = proto.graph
     first, last = graph.input[0], graph.output[0]
@@ -78,7 +81,7 @@ def test_it_outlives_rewriting_and_being_written(seed: int) -> None:
     simplify(rewritten)
     apply.rewrite(rewritten, [rule for rule in choose_rules(generated=False) if not rule.cost_based])
     simplify(rewritten)
-    for whole in (externalised(model), externalised(rewritten, model)):
+    for whole in (externalise_model(model), externalise_model(rewritten, model)):
         written = ir.to_proto(whole)
         assert ends(written) == ends(proto)
         onnx.checker.check_model(written)

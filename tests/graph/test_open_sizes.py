@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.errors import InvalidGraph, UnboundDimension, UnknownDimension
-from bricolage.graph.open_sizes import settled, standing_in
+from bricolage.graph.open_sizes import settle_sizes, standing_in
 from bricolage.graph.prepare import prepare, symbolic_dimensions
 from bricolage.graph.size_hints import named_batch, words
 from tests.graph.models import parse
@@ -26,7 +26,7 @@ TWO = HEAD + "(float[?,{k},4] x, float[?,{j},4] z) => (float[?,?,?] y) {{ y = {o
 
 def asked(text: str, sizes: dict[str, tuple[int, ...]] | None = None, **constants: np.ndarray) -> UnboundDimension:
     with pytest.raises(UnboundDimension) as caught:
-        settled(parse(text, **constants), sizes or {})
+        settle_sizes(parse(text, **constants), sizes or {})
     return caught.value
 
 
@@ -35,7 +35,7 @@ def test_a_batch_takes_one_and_all_others_are_asked_for(batch: str) -> None:
     text = CONV.format(batch=batch, high="?", wide="?")
     error = asked(text, w=ones(8, 3, 3, 3))
     assert error.facts["flags"] == "--shape x.2=224 --shape x.3=224"
-    found = settled(parse(text, w=ones(8, 3, 3, 3)), {"x.2": (64,), "x.3": (32, 64)})
+    found = settle_sizes(parse(text, w=ones(8, 3, 3, 3)), {"x.2": (64,), "x.3": (32, 64)})
     name = "x.0" if batch == "?" else batch
     assert found.shapes == {name: (1,), "x.2": (64,), "x.3": (32, 64)}
     assert "takes 1" in found.notes[0] and name in found.notes[0]
@@ -62,7 +62,7 @@ def test_proposals_are_multiples_of_strides() -> None:
 
 def test_weights_leave_one_size() -> None:
     model = parse(HEAD + "(float[?,?,8,8] x) => (float[?,?,?,?] y) { y = Conv(x, w) }", w=ones(8, 5, 3, 3))
-    found = settled(model, {})
+    found = settle_sizes(model, {})
     assert found.shapes == {"x.0": (1,), "x.1": (5,)}
     assert any("Conv" in note for note in found.notes)
 
@@ -87,7 +87,7 @@ def test_equal_dimensions_are_asked_for_once(op: str, sizes: list[int]) -> None:
     text = TWO.format(op=op, k="k", j="j")
     assert str(asked(text).facts["flags"]).count("--shape") == 1
     for name, other in (("k", "j"), ("j", "k")):
-        found = settled(parse(text), {name: tuple(sizes)})
+        found = settle_sizes(parse(text), {name: tuple(sizes)})
         assert found.shapes[name] == found.shapes[other] == tuple(sizes)
         assert any("must be equal" in note for note in found.notes)
 
@@ -103,7 +103,7 @@ def test_names_that_are_expressions_are_computed(past: int, now: int) -> None:
     interface = 'float[b,past,4] x, float[b,now,4] z, int64[b,"past + 2*now"] m) => (float[b,?,4] y, int64[b,?] o'
     text = HEAD + f"({interface}) {{ y = Concat<axis=1>(x, z) o = Neg(m) }}"
     assert "2*now" not in str(asked(text).facts["flags"])
-    found = settled(parse(text), {"past": (past,), "now": (now,)})
+    found = settle_sizes(parse(text), {"past": (past,), "now": (now,)})
     assert found.shapes["past + 2*now"] == (past + 2 * now,)
 
 
@@ -120,7 +120,7 @@ def test_what_is_proposed_can_be_computed() -> None:
         flags = str(error.facts["flags"]).replace("--shape ", "").split()
         sizes = {flag.partition("=")[0]: (int(flag.partition("=")[2]),) for flag in flags}
         model = parse(text, **constants)
-        found = settled(model, sizes).shapes
+        found = settle_sizes(model, sizes).shapes
         assert set(found) == set(symbolic_dimensions(model))
         prepare(model, {name: size[0] for name, size in found.items()})
 
@@ -140,7 +140,7 @@ def test_sizes_for_checks_fit_the_model() -> None:
 
 def test_unknown_names_come_first() -> None:
     with pytest.raises(UnknownDimension, match="'hight'"):
-        settled(parse(CONV.format(batch="n", high="height", wide="width"), w=ones(8, 3, 3, 3)), {"hight": (8,)})
+        settle_sizes(parse(CONV.format(batch="n", high="height", wide="width"), w=ones(8, 3, 3, 3)), {"hight": (8,)})
 
 
 def test_names() -> None:

@@ -127,7 +127,7 @@ def test_types_are_inferred_when_the_model_has_none() -> None:
 
 def test_unknown_operator_is_refused_by_name() -> None:
     node = ir.Node("", "RandomNormal", inputs=[], attributes=[ir.AttrInt64s("shape", [2])])
-    assert "RandomNormal" in (lowering.supported(node, 20) or "")
+    assert "RandomNormal" in (lowering.find_refusal(node, 20) or "")
     model = ir.Model(ir.Graph([], node.outputs, nodes=[node], opset_imports={"": 20}), ir_version=10)
     with pytest.raises(UnsupportedOperator, match="RandomNormal"):
         lowering.lower(model)
@@ -136,7 +136,7 @@ def test_unknown_operator_is_refused_by_name() -> None:
 def test_unknown_attribute_is_refused_not_ignored() -> None:
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2]))
     node = ir.Node("", "Relu", inputs=[x], attributes=[ir.AttrFloat32("slope", 0.5)])
-    assert "slope" in (lowering.supported(node, 20) or "")
+    assert "slope" in (lowering.find_refusal(node, 20) or "")
 
 
 def test_data_dependent_operators_are_named_as_untraceable() -> None:

@@ -61,7 +61,7 @@ def load(backend: str, region: Path, how: Serving, threads: int = 1) -> closed_l
 @pytest.mark.parametrize("streams", [1, 2])
 def test_every_stream_answers(backend: str, streams: int, region: Path) -> None:
     loop = load(backend, region, serving(streams))
-    answer = closed_loop.agreed(loop, 1e-6)
+    answer = closed_loop.require_agreement(loop, 1e-6)
     np.testing.assert_allclose(answer["y"], Y, rtol=1e-6)
     assert len(loop.outputs) == streams
     for buffers in loop.outputs:
@@ -73,7 +73,7 @@ def test_every_stream_answers(backend: str, streams: int, region: Path) -> None:
 
 def test_a_backends_own_queue_answers_on_every_lane(region: Path) -> None:
     loop = load("openvino", region, Serving((host().cores,), ROWS, queue=0), threads=len(host().cores))
-    np.testing.assert_allclose(closed_loop.agreed(loop, 1e-6)["y"], Y, rtol=1e-6)
+    np.testing.assert_allclose(closed_loop.require_agreement(loop, 1e-6)["y"], Y, rtol=1e-6)
     turn = loop.turn(0.02)
     assert len(turn.latencies) >= 3 * len(loop.outputs) and turn.row_ms > 0
 
@@ -111,4 +111,4 @@ def test_a_stream_that_answers_otherwise_is_found(region: Path) -> None:
 
     loop.once = spoilt  # type: ignore[method-assign]
     with pytest.raises(BackendFailed, match="stream 2"):
-        closed_loop.agreed(loop, 1e-6)
+        closed_loop.require_agreement(loop, 1e-6)

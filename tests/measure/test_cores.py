@@ -59,7 +59,7 @@ def entered(what: str, event: threading.Event) -> threading.Thread:
 
 
 def gate_is_free() -> bool:
-    descriptor = cores._opened("gate")
+    descriptor = cores._open_lock_file("gate")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return True

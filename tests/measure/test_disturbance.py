@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.tools.load import busy
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.measure.candidate_job import Job
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, ProcessReading, Tally, machine, waited_share
 from bricolage.measure.loading import Loader
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import compare_jobs, disturbed
+from bricolage.measure.rounds import compare_jobs, is_disturbed
 from bricolage.measure.specs import CandidateSpec, Limits, TimingPolicy
 from tests.measure.test_measurer import step
 
@@ -197,7 +197,7 @@ def test_a_machine_is_calm_until_others_take_their_share() -> None:
 @linux
 def test_a_busy_neighbour_disturbs_what_a_worker_times(pool: Pool, tmp_path: Path) -> None:
     core = min(os.sched_getaffinity(0))
-    device = selected("", (core,))
+    device = select_device("", (core,))
     region, inputs = relu_region(tmp_path, "x", "y", 1024), vector(tmp_path, ("x",), 1024)
     specs = [CandidateSpec("relu", (step("computes", ms, region),), ("y",), 1, True, device) for ms in ("20", "21")]
     jobs = [Job(spec, inputs, None, 1e-6, replace(spec.regime, owner=str(n))) for n, spec in enumerate(specs)]
@@ -206,7 +206,7 @@ def test_a_busy_neighbour_disturbs_what_a_worker_times(pool: Pool, tmp_path: Pat
         os.sched_setaffinity(neighbour, {core})
         log = MeasurementLog()
         compare_jobs(pool, jobs, log, TimingPolicy(rounds=6, most_rounds=9, seconds=300.0))
-    assert all(job.ready and disturbed(job) for job in jobs), "20 ms are more than one slice of the scheduler"
+    assert all(job.ready and is_disturbed(job) for job in jobs), "20 ms are more than one slice of the scheduler"
     assert all(len(job.rounds) == len(job.disturbed) for job in jobs)
     assert max(len(job.rounds) for job in jobs) > 6, "who may be fastest and was disturbed has more rounds"
     found = log.tally.found

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from bricolage.costs.latency import QUANTILE, Latency, enough, interval_ranks
-from bricolage.measure.statistics import Ratio, UncertainValue, paired_ratio, pooled, significant
+from bricolage.measure.statistics import Ratio, UncertainValue, paired_ratio, pool_estimates, significant
 
 times = st.floats(1e-4, 1e4)
 
@@ -232,24 +232,24 @@ estimates = st.builds(
 def test_a_pooled_estimate_lies_among_its_sources_whatever_their_order(
     sources: list[UncertainValue], rng: random.Random
 ) -> None:
-    found = pooled(sources)
+    found = pool_estimates(sources)
     assert min(one.value for one in sources) * 0.999 <= found.value <= max(one.value for one in sources) * 1.001
     assert found.low <= found.value <= found.high
     shuffled = sources.copy()
     rng.shuffle(shuffled)
-    assert pooled(shuffled).value == pytest.approx(found.value)
+    assert pool_estimates(shuffled).value == pytest.approx(found.value)
 
 
 def test_the_sure_source_weighs_more_and_contradiction_widens() -> None:
     sure, vague = UncertainValue(1.0, 0.99, 1.01), UncertainValue(1.2, 0.7, 2.0)
-    assert pooled([sure, vague]).value == pytest.approx(1.0, abs=0.01)
-    agreeing, contradicting = pooled([sure, sure]), pooled([sure, UncertainValue(2.0, 1.98, 2.02)])
+    assert pool_estimates([sure, vague]).value == pytest.approx(1.0, abs=0.01)
+    agreeing, contradicting = pool_estimates([sure, sure]), pool_estimates([sure, UncertainValue(2.0, 1.98, 2.02)])
     assert agreeing.high / agreeing.low <= sure.high / sure.low
     assert contradicting.low < 1.1 and contradicting.high > 1.8 and contradicting.value == pytest.approx(2**0.5)
     with pytest.raises(ValueError, match="positive"):
-        pooled([])
+        pool_estimates([])
     with pytest.raises(ValueError, match="positive"):
-        pooled([UncertainValue(1.0, 0.0, 2.0)])
+        pool_estimates([UncertainValue(1.0, 0.0, 2.0)])
 
 
 @given(estimates, estimates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bricolage.backends.interface import RegionModel
 from bricolage.device.caches import Cache, Caches
-from bricolage.native.build import planned
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.isa import Isa, available_isas
 from bricolage.native.cpu.target import CpuTarget, fusion_target
@@ -21,4 +21,4 @@ def cpu_target(isa: Isa | None = None, threads: int = 2) -> CpuTarget:
 
 def planned_region(region: RegionModel) -> FusionPlan:
     """The fused kernels of a region for that target."""
-    return planned(region, cpu_target(), FLOAT32, {})
+    return plan_fused_kernels(region, cpu_target(), FLOAT32, {})

@@ -20,7 +20,7 @@ from bricolage.backends.native.kernel_space import space
 from bricolage.base.codec import decode, encode
 from bricolage.device.caches import Cache, Caches
 from bricolage.errors import Refused
-from bricolage.native.build import planned
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu import isa as isas
 from bricolage.native.cpu.arithmetic import Arithmetic
 from bricolage.native.cpu.c_source import CSource
@@ -42,7 +42,7 @@ def offered(arithmetic: Arithmetic, isa: isas.Isa, l2_bytes: int = 1 << 20) -> l
     """Each value of each parameter of a small network of convolutions, by itself."""
     target = CpuTarget(isa, 2, Caches((Cache(2, l2_bytes),)))
     with tempfile.TemporaryDirectory() as folder:
-        kernels = planned(regions.conv_net(Path(folder)), target, arithmetic, {})
+        kernels = plan_fused_kernels(regions.conv_net(Path(folder)), target, arithmetic, {})
     found = space(KernelConfig(), kernels, target, arithmetic).tasks
     return [(task, ((name, value),)) for task in found for name, own in task.parameters.items() for value in own]
 
@@ -67,10 +67,10 @@ def test_blocks_are_parts_of_the_second_level_cache(tmp_path: Path) -> None:
     sizes = []
     for l2_bytes in (1 << 19, 1 << 20):
         target = CpuTarget(isas.ISAS[-1], 2, Caches((Cache(2, l2_bytes),)))
-        found = space(KernelConfig(), planned(model, target, Arithmetic(), {}), target, Arithmetic())
+        found = space(KernelConfig(), plan_fused_kernels(model, target, Arithmetic(), {}), target, Arithmetic())
         (task,) = found.tasks
         assert "mc_bytes" not in task.parameters, "rows are read where they lie"
-        plan = planned(model, target, Arithmetic(), {})
+        plan = plan_fused_kernels(model, target, Arithmetic(), {})
         choice = choice_of((("pack", True),))
         packed = kernel_texts(KernelRequest(plan.kernels[0], plan, target, Arithmetic(), choice))
         sizes.append(packed)

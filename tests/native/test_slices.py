@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import RegionModel
-from bricolage.native.build import planned
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
 from bricolage.native.fuse.slice_pairs import MOST_ROWS
@@ -57,9 +57,9 @@ SHIFTED = """a = Slice (p, near, far, axis)   b = Slice (p, half, all, axis)   s
     ids=["halves", "part-of-a-panel", "one-panel", "many-rows", "every-other", "shifted"],
 )
 def test_who_reads_only_its_own_columns(behind: str, rows: int, units: int, sliced: bool, tmp_path: Path) -> None:
-    plan = planned(product(tmp_path, behind, rows, units), target(), FLOAT32, {})
+    plan = plan_fused_kernels(product(tmp_path, behind, rows, units), target(), FLOAT32, {})
     assert list(plan.slices.values()) == ([2] if sliced else [])
-    assert not planned(product(tmp_path, behind, rows, units), target(1), FLOAT32, {}).slices
+    assert not plan_fused_kernels(product(tmp_path, behind, rows, units), target(1), FLOAT32, {}).slices
 
 
 def apart(plan: FusionPlan) -> None:
@@ -82,7 +82,7 @@ def apart(plan: FusionPlan) -> None:
 )
 def test_a_step_meets_once(cell: Cell, pairs: int, tmp_path: Path) -> None:
     region, _ = cell.write(tmp_path)
-    plan, before = (planned(region, target(), FLOAT32, {}, slices=slices) for slices in (True, False))
+    plan, before = (plan_fused_kernels(region, target(), FLOAT32, {}, slices=slices) for slices in (True, False))
     assert len(plan.slices) == pairs and not before.slices
     source, without = (generate(each, target()) for each in (plan, before))
     assert source.text.count(" and kernel_") == pairs and source.meetings < without.meetings
@@ -95,14 +95,14 @@ def test_the_answer_of_a_cell_in_slices(tmp_path: Path) -> None:
 
 
 def test_a_timed_library_takes_the_time_of_each_of_the_two(tmp_path: Path) -> None:
-    plan = planned(product(tmp_path, GATED), target(), FLOAT32, {})
+    plan = plan_fused_kernels(product(tmp_path, GATED), target(), FLOAT32, {})
     text = generate(plan, target(), timed=True).text
     assert plan.slices and all(f"TIMED({number}, " in text for number in range(len(plan.kernels)))
 
 
 @pytest.mark.slow
 def test_the_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
-    plan = planned(CELL.write(tmp_path)[0], target(), FLOAT32, {})
+    plan = plan_fused_kernels(CELL.write(tmp_path)[0], target(), FLOAT32, {})
     source = generate(plan, target())
     assert plan.slices
     assert "WARNING" not in (told := sanitized(tmp_path, source, 2, source.text)), told[:3000]

@@ -16,7 +16,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import Native
 from bricolage.device.caches import Cache, Caches
 from bricolage.device.host import host
-from bricolage.native.build import planned
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.isa import EMULATED_AMX, Isa, available_isas
 from bricolage.native.cpu.target import CpuTarget
@@ -36,7 +36,7 @@ def target(threads: int = 2) -> CpuTarget:
 
 
 def made(cell: Cell, folder: Path, threads: int = 2) -> FusionPlan:
-    return planned(cell.write(folder)[0], target(threads), FLOAT32, {})
+    return plan_fused_kernels(cell.write(folder)[0], target(threads), FLOAT32, {})
 
 
 def in_order(plan: FusionPlan) -> None:
@@ -84,7 +84,7 @@ def test_each_direction_is_a_strand(kind: str, lengths: tuple[int, ...] | None, 
     assert len(rows) == 2 and len(rows[0]) == len(rows[1]) >= 5
     in_order(plan)
     model, _ = cell.write(_made(tmp_path / "without"))
-    without = planned(model, target(), FLOAT32, {}, strands=False)
+    without = plan_fused_kernels(model, target(), FLOAT32, {}, strands=False)
     assert not without.strands
     assert generate(plan, target()).meetings <= generate(without, target()).meetings - 2 * 4
 
@@ -122,7 +122,7 @@ def test_two_networks_with_the_same_weights_are_side_by_side(tmp_path: Path) -> 
         a1, ah = LSTM <hidden_size = 8> (x, w, r)   b1, bh = LSTM <hidden_size = 8> (z, w, r)
         a = Squeeze (a1, axis)   b = Squeeze (b1, axis)   y = Mul (a, b)
     """
-    plan = planned(recurrent(tmp_path, body), target(), FLOAT32, {})
+    plan = plan_fused_kernels(recurrent(tmp_path, body), target(), FLOAT32, {})
     assert [len(rows) for rows in plan.strands.values()] == [2]
     in_order(plan)
 
@@ -134,7 +134,7 @@ def test_weights_that_only_shares_of_fit_a_cache(kind: str, hidden: int, found: 
     """A second-level cache of 256 KiB keeps a half of 256 x 256 floats, but not all of them."""
     model, _ = Cell(kind, steps=5, batch=4, inputs=2, hidden=hidden, direction="bidirectional").write(tmp_path)
     small = replace(target(), caches=Caches((Cache(2, 256 << 10),)))
-    assert bool(planned(model, small, FLOAT32, {}).strands) == found
+    assert bool(plan_fused_kernels(model, small, FLOAT32, {}).strands) == found
 
 
 def test_layers_wait_for_each_other(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_layers_wait_for_each_other(tmp_path: Path) -> None:
         a1, ah = LSTM <hidden_size = 8> (x, w, r)   a = Squeeze (a1, axis)   c = Add (a, z)
         b1, bh = LSTM <hidden_size = 8> (c, w, r)   y = Squeeze (b1, axis)
     """
-    plan = planned(recurrent(tmp_path, body), target(), FLOAT32, {})
+    plan = plan_fused_kernels(recurrent(tmp_path, body), target(), FLOAT32, {})
     assert [len(rows) for rows in plan.strands.values()] == [1, 1]
     in_order(plan)
 
@@ -228,7 +228,7 @@ def test_strands_pack_rows_in_memory_of_their_own(isa: Isa, tmp_path: Path) -> N
     """In bfloat16 a product packs its rows first, in memory that threads would share."""
     model, values = Cell("LSTM", steps=12, batch=3, hidden=64, direction="bidirectional").write(tmp_path)
     bfloat16 = Arithmetic(parts=1, stores="operands")
-    plan = planned(model, CpuTarget(isa, 2, host().caches), bfloat16, {})
+    plan = plan_fused_kernels(model, CpuTarget(isa, 2, host().caches), bfloat16, {})
     assert plan.strands
     kernel = Native().compile(model, KernelConfig("bf16"), Resources(threads=2))
     exact = Native().compile(model, regions.F32, Resources(threads=2)).run(values)

@@ -14,7 +14,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import WAVES, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
-from bricolage.native.build import planned
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import available_isas
@@ -48,7 +48,7 @@ def branches(folder: Path, threads: int = 2) -> tuple[RegionModel, FusionPlan, F
         folder, BRANCHES, "float[24, 16] x", "float[24, 32] y", u=noise(16, 16), v=noise(16, 16) / 2, axes=np.array([1])
     )
     target = CpuTarget(available_isas()[-1], threads, host().caches)
-    one, other = (planned(model, target, FLOAT32, {}, waves=waves) for waves in (False, True))
+    one, other = (plan_fused_kernels(model, target, FLOAT32, {}, waves=waves) for waves in (False, True))
     return model, one, other, target
 
 
@@ -81,9 +81,9 @@ def test_independent_kernels_share_a_meeting(tmp_path: Path) -> None:
 def test_a_chain_stays_in_its_order(tmp_path: Path) -> None:
     model = regions.conv_net(tmp_path)
     target = CpuTarget(available_isas()[-1], 2, host().caches)
-    plan = planned(model, target, FLOAT32, {}, waves=True)
+    plan = plan_fused_kernels(model, target, FLOAT32, {}, waves=True)
     assert plan.waves == tuple((number,) for number in range(len(plan.kernels)))
-    assert generate(plan, target).text == generate(planned(model, target, FLOAT32, {}), target).text
+    assert generate(plan, target).text == generate(plan_fused_kernels(model, target, FLOAT32, {}), target).text
     assert IN_WAVES not in Native().structures(model, regions.F32, Resources(threads=2))
 
 
@@ -147,7 +147,7 @@ def test_the_bits_are_those_of_one_after_another(
         Native().compile(model, config, Resources(threads=threads)).run([x])[0] for config in (regions.F32, IN_WAVES)
     )
     assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
-    apart(planned(model, CpuTarget(available_isas()[-1], threads, host().caches), FLOAT32, {}, waves=True))
+    apart(plan_fused_kernels(model, CpuTarget(available_isas()[-1], threads, host().caches), FLOAT32, {}, waves=True))
 
 
 _DRIVER = r"""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.quantization.awq import activation_aware, salient_factors
-from bricolage.quantization.block_quantization import corrected, half_quadratic, round_to_nearest
+from bricolage.quantization.block_quantization import half_quadratic, quantize_gptq, round_to_nearest
 from bricolage.quantization.byte_weights import quantised_weights
 from bricolage.quantization.products import WeightedProduct
 from bricolage.quantization.weights_only import pack_integers
@@ -63,7 +63,7 @@ def test_blocks_are_near_and_better_ways_are_nearer(bits: int) -> None:
         "rtn": round_to_nearest(weights, bits, 32),
         "hqq": half_quadratic(weights, bits, 32),
         "awq": activation_aware(weights, bits, 32, (x**2).mean(axis=0)),
-        "gptq": corrected(weights, bits, 32, (x.T @ x).astype(np.float32)),
+        "gptq": quantize_gptq(weights, bits, 32, (x.T @ x).astype(np.float32)),
     }
     for one in ways.values():
         assert one.integers.shape == (3, 32, 8) and one.integers.max() < 2**bits

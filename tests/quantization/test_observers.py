@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bricolage.errors import BadOption
-from bricolage.quantization.observers import AffineScale, affine, observed
+from bricolage.quantization.observers import AffineScale, affine, observe_scale
 from bricolage.quantization.quantization_options import OBSERVERS, QuantizationOptions
 from bricolage.quantization.value_functions import functions_behind
 from tests.quantization.networks import graph_of
@@ -22,7 +22,7 @@ VALUES = arrays(np.float32, st.integers(1, 60), elements=st.floats(-1e4, 1e4, wi
 @given(VALUES)
 @settings(max_examples=60, deadline=None)
 def test_zero_is_exact_and_no_value_is_farther_than_half_a_step(values: np.ndarray) -> None:
-    scale = observed(values, QuantizationOptions(observer="minmax"))
+    scale = observe_scale(values, QuantizationOptions(observer="minmax"))
     assert 0 <= scale.zero <= 255 and scale.rounded(np.zeros(1)) == 0
     # The zero point is rounded as well, so that one end may be another half step off.
     assert np.abs(scale.rounded(values.astype(np.float64)) - values).max() <= 1.01 * float(scale.scale) + 1e-30
@@ -31,7 +31,7 @@ def test_zero_is_exact_and_no_value_is_farther_than_half_a_step(values: np.ndarr
 @given(VALUES, st.sampled_from(OBSERVERS))
 @settings(max_examples=60, deadline=None)
 def test_every_observer_stays_within_what_was_seen(values: np.ndarray, observer: str) -> None:
-    scale = observed(values, QuantizationOptions(observer=observer))  # type: ignore[arg-type]
+    scale = observe_scale(values, QuantizationOptions(observer=observer))  # type: ignore[arg-type]
     whole = affine(float(values.min()), float(values.max()))
     assert np.isfinite(scale.scale) and scale.scale > 0
     if whole.scale != 1.0:
@@ -42,15 +42,15 @@ def test_mse_is_never_worse_than_the_whole_range_and_cuts_an_outlier_off() -> No
     values = np.append(np.random.default_rng(0).standard_normal(20_000), 40.0)
     errors = {}
     for observer in ("minmax", "mse"):
-        scale = observed(values, QuantizationOptions(observer=observer))
+        scale = observe_scale(values, QuantizationOptions(observer=observer))
         errors[observer] = float(((scale.rounded(values) - values) ** 2).mean())
     assert errors["mse"] <= errors["minmax"]
-    kept = observed(values, QuantizationOptions(observer="percentile", percentile=99.9))
+    kept = observe_scale(values, QuantizationOptions(observer="percentile", percentile=99.9))
     assert float(kept.scale) * 255 < 10
 
 
 def test_a_tensor_of_zeros_has_a_scale() -> None:
-    assert observed(np.zeros(9), QuantizationOptions()) == AffineScale(np.float32(1.0), 0)
+    assert observe_scale(np.zeros(9), QuantizationOptions()) == AffineScale(np.float32(1.0), 0)
 
 
 SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
@@ -90,8 +90,8 @@ def test_no_observer_is_far_worse_than_the_whole_range(shape: str, observer: str
 
     if observer == "percentile" and shape == "heavy tail":
         return  # it cuts as many of them as it is told
-    own = errors(observed(values, QuantizationOptions(observer=observer)))  # type: ignore[arg-type]
-    whole = errors(observed(values, QuantizationOptions(observer="minmax")))
+    own = errors(observe_scale(values, QuantizationOptions(observer=observer)))  # type: ignore[arg-type]
+    whole = errors(observe_scale(values, QuantizationOptions(observer="minmax")))
     # Bins of a histogram are an eighth of a step wide; what is left over is for the bias of values that are cut.
     assert own[0] <= 1.3 * whole[0] + 1e-4 and own[1] <= 2.0 * whole[1] + 1e-3
 
@@ -118,7 +118,7 @@ def test_steps_are_where_a_function_tells_numbers_apart(kind: str, least: float)
     graph = graph_of("float[4,8] x", f"c = MatMul(x, w) {body} y = MatMul(t, v)", {"w": (8, 8), "v": (8, 4)})
     function = functions_behind(graph)["c"]
     values = np.random.default_rng(0).normal(-8, 6, 4000)
-    plain, behind = observed(values, QuantizationOptions()), observed(values, QuantizationOptions(), function)
+    plain, behind = observe_scale(values, QuantizationOptions()), observe_scale(values, QuantizationOptions(), function)
 
     def error(scale: AffineScale) -> float:
         return float(np.linalg.norm(function(scale.rounded(values)) - function(values)))

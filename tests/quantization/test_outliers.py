@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.api.quantize import quantize
-from bricolage.quantization.activation_statistics import collected
+from bricolage.quantization.activation_statistics import collect_statistics
 from bricolage.quantization.outliers import CHANNELS, apart, outlier_channels
 from bricolage.quantization.products import products
 from bricolage.verify.reference import evaluate
@@ -21,7 +21,7 @@ SAMPLES = [{"x": RNG.standard_normal((9, 16)).astype(np.float32)} for _ in range
 def test_an_equal_graph() -> None:
     graph = graph_of(*OUTLIERS)
     able, _ = products(graph)
-    statistics = collected(graph.model, SAMPLES, {one.activation: -1 for one in able}, 0)
+    statistics = collect_statistics(graph.model, SAMPLES, {one.activation: -1 for one in able}, 0)
     channels = outlier_channels(able, statistics)
     assert [len(one) for one in channels.values()] == [CHANNELS]
     assert set(range(5, 160, 23)) <= set(*channels.values())
@@ -38,7 +38,7 @@ def test_alike_channels_stay_together() -> None:
     body, weights = OUTLIERS[1], {**OUTLIERS[2], "g": np.ones(160, np.float32)}
     graph = graph_of(OUTLIERS[0], body, weights)
     able, _ = products(graph)
-    assert not outlier_channels(able, collected(graph.model, SAMPLES, {one.activation: -1 for one in able}, 0))
+    assert not outlier_channels(able, collect_statistics(graph.model, SAMPLES, {one.activation: -1 for one in able}, 0))
 
 
 @pytest.mark.apart

@@ -22,7 +22,7 @@ from bricolage.errors import (
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.canonical import canonical
 from bricolage.quantization.outcome import QuantizedModel
-from bricolage.quantization.outlier_migration import migrated
+from bricolage.quantization.outlier_migration import migrate_outliers
 from bricolage.quantization.products import products
 from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.verify.reference import evaluate
@@ -170,7 +170,7 @@ def test_products_keep_their_names_where_ranges_of_channels_are_made_equal() -> 
     weights = {**sizes, **{name: value.astype(np.float32) for name, value in own.items()}, "g": one, "v": one}
     graph = canonical(model_of("float[1,3,6,6] x", body, weights), QuantizationOptions())
     able, _ = products(graph)
-    made = migrated(graph, able, data(1, 3, 6, 6), QuantizationOptions())
+    made = migrate_outliers(graph, able, data(1, 3, 6, 6), QuantizationOptions())
     after, _ = products(made)
     assert made is not graph and [one.output for one in after] != [one.output for one in able]
     assert [one.name for one in after] == [one.name for one in able]

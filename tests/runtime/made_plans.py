@@ -16,7 +16,7 @@ from bricolage.backends.interface import Available, Backend, Claim, Missing, Reg
 from bricolage.backends.kernel import Call, Kernel, StaticKernel
 from bricolage.base.cache import cache_directory
 from bricolage.base.options import Options
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify
@@ -230,7 +230,7 @@ def made_plan(folder: Path, *buckets: Bucket, options: Options | None = None, bo
     """A plan for this machine; its model is in the folder."""
     write_model(symbolic_model(body), folder / artifact.MODEL)
     options = options or Options(threads=1)
-    device = selected(options.isa, options.cores)
+    device = select_device(options.isa, options.cores)
     names = dict.fromkeys(name for bucket in buckets for name in bucket.backends)
     versions = {name: registry.version(name) for name in names if name in registry.names() and name != Absent.name}
     origin = Provenance("0.1.0", versions, device.fingerprint(), str(device), options, "2026-01-02T03:04:05Z")

@@ -17,7 +17,7 @@ from bricolage.base.cache import compiled_directory
 from bricolage.base.options import Options
 from bricolage.costs.database import Database
 from bricolage.device.device import Device
-from bricolage.device.host import host, selected
+from bricolage.device.host import host, select_device
 from bricolage.errors import BackendFailed, MissingBackend, Refused
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
@@ -77,7 +77,7 @@ def measured(folder: Path, step: Step, device: Device) -> None:
 def test_code_compiled_while_measuring_is_found_when_running(
     folder: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device = selected(options.isa, options.cores)
+    device = select_device(options.isa, options.cores)
     measured(folder, step_of(folder, SLOW), device)
     place = compiled_directory(device.fingerprint(), "slow-compiler", "1.0")
     assert compilations() == [str(place / "f32.code")]

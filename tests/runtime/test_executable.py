@@ -12,7 +12,7 @@ import pytest
 from bricolage.backends import registry
 from bricolage.base.options import Options
 from bricolage.device.buffers import allocate_aligned
-from bricolage.device.host import host, selected
+from bricolage.device.host import host, select_device
 from bricolage.plan.plan import Bucket, Contestant
 from bricolage.runtime import programs
 from bricolage.runtime.executable import Executable
@@ -83,7 +83,7 @@ def test_a_plan_runs_on_the_device_that_its_options_name(
     check_device = {resources.device for *_, resources in Quick.compiled}
     check(fast, 3)
     check_device |= {resources.device for *_, resources in Quick.compiled}
-    assert check_device == {selected(isa, cores)}, "whatever the environment says, for all shapes"
+    assert check_device == {select_device(isa, cores)}, "whatever the environment says, for all shapes"
 
 
 def test_threads_are_the_plans_and_may_spin_where_one_backend_is_alone(tmp_path: Path) -> None:

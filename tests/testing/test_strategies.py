@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
-from bricolage.testing import CONTEXTS, KINDS, ModelCase, cases, made, models
+from bricolage.testing import CONTEXTS, KINDS, ModelCase, build_model, cases, models
 from bricolage.testing.contexts import sizes
-from bricolage.testing.edges import sliced
+from bricolage.testing.edges import measure_slice
 from bricolage.testing.grow import grow_wide
 from bricolage.verify.inputs import choose_sample
 
@@ -33,7 +33,7 @@ def test_both_references_agree_and_what_is_declared_holds(seed: int) -> None:
     """By number, not drawn: hypothesis draws constants of whatever modules are loaded, too. ONNX's own reference computes some
     functions in float32 (MeanVarianceNormalization, an antialiased Resize), so it differs by that much."""
     context = ("", "inner outputs", "symbolic")[seed % 3]
-    model = made(seed, KINDS[seed % len(KINDS)], context)
+    model = build_model(seed, KINDS[seed % len(KINDS)], context)
     case = ModelCase(model, sizes(model), {})
     disputed = replace(case, inputs=choose_sample(case.fixed(), seed).inputs).truth().disputed()
     assert [one for one in disputed if one.error > 1e-5] == [], onnx.printer.to_text(ir.to_proto(model))
@@ -63,13 +63,13 @@ def test_a_failure_shrinks_to_little() -> None:
 
 def test_the_same_seed_gives_the_same_model() -> None:
     for kind in KINDS:
-        first, second = (ir.to_proto(made(7, kind)).SerializeToString(deterministic=True) for _ in range(2))
+        first, second = (ir.to_proto(build_model(7, kind)).SerializeToString(deterministic=True) for _ in range(2))
         assert first == second
 
 
 def test_every_context_is_what_it_is_called() -> None:
     for context in CONTEXTS:
-        model = made(3, "basic", context)
+        model = build_model(3, "basic", context)
         types = {node.op_type for node in model.graph}
         assert (context in types) == (context in CONTROL)
         open_ = any(not isinstance(d, int) for v in model.graph.inputs if v.shape is not None for d in v.shape)
@@ -117,7 +117,7 @@ def test_sliced_extents_are_the_references(size: int, start: int, end: int, step
     values = {name: np.asarray([value]) for name, value in zip("seat", (start, end, 0, step), strict=True)}
     (found,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": np.arange(size), **values})
     if step > 0 or start + size >= 0:  # the reference is wrong for the rest (docs/backend-bugs.md)
-        assert sliced(size, start, end, step) == len(found)
+        assert measure_slice(size, start, end, step) == len(found)
 
 
 def test_nothing_of_the_product_needs_it() -> None:

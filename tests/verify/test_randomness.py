@@ -11,7 +11,7 @@ from bricolage.graph.store import Store
 from bricolage.verify.compare import deviation
 from bricolage.verify.named_arrays import load_limits, load_values
 from bricolage.verify.oracle import Oracle
-from bricolage.verify.randomness import Drawn, drawn, random_outputs, unseeded
+from bricolage.verify.randomness import Drawn, mark_drawn, random_outputs, remove_seeds
 from tests.graph.models import graph
 
 INPUTS = {"x": np.ones((64, 8), np.float32)}
@@ -47,9 +47,9 @@ def test_other_outputs_are_compared_as_ever(tmp_path: Path) -> None:
 
 def test_seeds_are_taken_out() -> None:
     model = graph(NORMAL, "float[64, 8] x", "float[64, 8] y").model
-    unseeded(model)
+    remove_seeds(model)
     assert all("seed" not in node.attributes for node in model.graph)
 
 
 def test_sequences_are_drawn_member_by_member() -> None:
-    assert all(isinstance(one, Drawn) for one in drawn([np.ones(2), np.ones(3)]))
+    assert all(isinstance(one, Drawn) for one in mark_drawn([np.ones(2), np.ones(3)]))

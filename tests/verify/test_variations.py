@@ -14,7 +14,7 @@ from bricolage.graph.store import Store
 from bricolage.verify import reference
 from bricolage.verify.bound import rounding_errors
 from bricolage.verify.named_arrays import load_limits, load_values
-from bricolage.verify.variations import Allowance, Allowances, Variation, evaluated, kinds, write_variations
+from bricolage.verify.variations import Allowance, Allowances, Variation, evaluate_variations, kinds, write_variations
 from tests.graph.models import graph
 
 POOL = "p = Constant <value_ints = [0,0,1,1,0,0,1,1]> () a = Pad (x, p) y = MaxPool <kernel_shape = [3,3], strides = [3,3]> (a)"
@@ -30,7 +30,7 @@ def varied(network: Graph, folder: Path, seed: int = 0) -> dict[str, Variation]:
     names = [value.name or "" for value in network.model.graph.outputs]
     wanted = {name: outputs[name] for name in names}
     moved = rounding_errors(network.model, inputs, wanted, 2)
-    varied = evaluated(network, inputs, wanted, reference.evaluate)
+    varied = evaluate_variations(network, inputs, wanted, reference.evaluate)
     found = write_variations(network, varied, wanted, moved, Store(folder), reference.evaluate)
     return {one.kind: one for one in found}
 

@@ -13,7 +13,7 @@ from bricolage.backends import registry
 from bricolage.base import scratch
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.bucket_decision import make_plan
 from bricolage.driver.context import open_context
 from bricolage.driver.decide import compete
@@ -71,7 +71,7 @@ def bench(
     if artifact.is_named(source):
         plans, kept = artifact.plans(Path(source), target)
         racing.insert(0, (CHALLENGER, next(iter(plans.values())), kept))
-    backends, device = registry.available(options.backends), selected(options.isa, options.cores)
+    backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         decided = []
@@ -83,9 +83,9 @@ def bench(
                 variants, challengers = _racing(racing, opened, bucket)
                 session = context.session(opened, bucket.graph)
                 arrays, origin = context.inputs(opened, bucket.graph, session)
-                found = compete(session, variants, arrays, opened.digest, challengers)
+                bucket_plan = compete(session, variants, arrays, opened.digest, challengers)
                 sizes, overridden = dict(bucket.sizes), dict(bucket.overridden)
-                decided.append(replace(found, sizes=sizes, overridden=overridden, inputs_from=origin))
+                decided.append(replace(bucket_plan, sizes=sizes, overridden=overridden, inputs_from=origin))
         return make_plan(opened, decided, options, backends, device)
 
 

@@ -60,7 +60,7 @@ def bisect(
     with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
         for sizes, subject, oracle in place.subjects():
             program = SubjectProgram(subject, place.store, place.resources)
-            found = search.bisect_changes(program, place.prober, oracle.files(oracle.graph.everything), progress)
-            written = write_evidence(program, found, output, place.resources) if output is not None else ()
-            examined.append(Examined(sizes, found, written))
+            findings = search.bisect_changes(program, place.prober, oracle.files(oracle.graph.everything), progress)
+            written = write_evidence(program, findings, output, place.resources) if output is not None else ()
+            examined.append(Examined(sizes, findings, written))
     return tuple(examined)

@@ -46,12 +46,12 @@ def train_costs(database: Database) -> TrainedCostModel:
         "backends": ", ".join(sorted({f"{sample.backend} {sample.version}" for sample in samples})),
     }
     model = fit_costs(samples, provenance)
-    by_network = left_out(samples, lambda one: one.network)
-    by_machine = left_out(samples, lambda one: one.machine)
+    by_network = left_out(samples, lambda sample: sample.network)
+    by_machine = left_out(samples, lambda sample: sample.machine)
     errors = {"errors by network": by_network, "errors by machine": by_machine}
-    told = {name: str(found) for name, found in errors.items() if found is not None}
+    error_texts = {name: str(error) for name, error in errors.items() if error is not None}
     return TrainedCostModel(
-        replace(model, provenance={**provenance, **told}), len(samples), len(networks), by_network, by_machine
+        replace(model, provenance={**provenance, **error_texts}), len(samples), len(networks), by_network, by_machine
     )
 
 
@@ -59,12 +59,12 @@ def learning_samples(database: Database) -> list[Sample]:
     """What there is to learn from: latencies of single regions that nothing disturbed, in the configuration that the backend's own
     rules of thumb choose, one for each region, implementation, machine and number of threads."""
     workloads, devices = database.workloads(), database.devices()
-    found: dict[tuple[str, str, str, int], Sample] = {}
+    samples: dict[tuple[str, str, str, int], Sample] = {}
     for entry in database.entries():  # the newest first
         key, cost = entry.key, entry.cost
         workload, device = workloads.get(key.region), devices.get(key.device)
-        known = cost.latency is not None and not cost.disturbed and key.schema == SCHEMA
-        if workload is None or device is None or not known or "{" in key.config or "+" in key.backend:
+        usable = cost.latency is not None and not cost.disturbed and key.schema == SCHEMA
+        if workload is None or device is None or not usable or "{" in key.config or "+" in key.backend:
             continue
         assert cost.latency is not None
         machine = f"{device.model}, {device.isa or 'everything'}"
@@ -79,8 +79,8 @@ def learning_samples(database: Database) -> list[Sample]:
             machine=machine,
             version=key.version,
         )
-        found.setdefault((key.region, name, key.device, key.threads), sample)
-    return list(found.values())
+        samples.setdefault((key.region, name, key.device, key.threads), sample)
+    return list(samples.values())
 
 
 def to_json(model: LearnedCosts) -> str:

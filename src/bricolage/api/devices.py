@@ -131,30 +131,32 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
         {device.name: device.threads for device in machine.devices},
         machine.move_ms,
     )
-    found = _predicted(problem, certified=not machine.links)
-    return Simulated(sub_graphs, tuple(problem.cores), found, lower_bound(problem), _pipelined(problem, machine))
+    schedules = _predict_schedules(problem, certified=not machine.links)
+    return Simulated(
+        sub_graphs, tuple(problem.cores), schedules, lower_bound(problem), _place_pipeline(problem, machine)
+    )
 
 
-def _pipelined(problem: ScheduleProblem, machine: Machine) -> Pipelined | None:
+def _place_pipeline(problem: ScheduleProblem, machine: Machine) -> Pipelined | None:
     """Without the tasks that hold the inputs and take the outputs: those of the next sample move meanwhile."""
     last = len(problem) - 1
     tensors = []
-    for one in problem.graph.tensors:
-        readers = tuple(reader - 1 for reader in one.consumers if reader < last)
-        if one.producer > 0 and readers:
-            tensors.append(replace(one, producer=one.producer - 1, consumers=readers))
+    for tensor in problem.graph.tensors:
+        readers = tuple(reader - 1 for reader in tensor.consumers if reader < last)
+        if tensor.producer > 0 and readers:
+            tensors.append(replace(tensor, producer=tensor.producer - 1, consumers=readers))
     graph = WorkGraph(problem.graph.operators[1:last], tuple(tensors))
     ms = [
         {name: problem.ms(task, name, problem.cores[name]) for name in problem.times[task]} for task in range(1, last)
     ]
-    found = on_machine(graph, ms, machine)
-    if found is None or not ms:
+    mapping = on_machine(graph, ms, machine)
+    if mapping is None or not ms:
         return None
-    placed = contiguous(found[0], limit_s=_PLACING_S)
-    return Pipelined(tuple(found[1][device] for device in placed.devices), placed.max_load, placed.bound)
+    placed = contiguous(mapping[0], limit_s=_PLACING_S)
+    return Pipelined(tuple(mapping[1][device] for device in placed.devices), placed.max_load, placed.bound)
 
 
-def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedSchedule, ...]:
+def _predict_schedules(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedSchedule, ...]:
     schedules = [method(problem) for method in (heft, peft, cpop, dpos, m_etf, m_sct)]
     if len(problem) <= _KEYS_UP_TO:
         schedules.append(random_keys(problem))
@@ -165,13 +167,17 @@ def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedS
         result = shortest_schedule(problem)
         proven = result.proven
         schedules.append(result.schedule)
-    found = []
-    for one in schedules:
-        check(problem, one)
-        upper = _upper(problem, one) if certified else None
-        shortest = proven and one.method == "exact"
-        found.append(PredictedSchedule(one.method, one.makespan_ms, one, moves(problem, one), upper, shortest))
-    return tuple(sorted(found, key=lambda one: (one.makespan_ms, one.method)))
+    predictions = []
+    for schedule in schedules:
+        check(problem, schedule)
+        upper = _upper(problem, schedule) if certified else None
+        shortest = proven and schedule.method == "exact"
+        predictions.append(
+            PredictedSchedule(
+                schedule.method, schedule.makespan_ms, schedule, moves(problem, schedule), upper, shortest
+            )
+        )
+    return tuple(sorted(predictions, key=lambda prediction: (prediction.makespan_ms, prediction.method)))
 
 
 def _upper(problem: ScheduleProblem, schedule: Schedule) -> float | None:
@@ -179,5 +185,5 @@ def _upper(problem: ScheduleProblem, schedule: Schedule) -> float | None:
     intervals = schedule.intervals
     if any(len(interval.lanes) > 1 for interval in intervals):
         return None
-    ms = tuple(problem.ms(task, one.device, 1) for task, one in enumerate(intervals))
+    ms = tuple(problem.ms(task, interval.device, 1) for task, interval in enumerate(intervals))
     return new_b_2(TypedTasks(problem.graph, ms, tuple(interval.device for interval in intervals), problem.cores))

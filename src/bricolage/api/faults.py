@@ -15,7 +15,7 @@ from bricolage.backends.interface import Resources
 from bricolage.base import scratch
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.context import open_pool, open_reference
 from bricolage.driver.sources import PreparedBucket, Source, measuring_inputs, open_source, working_folder
 from bricolage.graph.extract import graph_of
@@ -114,7 +114,7 @@ def opened_for(
     """The workplace for a source; its files are gone afterwards. Arguments and errors as for `bisect`."""
     is_artifact = isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX
     plan = artifact.load_artifact(Path(source)) if is_artifact else None
-    device = selected(options.isa, options.cores)
+    device = select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         with open_pool(options) as pool:

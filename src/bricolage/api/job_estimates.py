@@ -78,18 +78,20 @@ class _Mended:
     _factors: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        both = self.measured.keys() & {kind for kind, one in self.predicted.items() if not one.reason}
+        both = self.measured.keys() & {kind for kind, prediction in self.predicted.items() if not prediction.reason}
         self._factors = [math.log(self.measured[kind] / self.predicted[kind].ms) for kind in sorted(both)]
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """Of the step alone."""
-        found = self.predicted.get(on.device.name)
-        if found is None or found.reason:
+        prediction = self.predicted.get(on.device.name)
+        if prediction is None or prediction.reason:
             return [None] * len(works)
-        one = Estimate(found.ms, min(found.low_ms, found.ms), max(found.high_ms, found.ms), "roofline")
+        estimate = Estimate(
+            prediction.ms, min(prediction.low_ms, prediction.ms), max(prediction.high_ms, prediction.ms), "roofline"
+        )
         if self._factors:
-            one = one.times(math.exp(sum(self._factors) / len(self._factors)), "calibrated")
-        return [one if work.key == _STEP else None for work in works]
+            estimate = estimate.times(math.exp(sum(self._factors) / len(self._factors)), "calibrated")
+        return [estimate if work.key == _STEP else None for work in works]
 
 
 def estimate_job(
@@ -129,14 +131,14 @@ def estimate_job(
     others = [] if known is None else _read_known(known)
     places = [place for kind in cluster.kinds for place in _placements(cluster, kind, most)]
     asked = [place for place in places if not _why_not(place, cluster)]
-    found = predict_elsewhere(spec, asked, seconds=seconds, progress=progress) if asked else []
-    predicted = {(place.kind, place.workers): one for place, one in zip(asked, found, strict=True)}
-    alone = {kind: one for (kind, workers), one in predicted.items() if workers == 1}
+    predictions = predict_elsewhere(spec, asked, seconds=seconds, progress=progress) if asked else []
+    predicted = {(place.kind, place.workers): prediction for place, prediction in zip(asked, predictions, strict=True)}
+    alone = {kind: prediction for (kind, workers), prediction in predicted.items() if workers == 1}
     works, ms = [_work(_STEP, traced_step(spec))], {_STEP: ran}
     for number, (other, rates) in enumerate(others):
         works.append(_work(str(number), traced_step(other)))
         ms[str(number)] = {kind: 1e3 / rate for kind, rate in rates.items()}
-    peaks = {one.kind: one.peaks for one in cluster.group if one.peaks is not None}
+    peaks = {group.kind: group.peaks for group in cluster.group if group.peaks is not None}
     model = FirstKnown((MeasuredSteps(ms), TransferredSteps(works[1:], ms, peaks), _Mended(alone, ran)))
     return [_row(place, cluster, spec, predicted, model, works[0]) for place in places]
 
@@ -151,25 +153,25 @@ def _row(
 ) -> JobOnDevices:
     group = cluster.of_kind(place.kind)
     here = predicted.get((place.kind, place.workers))
-    (one,) = model.estimate([work], Setting(place.devices.machine.devices[0], 1))
+    (estimate,) = model.estimate([work], Setting(place.devices.machine.devices[0], 1))
     reason = _why_not(place, cluster) if here is None else here.reason
-    if one is not None and place.workers == 1:
+    if estimate is not None and place.workers == 1:
         reason = ""  # a measured rate needs no description
-    if reason or one is None:
+    if reason or estimate is None:
         return JobOnDevices(place.kind, place.workers, reason=reason or "nothing is known of it there")
     if here is not None and place.workers > 1:
         # What workers wait for gradients does not change with what computing takes.
         waits = max(here.ms - predicted[place.kind, 1].ms, 0.0)
-        one = Estimate(one.ms + waits, one.low_ms + waits, one.high_ms + waits, one.source)
+        estimate = Estimate(estimate.ms + waits, estimate.low_ms + waits, estimate.high_ms + waits, estimate.source)
     return JobOnDevices(
         place.kind,
         place.workers,
-        step=one,
-        steps_per_s=1e3 / one.ms,
-        samples_per_s=spec.batch_size * place.workers * 1e3 / one.ms,
+        step=estimate,
+        steps_per_s=1e3 / estimate.ms,
+        samples_per_s=spec.batch_size * place.workers * 1e3 / estimate.ms,
         peak_bytes=0 if here is None else here.peak_bytes,
         memory_bytes=int((group.memory_gb or 0.0) * 1e9),
-        cost_per_1000_steps=place.workers * group.price * one.ms / 3600.0,
+        cost_per_1000_steps=place.workers * group.price * estimate.ms / 3600.0,
     )
 
 
@@ -188,14 +190,14 @@ def _placements(cluster: ClusterSpec, kind: str, most: int) -> list[StepPlacemen
     while count <= min(most, cluster.capacity[kind]):
         crossed = [group.network_gbytes] if count > largest else []
         crossed += [group.link_gbytes] if min(count, largest) > 1 else []
-        gbytes = min((one for one in crossed if one is not None), default=None) if None not in crossed else None
+        gbytes = min((rate for rate in crossed if rate is not None), default=None) if None not in crossed else None
         link = None if gbytes is None else Link(("from", "to"), gbytes, group.latency_us)
-        placements.append(StepPlacement(kind, _described(group), count, link, group.start_us / 1e3))
+        placements.append(StepPlacement(kind, _describe_kind(group), count, link, group.start_us / 1e3))
         count *= 2
     return placements
 
 
-def _described(group: NodeGroup) -> DescribedDevices:
+def _describe_kind(group: NodeGroup) -> DescribedDevices:
     peaks = group.peaks or Peaks(math.inf, math.inf)
     device = Device(
         group.kind,
@@ -220,7 +222,7 @@ def _read_known(path: Path) -> list[tuple[StepSpec, Mapping[str, float]]]:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        found = decode(_KnownFile, read_file(path), "it")
+        jobs_file = decode(_KnownFile, read_file(path), "it")
     except DecodeError as error:
         raise BadTrainingSpec(path=path, reason=str(error)) from error
-    return [(read_spec(path.resolve().parent / one.step), one.rates) for one in found.job]
+    return [(read_spec(path.resolve().parent / job.step), job.rates) for job in jobs_file.job]

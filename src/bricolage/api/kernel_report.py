@@ -28,12 +28,12 @@ def kernel_report(
         Refused: it cannot compile the region here.
     """
     identities, resources, store = Identities(graph), Resources(threads, host(), alone=True), Store(directory)
-    found: dict[int, Anatomy] = {}
-    for number, one in planned.items():
-        region = Region(graph, bitset.of(parse_numbers(one.operators)))
+    anatomies: dict[int, Anatomy] = {}
+    for number, planned_region in planned.items():
+        region = Region(graph, bitset.of(parse_numbers(planned_region.operators)))
         path = store.region(region, identities.key(region))
-        chosen = one.implementation
-        made = registry.get(chosen.backend).kernel_report(RegionModel(path), chosen.config, resources)
-        if made is not None:
-            found[number] = made
-    return found
+        chosen = planned_region.implementation
+        anatomy = registry.get(chosen.backend).kernel_report(RegionModel(path), chosen.config, resources)
+        if anatomy is not None:
+            anatomies[number] = anatomy
+    return anatomies

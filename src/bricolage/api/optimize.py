@@ -19,7 +19,7 @@ from bricolage.base.cache import trim
 from bricolage.base.option_words import constant_word, sizes_of
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.bucket_decision import decide_bucket, decision_key, make_plan
 from bricolage.driver.context import DecisionContext, check_again, open_context
 from bricolage.driver.given_samples import Data, GivenData
@@ -84,11 +84,11 @@ def optimize(
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
-    options, progress = _settled(options or Options(), shapes or {}, constants or {}), progress or Silent()
+    options, progress = _settle_options(options or Options(), shapes or {}, constants or {}), progress or Silent()
     check_again(replan, provisional)
     data = GivenData.of(calibrate, evaluate)
     data.check(options)
-    backends, device = registry.available(options.backends), selected(options.isa, options.cores)
+    backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
     opening = partial(
         open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs, data=data
     )
@@ -96,9 +96,11 @@ def optimize(
     return _executable(opening, partial(measuring, provisional=provisional), output)
 
 
-def _settled(options: Options, shapes: Mapping[str, int | Sequence[int]], constants: Mapping[str, object]) -> Options:
+def _settle_options(
+    options: Options, shapes: Mapping[str, int | Sequence[int]], constants: Mapping[str, object]
+) -> Options:
     """The options with these sizes and constants, if they go with this machine."""
-    sizes = {**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}}
+    sizes = {**options.shapes, **{name: sizes_of(size) for name, size in shapes.items()}}
     words = {**options.constants, **{name: constant_word(name, value) for name, value in constants.items()}}
     options = replace(options, shapes=sizes, constants=words)
     options.check_here()
@@ -111,17 +113,17 @@ def _executable(
     output: str | Path | None,
 ) -> Executable:
     try:
-        plan, directory = _planned(opening, measuring, output)
+        plan, directory = _plan_model(opening, measuring, output)
     except StatedOtherwise as error:
         _LOG.warning("%s: what the model states of sizes that cannot be inferred is ignored", error.facts["reason"])
-        plan, directory = _planned(partial(opening, believing=False), measuring, output)
+        plan, directory = _plan_model(partial(opening, believing=False), measuring, output)
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()
     return Executable(plan, directory, temporary=True)
 
 
-def _planned(
+def _plan_model(
     opening: Callable[[Path], Source],
     measuring: Callable[[], AbstractContextManager[DecisionContext]],
     output: str | Path | None,
@@ -157,5 +159,5 @@ def _plan(context: DecisionContext, opened: Source, output: Path | None, spent_s
     if output is None:
         return plan
     trials = trials or [planned_trial(opened, 0)]
-    keys = [decision_key(opened, one, options, backends, device) for one in opened.buckets]
+    keys = [decision_key(opened, bucket, options, backends, device) for bucket in opened.buckets]
     return ship_plan(context, opened, plan, output, trials, TriedArtifacts(context.database, keys))

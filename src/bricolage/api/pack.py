@@ -27,7 +27,7 @@ from bricolage.base.progress import Progress, Silent
 from bricolage.cluster.step_costs import MeasuredSteps
 from bricolage.costs.models.described import Scaled
 from bricolage.device.description import ScaledTimes
-from bricolage.device.host import selected, unlimited
+from bricolage.device.host import select_device, unlimited
 from bricolage.driver.bucket_decision import Start, decide_bucket, decision_key, make_plan
 from bricolage.driver.context import check_again, open_context, open_pool
 from bricolage.driver.session import ModelFindings
@@ -52,7 +52,7 @@ class _File:
     target: Annotated[tuple[PackTarget, ...], Length(1, MOST_TARGETS)]
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.target]
+        names = [target.name for target in self.target]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"there are several targets '{name}'")
@@ -115,9 +115,12 @@ def pack(
     """
     check_again(replan, provisional)
     options, progress = options or Options(), progress or Silent()
-    own, afar = tuple(target for target in targets if not target.ray), tuple(target for target in targets if target.ray)
+    local_targets, afar = (
+        tuple(target for target in targets if not target.ray),
+        tuple(target for target in targets if target.ray),
+    )
     _check_cluster(afar, ray, shown)
-    made = {one.name: _options(one, options, shown) for one in own}
+    target_options = {target.name: _options(target, options, shown) for target in local_targets}
     began, directory = time.monotonic(), working_folder()
     try:
         with scratch.using(directory, keep=True), _nodes(ray, afar) as nodes, open_pool(options) as pool:
@@ -126,19 +129,19 @@ def pack(
             if nodes is not None:
                 nodes.begin(opened, options, replan, provisional)
             shared = _Shared(opened, pool, ModelFindings(), replan, provisional, progress)
-            decided = _decided_here(shared, own, made)
+            decided = _decided_here(shared, local_targets, target_options)
             if nodes is not None:
                 progress.start("targets on Ray nodes")
-                decided |= {name: (one.plan, one.entry) for name, one in nodes.take(opened).items()}
+                decided |= {name: (decision.plan, decision.entry) for name, decision in nodes.take(opened).items()}
                 progress.finish()
             plans = tuple(decided[target.name][0] for target in targets)
             files = ["plan.json", *(f"plan-{target.name}.json" for target in targets[1:])]
-            entries = (replace(decided[one.name][1], plan=file) for one, file in zip(targets, files, strict=True))
-            found = Pack(tuple(entries), seconds)
-            artifact.save(plans[0], directory, Path(output), found, plans)
+            entries = (replace(decided[target.name][1], plan=file) for target, file in zip(targets, files, strict=True))
+            pack_index = Pack(tuple(entries), seconds)
+            artifact.save(plans[0], directory, Path(output), pack_index, plans)
     finally:
         scratch.remove(directory)
-    return Packed(found, plans)
+    return Packed(pack_index, plans)
 
 
 def _check_cluster(afar: Sequence[PackTarget], ray: str | None, shown: str | Path) -> None:
@@ -164,22 +167,22 @@ def _decided_here(
     shared: _Shared, targets: Sequence[PackTarget], made: Mapping[str, Options]
 ) -> dict[str, tuple[Plan, PackEntry]]:
     """The targets that are this machine, from loose to tight."""
-    found: dict[str, tuple[Plan, PackEntry]] = {}
+    decisions: dict[str, tuple[Plan, PackEntry]] = {}
     graphs = [bucket.graph for bucket in shared.opened.buckets]
     order = tree(tuple(targets))
     for at, (target, parent) in enumerate(order):
-        started, own = time.monotonic(), made[target.name]
-        above = None if parent is None else found[parent.name]
+        started, target_options = time.monotonic(), made[target.name]
+        above = None if parent is None else decisions[parent.name]
         coming = order[at + _AHEAD if at else 1 : at + _AHEAD + 1]  # those before are being compiled
-        then = tuple(_setting(made[one.name]) for one, _ in coming if one.memory_mb is None)
-        if parent is not None and above is not None and own == made[parent.name]:
+        then = tuple(_setting(made[follower.name]) for follower, _ in coming if follower.memory_mb is None)
+        if parent is not None and above is not None and target_options == made[parent.name]:
             plan, held = above[0], above[1].resident_bytes  # its device is described; here they are one
         else:
-            plan, held = _decided(shared, target, own, above and above[0], then)
+            plan, held = _decide_target(shared, target, target_options, above and above[0], then)
         name = parent.name if parent is not None else ""
         entry = _entry(target, name, plan, held, time.monotonic() - started, graphs)
-        found[target.name] = (plan, entry)
-    return found
+        decisions[target.name] = (plan, entry)
+    return decisions
 
 
 def _options(target: PackTarget, options: Options, shown: str | Path) -> Options:
@@ -195,7 +198,7 @@ def _options(target: PackTarget, options: Options, shown: str | Path) -> Options
     if target.isa and not unlimited().has(target.isa):
         raise BadTargets(path=shown, reason=f"target '{target.name}' has {target.isa}, and this processor has not")
     try:
-        found = replace(
+        target_options = replace(
             options,
             precision=target.precision,
             threads=threads,
@@ -203,10 +206,10 @@ def _options(target: PackTarget, options: Options, shown: str | Path) -> Options
             memory_limit_mb=target.memory_mb,
             objective="latency",
         )
-        found.check_here()
+        target_options.check_here()
     except BadOption as error:
         raise BadTargets(path=shown, reason=f"target '{target.name}': {error.sentence}") from error
-    return found
+    return target_options
 
 
 @dataclass(frozen=True)
@@ -222,15 +225,15 @@ class _Shared:
 
 
 def _setting(options: Options) -> Setting:
-    return Setting(selected(options.isa, options.cores), options.threads)
+    return Setting(select_device(options.isa, options.cores), options.threads)
 
 
-def _decided(
+def _decide_target(
     shared: _Shared, target: PackTarget, options: Options, parent: Plan | None, then: tuple[Setting, ...]
 ) -> tuple[Plan, int]:
     """The plan of a target, tried in a fresh process, and the bytes that this one held. A target with a limit of memory has workers
     of its own, which are held to it; `then`: who is decided on next by the workers of all."""
-    backends, device = registry.available(options.backends), selected(options.isa, options.cores)
+    backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
     opened, findings = shared.opened, shared.findings
     measuring = partial(
         open_context,
@@ -276,7 +279,7 @@ def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
 def _entry(
     target: PackTarget, parent: str, plan: Plan, held: int, seconds: float, graphs: Sequence[Graph]
 ) -> PackEntry:
-    device = selected(plan.provenance.options.isa, plan.provenance.options.cores)
+    device = select_device(plan.provenance.options.isa, plan.provenance.options.cores)
     times = [bucket.winner.median_ms for bucket in plan.buckets]
     median = sum(time for time in times if time is not None) if None not in times else None
     predicted = None if median is None else _elsewhere(target, plan, graphs)
@@ -303,14 +306,19 @@ def _elsewhere(target: PackTarget, plan: Plan, graphs: Sequence[Graph]) -> Estim
     here, by the ratio of the rooflines. None where it describes none."""
     if target.peaks is None:
         return None
-    options, found = plan.provenance.options, list[Estimate]()
-    here = selected(options.isa, options.cores)
+    options, estimates = plan.provenance.options, list[Estimate]()
+    here = select_device(options.isa, options.cores)
     there = replace(here, name=target.name, cores=here.cores[: options.threads], peaks=target.peaks)
     for bucket, graph in zip(plan.buckets, graphs, strict=True):
         work = Work(workload(graph.everything), key=_WHOLE)
         measured = MeasuredSteps({_WHOLE: {here.name: bucket.winner.median_ms or 0.0}})
         scaled = Scaled(measured, {target.name: ScaledTimes()}, here, (options.threads,))
-        found += [one for one in scaled.estimate([work], Setting(there, options.threads)) if one is not None]
+        estimates += [
+            estimate for estimate in scaled.estimate([work], Setting(there, options.threads)) if estimate is not None
+        ]
     return Estimate(
-        sum(one.ms for one in found), sum(one.low_ms for one in found), sum(one.high_ms for one in found), "roofline"
+        sum(estimate.ms for estimate in estimates),
+        sum(estimate.low_ms for estimate in estimates),
+        sum(estimate.high_ms for estimate in estimates),
+        "roofline",
     )

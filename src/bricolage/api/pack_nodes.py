@@ -22,7 +22,7 @@ from bricolage.backends import registry
 from bricolage.base import scratch
 from bricolage.base.codec import JsonObject, decode, encode
 from bricolage.base.options import Options
-from bricolage.base.ray_session import RayObject, RaySession, said
+from bricolage.base.ray_session import RayObject, RaySession, describe_error
 from bricolage.base.undo import undo_on_failure
 from bricolage.driver.sources import Source, working_folder
 from bricolage.errors import BadArtifact, BricolageError, PackNodeFailed
@@ -90,17 +90,17 @@ class PackStation:
             try:
                 for name, content in files.items():
                     (directory / name).write_bytes(content)
-                model, made = model_interface.read_written_model(directory / artifact.MODEL), directory / _PACK
+                model, pack_path = model_interface.read_written_model(directory / artifact.MODEL), directory / _PACK
                 self._decide(
                     model,
                     asked.targets,
-                    made,
+                    pack_path,
                     asked.options,
                     inputs=inputs,
                     replan=asked.replan,
                     provisional=asked.provisional,
                 )
-                return made.read_bytes(), ""
+                return pack_path.read_bytes(), ""
             finally:
                 scratch.remove(directory)
         except BricolageError as error:
@@ -140,8 +140,8 @@ class PackNodes:
         self._asked = NodeTask((), Options(), False)
         with undo_on_failure(self.close):
             for resource in dict.fromkeys(target.ray for target in targets):
-                some = [target for target in targets if target.ray == resource]
-                self._groups.append(_Group(resource, some, self._offering(resource)))
+                members = [target for target in targets if target.ray == resource]
+                self._groups.append(_Group(resource, members, self._offering(resource)))
             for group in self._groups:
                 self._next(group, "no node of the cluster offers it")
 
@@ -162,7 +162,7 @@ class PackNodes:
         directory = opened.store.directory
         names = [artifact.MODEL, *sorted(data_files(directory / artifact.MODEL))]
         files = {name: (directory / name).read_bytes() for name in names}
-        inputs = None if opened.inputs is None else {name: np.asarray(one) for name, one in opened.inputs.items()}
+        inputs = None if opened.inputs is None else {name: np.asarray(array) for name, array in opened.inputs.items()}
         self._asked = NodeTask((), options, replan, provisional)
         self._task = (self._ray.put(files), self._ray.put(inputs))
 
@@ -172,17 +172,17 @@ class PackNodes:
         Raises:
             PackNodeFailed: a decision came to nothing on a node, or no node is left.
         """
-        found: dict[str, DecidedElsewhere] = {}
+        decisions: dict[str, DecidedElsewhere] = {}
         waiting = list(self._groups)
         while waiting:
-            self._ray.wait([one.coming for one in waiting], timeout=_LOOK_S)
+            self._ray.wait([group.coming for group in waiting], timeout=_LOOK_S)
             for group in list(waiting):
-                answer = self._answered(group)
+                answer = self._collect_pack(group)
                 if answer is not None:
                     waiting.remove(group)
                     self._end(group)
-                    found |= taken_over(answer, group.targets, opened)
-        return found
+                    decisions |= taken_over(answer, group.targets, opened)
+        return decisions
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -220,10 +220,10 @@ class PackNodes:
             try:
                 self._ray.kill(group.actor)
             except self._session.errors as error:
-                _LOG.debug("a node had gone: %s", said(error))
+                _LOG.debug("a node had gone: %s", describe_error(error))
         group.actor = None
 
-    def _answered(self, group: _Group) -> bytes | None:
+    def _collect_pack(self, group: _Group) -> bytes | None:
         """The pack of a group, once it is there."""
         if not self._ray.wait([group.coming], timeout=0)[0]:
             if not group.host and time.monotonic() > group.since + _JOINING_S:
@@ -232,8 +232,8 @@ class PackNodes:
         try:
             answer = self._ray.get(group.coming)
         except self._session.errors as error:
-            _LOG.warning("a node with '%s' is lost: %s", group.resource, said(error))
-            self._next(group, f"the node was lost: {said(error)}")
+            _LOG.warning("a node with '%s' is lost: %s", group.resource, describe_error(error))
+            self._next(group, f"the node was lost: {describe_error(error)}")
             return None
         if not group.host:
             host, version = answer
@@ -241,12 +241,12 @@ class PackNodes:
                 self._next(group, f"{host} has bricolage {version}, here is {__version__}")
                 return None
             group.host = host
-            here = tuple(replace(one, ray="") for one in group.targets)
+            here = tuple(replace(member, ray="") for member in group.targets)
             group.coming = group.actor.pack.remote(encode(replace(self._asked, targets=here)), *self._task)
             return None
         content, reason = answer
         if reason:
-            target = ", ".join(one.name for one in group.targets)
+            target = ", ".join(member.name for member in group.targets)
             raise PackNodeFailed(target=target, resource=group.resource, reason=f"{group.host}: {reason}")
         return bytes(content)
 
@@ -271,16 +271,16 @@ def taken_over(content: bytes, targets: Sequence[PackTarget], opened: Source) ->
         except BadArtifact as error:
             raise wrong(error.sentence) from error
         entries = {} if index is None else {entry.target.name: entry for entry in index.entries}
-        if lacking := [one.name for one in targets if one.name not in entries]:
+        if lacking := [target.name for target in targets if target.name not in entries]:
             raise wrong(f"its answer lacks {', '.join(lacking)}")
-        names = dict.fromkeys(bucket.graph for one in targets for bucket in plans[one.name].buckets)
+        names = dict.fromkeys(bucket.graph for target in targets for bucket in plans[target.name].buckets)
         models = {name: ir.load(source / name) for name in names}
         opened.store.share(list(models.values()), f"weights-{targets[0].name}.data")
         written = {name: opened.store.graph(Graph(model)) for name, model in models.items()}
-    found = dict[str, DecidedElsewhere]()
+    decisions = dict[str, DecidedElsewhere]()
     for target in targets:
         plan = plans[target.name]
         buckets = tuple(replace(bucket, graph=written[bucket.graph]) for bucket in plan.buckets)
         plan = replace(plan, model=opened.name, digest=opened.digest, buckets=buckets)
-        found[target.name] = DecidedElsewhere(plan, replace(entries[target.name], target=target))
-    return found
+        decisions[target.name] = DecidedElsewhere(plan, replace(entries[target.name], target=target))
+    return decisions

@@ -12,13 +12,13 @@ import onnx_ir as ir
 from bricolage.base.option_words import parse_accuracy
 from bricolage.errors import BadOption, UnusableCalibration
 from bricolage.frontends import to_model
-from bricolage.graph.model_interface import externalised, settle_defaults
+from bricolage.graph.model_interface import externalise_model, settle_defaults
 from bricolage.quantization.calibration_samples import make_samples
 from bricolage.quantization.canonical import canonical
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.products import require_float
 from bricolage.quantization.quantization_options import QuantizationOptions
-from bricolage.quantization.quantize_model import quantized
+from bricolage.quantization.quantize_model import quantize_graph
 from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.verify.held_back import Sample
 from bricolage.verify.inputs import read_arrays
@@ -74,11 +74,11 @@ def quantize(
     held = None if evaluate is None else _samples(original, evaluate, "--evaluate", more=more)
     graph = canonical(original, settled)
     if settled.weights is not None:
-        made = quantized_weights_only(graph, data, settled, held)
+        quantized_model = quantized_weights_only(graph, data, settled, held)
     else:
         assert data is not None
-        made = quantized(graph, data, settled, held)
-    return QuantizedModel(externalised(made.model, graph.model), made.report)
+        quantized_model = quantize_graph(graph, data, settled, held)
+    return QuantizedModel(externalise_model(quantized_model.model, graph.model), quantized_model.report)
 
 
 def _samples(model: ir.Model, given: Calibration, option: str, *, more: bool) -> list[Sample]:
@@ -86,7 +86,12 @@ def _samples(model: ir.Model, given: Calibration, option: str, *, more: bool) ->
         return make_samples(model, read_arrays(Path(given), option), more=more)
     if isinstance(given, Mapping):
         return make_samples(model, given, more=more)
-    own = {value.name for value in model.graph.inputs}
-    inputs = {f"{name}.{at}": a for at, one in enumerate(given) for name, a in one.items() if name in own or not more}
-    others = [{name: array for name, array in one.items() if more and name not in own} for one in given]
-    return [{**one, **other} for one, other in zip(make_samples(model, inputs), others, strict=True)]
+    input_names = {value.name for value in model.graph.inputs}
+    inputs = {
+        f"{name}.{at}": a
+        for at, sample in enumerate(given)
+        for name, a in sample.items()
+        if name in input_names or not more
+    }
+    others = [{name: array for name, array in sample.items() if more and name not in input_names} for sample in given]
+    return [{**sample, **other} for sample, other in zip(make_samples(model, inputs), others, strict=True)]

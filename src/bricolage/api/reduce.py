@@ -63,24 +63,26 @@ def reduce(
     with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
         for _, subject, oracle in place.subjects():
             program = SubjectProgram(subject, place.store, place.resources)
-            found = bisect_changes(program, place.prober, oracle.files(oracle.graph.everything), progress)
-            if not found.faulty:
+            diagnosis = bisect_changes(program, place.prober, oracle.files(oracle.graph.everything), progress)
+            if not diagnosis.faulty:
                 continue
-            reduced = _reduced(program, found, oracle, place, options, progress)
+            reduced = _reduce_culprit(program, diagnosis, oracle, place, options, progress)
             if reduced is None:
-                raise NotReduced(program=found.name, verdict=found.verdict)
-            return Repro(found, reduced, write_repro(reduced, output, options.threads))
+                raise NotReduced(program=diagnosis.name, verdict=diagnosis.verdict)
+            return Repro(diagnosis, reduced, write_repro(reduced, output, options.threads))
     return None
 
 
-def _reduced(
+def _reduce_culprit(
     program: SubjectProgram, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
 ) -> Reduced | None:
     """The first culprit that fails by itself, made smaller; None where there is none."""
     stop = Deadline(options.budget_s if options.budget_s is not None else options.profile.shares.reducing_s)
     for suspect, graph, numbers in _suspects(program, found.culprits):
-        own = oracle if graph is oracle.graph else place.oracle(graph)
-        reduced = Reducer(suspect, place.prober, place.store, options.bound, stop, progress).run(own, numbers)
+        suspect_oracle = oracle if graph is oracle.graph else place.oracle(graph)
+        reduced = Reducer(suspect, place.prober, place.store, options.bound, stop, progress).run(
+            suspect_oracle, numbers
+        )
         if reduced is not None:
             return reduced
     return None

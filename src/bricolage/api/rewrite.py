@@ -17,7 +17,7 @@ from bricolage.errors import BadOption, BricolageError, StatedOtherwise, WrongRe
 from bricolage.frontends import raise_opset, to_model
 from bricolage.frontends.clean import forget_stated
 from bricolage.graph.graph import Graph
-from bricolage.graph.model_interface import externalised
+from bricolage.graph.model_interface import externalise_model
 from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import bytes_moved, flops
@@ -128,7 +128,7 @@ def rewrite(
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
     rules = taking_part(only, skip, own)
-    original = _opened(source, example_inputs, constants or {}, shapes or {})
+    original = _open_model(source, example_inputs, constants or {}, shapes or {})
 
     def rewriter() -> _ModelRewriter:
         return _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(), shapes or {})
@@ -141,7 +141,7 @@ def rewrite(
         return checking(original, rewriter(), shapes or {})
 
 
-def _opened(
+def _open_model(
     source: object, example_inputs: object, constants: Mapping[str, str | None], shapes: Mapping[str, int]
 ) -> ir.Model:
     """The model without the inputs that never change."""
@@ -163,11 +163,11 @@ def _rewritten(
     """The model rewritten and checked. `limits`: seconds and megabytes of one evaluation, where it is not given."""
     sizes = _sizes(original, shapes)
     start = prepare(original, sizes)
-    made = rewriter.make(limit)
+    trace = rewriter.make(limit)
     if evaluate is not None:
-        return verify_rewritten(original, start, rewriter.simplified, made, sizes, seed, evaluate)
+        return verify_rewritten(original, start, rewriter.simplified, trace, sizes, seed, evaluate)
     with references(start, *limits) as there:
-        return verify_rewritten(original, start, rewriter.simplified, made, sizes, seed, there)
+        return verify_rewritten(original, start, rewriter.simplified, trace, sizes, seed, there)
 
 
 def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
@@ -193,9 +193,9 @@ def at_opset(original: ir.Model, opset: int | None) -> ir.Model:
     """
     raised = original.clone()
     if opset is not None:
-        own = raised.graph.opset_imports.get("", opset)
-        if opset < own:
-            advice = f"The model is at opset {own}, and models are only ever raised; leave it out to keep that"
+        current = raised.graph.opset_imports.get("", opset)
+        if opset < current:
+            advice = f"The model is at opset {current}, and models are only ever raised; leave it out to keep that"
             raise BadOption(option="--opset", value=opset, advice=advice)
         raise_opset(raised, opset)
     return raised
@@ -226,20 +226,20 @@ def verify_rewritten(
         NoReference, ReferenceLimit: `start` cannot be evaluated.
     """
     check = Check(start, sizes, seed, evaluate)
-    found = check.deviation(made.model)
-    if not found.excess <= BOUNDS["highest"]:
-        raise _culprit(made, check, found.error)
+    deviation = check.deviation(made.model)
+    if not deviation.excess <= BOUNDS["highest"]:
+        raise _culprit(made, check, deviation.error)
     _check_edges(original, made, sizes, seed, evaluate)
     end = prepare(made.model, sizes)
     estimate = partial(price_operators, OperatorRoofline(), NOMINAL, sizes=sizes)
     return Rewritten(
-        externalised(made.model, original),
+        externalise_model(made.model, original),
         made.applications,
         before=Amount(_operators(original), *_work(start)),
         simplified=Amount(_operators(simplified), *_work(start)),
         after=Amount(_operators(made.model), *_work(end)),
         sizes=dict(sizes),
-        error=found.error,
+        error=deviation.error,
         bound=check.bound,
         predicted_ms=(estimate(start.operators), estimate(end.operators)),
         searched=made.searched,
@@ -279,13 +279,13 @@ def list_rule_uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
     simplify(model)
     applications = apply.rewrite(model, kept)
     simplify(model)
-    found = []
+    rule_uses = []
     for rule in kept:
         applied = tuple(a for a in applications if a.rule == rule.name)
         refused = tuple(refusal for refusal in apply.failed_matches(model, rule) if refusal.near)
         if applied or refused:
-            found.append(RuleUse(rule.name, rule.family, applied, refused))
-    return found
+            rule_uses.append(RuleUse(rule.name, rule.family, applied, refused))
+    return rule_uses
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class _ModelRewriter:
 
     def make(self, limit: int | None) -> RewriteTrace:
         if self._options is None:
-            return _traced(Fixpoint(self.simplified, self._rules), limit, None)
+            return _trace_rewrite(Fixpoint(self.simplified, self._rules), limit, None)
         if limit is not None and self._options.method == "saturate":
             raise BadOption(
                 option="--max-rewrites",
@@ -326,12 +326,12 @@ class _ModelRewriter:
         best = graphs.best
         if len(best.steps) < len(best.applications):
             return RewriteTrace(best.model, best.applications, graphs, None)
-        return _traced(Recorded(self.simplified, self._rules, best.steps), limit, graphs)
+        return _trace_rewrite(Recorded(self.simplified, self._rules, best.steps), limit, graphs)
 
 
-def _traced(retrace: Retrace, limit: int | None, searched: SearchResult | None) -> RewriteTrace:
-    made = retrace.made(limit)
-    return RewriteTrace(made.model, made.applications, searched, retrace)
+def _trace_rewrite(retrace: Retrace, limit: int | None, searched: SearchResult | None) -> RewriteTrace:
+    rewritten = retrace.made(limit)
+    return RewriteTrace(rewritten.model, rewritten.applications, searched, retrace)
 
 
 def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
@@ -363,9 +363,9 @@ def _check_edges(
             check = Check(prepare(original, edge), edge, seed, evaluate)
         except BricolageError:
             continue  # the original does not run there either, or says nothing
-        found = check.deviation(made.model)
-        if not found.excess <= BOUNDS["highest"]:
-            raise _culprit(made, check, found.error)
+        deviation = check.deviation(made.model)
+        if not deviation.excess <= BOUNDS["highest"]:
+            raise _culprit(made, check, deviation.error)
 
 
 def _culprit(made: RewriteTrace, check: Check, error: float) -> WrongRewrite:
@@ -374,13 +374,13 @@ def _culprit(made: RewriteTrace, check: Check, error: float) -> WrongRewrite:
         names = ", ".join(dict.fromkeys(application.rule for application in made.applications))
         count = len(made.applications)
         return WrongRewrite(number=count, rule=names, error=error, bound=check.bound, removed="in no order")
-    found = first_wrong(made.retrace, made.applications, check.deviation, BOUNDS["highest"])
+    culprit = first_wrong(made.retrace, made.applications, check.deviation, BOUNDS["highest"])
     return WrongRewrite(
-        number=found.number,
-        rule=found.rule or "none (folding of constants, or the opset)",
-        error=found.error,
+        number=culprit.number,
+        rule=culprit.rule or "none (folding of constants, or the opset)",
+        error=culprit.error,
         bound=check.bound,
-        removed=", ".join(found.removed) or "nothing",
+        removed=", ".join(culprit.removed) or "nothing",
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from bricolage.backends import registry
 from bricolage.base.deadline import Deadline
 from bricolage.base.progress import Progress, Silent
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.region_schedule import Timetable, curves_in_place, region_problem, timetable
 from bricolage.driver.stage import Runner, Stage
@@ -117,7 +117,7 @@ def schedule(
     if difference:
         raise ForeignArtifact(path=path, difference=difference)
     options = plan.provenance.options
-    device = selected(options.isa, options.cores)
+    device = select_device(options.isa, options.cores)
     plain = dataclasses.replace(plan, buckets=tuple(dataclasses.replace(b, schedule=None) for b in plan.buckets))
     index, cores = _bucket_of(plain, directory, inputs), device.cores[: options.threads]
     if index is None or len(plan.buckets[index].regions) < 2 or len(cores) < 2:
@@ -220,7 +220,8 @@ class _Proposing(Stage[_Search]):
             regions=len(problem),
             cores=len(state.cores),
             proposals=tuple(
-                Proposed(one.schedule.method, one.schedule.makespan_ms, one.simulated_ms) for one in proposals.found
+                Proposed(proposal.schedule.method, proposal.schedule.makespan_ms, proposal.simulated_ms)
+                for proposal in proposals.found
             ),
             sequential_ms=proposals.sequential_ms,
             lower_ms=proposals.lower_ms,
@@ -238,8 +239,8 @@ class _Racing(Stage[_Search]):
 
     def run(self, state: _Search, deadline: Deadline) -> None:
         """Races them, except after a Ctrl-C; what wins is kept."""
-        proposals, told = state.proposals, state.told
-        if proposals is None or proposals.best is None or told is None or deadline.interrupted:
+        proposals, outcome = state.proposals, state.told
+        if proposals is None or proposals.best is None or outcome is None or deadline.interrupted:
             return
         planned = with_schedule(state.bucket, timetable(proposals.best, proposals, state.cores))
         as_planned = Executable(state.plan, state.directory)
@@ -250,14 +251,14 @@ class _Racing(Stage[_Search]):
             "planned": make_turn(lambda: as_planned.run(state.inputs)),
             "scheduled": make_turn(lambda: scheduled.run(state.inputs)),
         }
-        found = time_in_turns(contestants, state.effort.rounds)
-        ratio = found.ratio("scheduled", "planned")
+        turns = time_in_turns(contestants, state.effort.rounds)
+        ratio = turns.ratio("scheduled", "planned")
         assert ratio is not None, "both take part in every round"
         kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= state.bucket.bound
-        measured = found.latency("scheduled").median_ms
-        state.told = dataclasses.replace(told, measured_ms=measured, speedup=ratio, error=error, kept=kept)
+        measured = turns.latency("scheduled").median_ms
+        state.told = dataclasses.replace(outcome, measured_ms=measured, speedup=ratio, error=error, kept=kept)
         if kept:
-            won = dataclasses.replace(planned, schedule=_raced(planned.schedule, ratio))
+            won = dataclasses.replace(planned, schedule=_add_race_outcome(planned.schedule, ratio))
             state.kept = state.with_bucket(won)
 
 
@@ -268,7 +269,7 @@ def measured_problem(
     bucket = plan.buckets[index]
     curves = curves_in_place(plan, index, cores, timed)
     work = to_work(graph_of(directory / bucket.graph))
-    return region_problem(work, [one.region for one in placement_of(bucket)], curves, len(cores))
+    return region_problem(work, [region.region for region in placement_of(bucket)], curves, len(cores))
 
 
 def _narrow(problem: ScheduleProblem) -> TypedTasks:
@@ -286,7 +287,7 @@ def with_schedule(bucket: Bucket, found: Timetable) -> Bucket:
     return dataclasses.replace(bucket, regions=regions, schedule=found.schedule)
 
 
-def _raced(found: PlannedSchedule | None, ratio: Ratio) -> PlannedSchedule | None:
+def _add_race_outcome(found: PlannedSchedule | None, ratio: Ratio) -> PlannedSchedule | None:
     """With the outcome of the race."""
     if found is None:
         return None

@@ -46,7 +46,7 @@ def serve(
     free = threading.Semaphore(concurrency)
     failed: list[BaseException] = []
 
-    def ended(future: Future[Any]) -> None:
+    def release_slot(future: Future[Any]) -> None:
         error = future.exception()
         if error is not None:
             failed.append(error)
@@ -58,7 +58,7 @@ def serve(
         if failed:
             free.release()
             break
-        fast.submit(inputs).add_done_callback(ended)
+        fast.submit(inputs).add_done_callback(release_slot)
     for _ in range(concurrency):
         free.acquire()
     seconds = time.perf_counter() - begun

@@ -15,8 +15,8 @@ from bricolage.base import scratch
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
-from bricolage.device.host import selected
-from bricolage.driver.checking import filed
+from bricolage.device.host import select_device
+from bricolage.driver.checking import file_constants
 from bricolage.driver.constants import fold_inputs
 from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.sources import PreparedBucket, Source, open_source, working_folder
@@ -74,25 +74,25 @@ def tailor(
     simplify(start)
     if inputs is not None:
         inputs = {name: array for name, array in inputs.items() if name not in interface(original).defaults}
-    engines, device = registry.available((backend,)), selected(options.isa, options.cores)
+    engines, device = registry.available((backend,)), select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
         with open_context(options, engines, device, progress, database=directory / "costs.sqlite") as context:
-            found, evaluate = _tuned(context, opened, bucket, start, rules, raising=opset is None)
-            if found.rewrite_config is None:
-                made = RewriteTrace(start, (), None, None)
+            tuning, evaluate = _tune_rules(context, opened, bucket, start, rules, raising=opset is None)
+            if tuning.rewrite_config is None:
+                trace = RewriteTrace(start, (), None, None)
             else:
-                result = PipelineRunner(start, rules).run(found.rewrite_config)
-                made = RewriteTrace(result.model, result.applications, None, None)
+                result = PipelineRunner(start, rules).run(tuning.rewrite_config)
+                trace = RewriteTrace(result.model, result.applications, None, None)
             graph = prepare(original, bucket.sizes)
-            told = verify_rewritten(
-                original, graph, start, made, bucket.sizes, options.seed, filed(evaluate, opened.store)
+            rewritten = verify_rewritten(
+                original, graph, start, trace, bucket.sizes, options.seed, file_constants(evaluate, opened.store)
             )
-    return replace(told, tailored=found)
+    return replace(rewritten, tailored=tuning)
 
 
-def _tuned(
+def _tune_rules(
     context: DecisionContext,
     opened: Source,
     bucket: PreparedBucket,

@@ -14,7 +14,7 @@ from bricolage.base import scratch
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search_arms
 from bricolage.driver.sources import PreparedBucket, Source, open_source, working_folder
@@ -104,31 +104,31 @@ def tune(
     budget = options.budget_s if options.budget_s is not None else shares.alone_s
     if budget < shares.least_s:
         raise BadOption(option="--budget", value=f"{budget:g}s", advice=f"A search takes {shares.least_s:g}s at least")
-    backends, device = registry.available(options.backends), selected(options.isa, options.cores)
-    found: list[TunedImplementation] = []
+    backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
+    implementations: list[TunedImplementation] = []
     interrupted = False
     with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         with open_context(options, backends, device, progress) as context:
             for bucket in opened.buckets:
                 deadline = Deadline(0.0 if interrupted else budget)
-                state = _opened(context, opened, bucket.graph, budget)
-                found += _tuned(state, bucket, tuning or TuningOptions(), order, deadline, told)
+                state = _open_state(context, opened, bucket.graph, budget)
+                implementations += _tune_bucket(state, bucket, tuning or TuningOptions(), order, deadline, told)
                 interrupted |= deadline.interrupted
-    if not found:
+    if not implementations:
         raise NoBackend(why=" that can be tuned and comes near the fastest")
     return Tuned(
         opened.name,
         str(device),
         {backend.name: registry.version(backend.name) for backend in backends},
         options,
-        tuple(found),
+        tuple(implementations),
         time.monotonic() - begun,
         interrupted,
     )
 
 
-def _opened(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> DecisionState:
+def _open_state(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> DecisionState:
     """A decision's state, with the reference computed and the whole timed on everything that takes it."""
     session = context.session(opened, graph)
     arrays, _ = context.inputs(opened, graph, session)
@@ -138,7 +138,7 @@ def _opened(context: DecisionContext, opened: Source, graph: Graph, budget: floa
     return state
 
 
-def _tuned(
+def _tune_bucket(
     state: DecisionState, bucket: PreparedBucket, tuning: TuningOptions, order: Order, deadline: Deadline, told: Told
 ) -> list[TunedImplementation]:
     session = state.session
@@ -146,14 +146,20 @@ def _tuned(
     shares = session.options.profile.shares.tuning
     searching = deadline.reserve(min(shares.racing * deadline.left, shares.race_s))
     session.progress.start("other graphs, layouts and fusions")
-    found = arms(list(state.profiles.values()), tuner, searching)
+    tunable_arms = arms(list(state.profiles.values()), tuner, searching)
     session.progress.finish()
-    if not found:
+    if not tunable_arms:
         return []
     session.progress.start("tuning kernels")
-    turned = search_arms(found, tuner, searching, order, lambda one, seen: _tell(session.progress, told, one, seen))
+    turned = search_arms(
+        tunable_arms,
+        tuner,
+        searching,
+        order,
+        lambda implementation, seen: _tell(session.progress, told, implementation, seen),
+    )
     session.progress.finish()
-    return [_raced(arm, bucket.sizes, shares.race_s if deadline.interrupted else deadline.left) for arm in turned]
+    return [_race_arm(arm, bucket.sizes, shares.race_s if deadline.interrupted else deadline.left) for arm in turned]
 
 
 def _tell(progress: Progress, told: Told, one: Implementation, seen: Snapshot) -> None:
@@ -161,17 +167,19 @@ def _tell(progress: Progress, told: Told, one: Implementation, seen: Snapshot) -
     told(one, seen)
 
 
-def _raced(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplementation:
+def _race_arm(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplementation:
     """The race of an implementation with what was found against itself without."""
-    profile, one, tuned = arm.profile, arm.implementation, arm.tuned
+    profile, implementation, tuned = arm.profile, arm.implementation, arm.tuned
     tuned_implementation = TunedImplementation(dict(sizes), profile.variant.name, tuned, tuple(arm.curve), arm.usual_ms)
     if arm.result is None or arm.result.reason:
         return replace(tuned_implementation, reason="there was no time" if arm.result is None else arm.result.reason)
-    if tuned.implementation == one:
+    if tuned.implementation == implementation:
         return tuned_implementation
     inputs, expected, bound = profile.oracle.files(profile.graph.everything)
-    specs = {"usual": profile.whole_spec(one), "tuned": profile.whole_spec(tuned.implementation)}
-    profile.session.progress.start(f"race of {one} with and without what was found", _RACE_ROUNDS * len(specs))
+    specs = {"usual": profile.whole_spec(implementation), "tuned": profile.whole_spec(tuned.implementation)}
+    profile.session.progress.start(
+        f"race of {implementation} with and without what was found", _RACE_ROUNDS * len(specs)
+    )
     ran = race(
         profile.session.measurer,
         specs,

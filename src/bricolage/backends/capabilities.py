@@ -101,8 +101,8 @@ def table_digest(backend: str) -> str:
 def is_current(backend: Backend) -> bool:
     """Whether the table of a backend was made on the version that is installed (or none is, so that nothing speaks
     against it)."""
-    found, installed = committed_table(backend.name), backend.table_version()
-    return found is None or installed is None or installed == found.version
+    table, installed = committed_table(backend.name), backend.table_version()
+    return table is None or installed is None or installed == table.version
 
 
 def command(found: CapabilityTable) -> str:
@@ -127,17 +127,17 @@ def accepts(backend: str, self_check: SelfCheck | None = None) -> Rule:
     return check
 
 
-def needed(backend: str, graph: Graph) -> dict[OperatorKind, set[frozenset[str]]]:
+def list_needed_kinds(backend: str, graph: Graph) -> dict[OperatorKind, set[frozenset[str]]]:
     """The kinds of operators in a graph, bodies included, that the table of a backend vouches for, each with the features
     of the operators. Those of `com.microsoft`, for which there are no cases, are left out."""
-    found: dict[OperatorKind, set[frozenset[str]]] = {}
+    kinds: dict[OperatorKind, set[frozenset[str]]] = {}
     for operator in graph.operators:
         for node in _computing(operator.node):
             opset = graph.opsets.get(node.domain, 1)
             kind = _tested_kind(committed_table(backend), node, opset)
             if kind is not None and node.domain != CONTRIB and _check(backend, None, node, graph.opsets) is None:
-                found.setdefault(kind, set()).add(operator_features(node, opset))
-    return found
+                kinds.setdefault(kind, set()).add(operator_features(node, opset))
+    return kinds
 
 
 def _tested_kind(found: CapabilityTable | None, node: ir.Node, opset: int) -> OperatorKind | None:
@@ -159,25 +159,25 @@ def _computing(node: ir.Node) -> Iterator[ir.Node]:
 
 def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
     opset = opsets.get(node.domain, 1)
-    found = committed_table(backend)
-    if found is None:
+    table = committed_table(backend)
+    if table is None:
         return f"{backend} has no capability table"
     if (operator_type_key(node), type_key(node)) in _OWN.get(backend, ()):
         return None
     if node.domain == CONTRIB:
         return None if backend == "onnxruntime" else f"{node.op_type} belongs to {CONTRIB}"
-    sought = _tested_kind(found, node, opset)
+    sought = _tested_kind(table, node, opset)
     if sought is None:
         return f"{operator_type_key(node)} is a custom operator"
-    if not node.domain and opset > found.opset:
-        return f"{backend} {found.version} reads opsets up to {found.opset}"
+    if not node.domain and opset > table.opset:
+        return f"{backend} {table.version} reads opsets up to {table.opset}"
     name, version, kind = sought
-    outcome = found.outcomes.get(name, {}).get(version, {}).get(kind)
+    outcome = table.outcomes.get(name, {}).get(version, {}).get(kind)
     if outcome is None:
         return f"{name}-{version} was not tested at {kind}"
     if not outcome.startswith("passes"):
         return f"{name}-{version} at {kind}: {outcome}"
-    met = avoided(found, sought, operator_features(node, opset))
+    met = find_avoided(table, sought, operator_features(node, opset))
     if met is not None:
         return f"{name}-{version} at {kind} was wrong or crashed" + ("" if met == EVERYTHING else f" where {met}")
     if self_check is not None and (reason := self_check.get(sought, "not part of the self-check")):
@@ -185,11 +185,11 @@ def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Ma
     return _check_bodies(backend, self_check, node, opsets)
 
 
-def avoided(found: CapabilityTable, kind: OperatorKind, own: frozenset[str]) -> str | None:
+def find_avoided(found: CapabilityTable, kind: OperatorKind, own: frozenset[str]) -> str | None:
     """The feature, or combination of features, for which a table declines an operator of that kind; None if none is met."""
     name, version, types = kind
-    told = found.avoid.get(name, {}).get(version, {}).get(types, ())
-    return next((group for group in told if group == EVERYTHING or own.issuperset(group.split(BOTH))), None)
+    groups = found.avoid.get(name, {}).get(version, {}).get(types, ())
+    return next((group for group in groups if group == EVERYTHING or own.issuperset(group.split(BOTH))), None)
 
 
 def _check_bodies(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
@@ -203,41 +203,52 @@ def _check_bodies(backend: str, self_check: SelfCheck | None, node: ir.Node, ops
     return None
 
 
-def _vouched(backend: Backend) -> Rule:
+def _make_vouching_rule(backend: Backend) -> Rule:
     """What may be claimed on the installed version."""
-    found = committed_table(backend.name)
-    if found is None or is_current(backend):
+    table = committed_table(backend.name)
+    if table is None or is_current(backend):
         return accepts(backend.name)
     if backend.self_check is not None:
         return accepts(backend.name, backend.self_check)
-    reason = f"its capability table is of {found.version}, {backend.table_version()} is installed and was not checked"
+    reason = f"its capability table is of {table.version}, {backend.table_version()} is installed and was not checked"
     return lambda _graph, _operator: reason
 
 
-def quarantined(backend: Backend, graph: Graph) -> str | None:
+def explain_quarantine(backend: Backend, graph: Graph) -> str | None:
     """Why a graph must not be given to a backend whatever it makes of it here: an operator is in quarantine. None where none is."""
     kept = entries(backend.name, backend.table_version())
-    found = (_quarantined(kept, graph, operator) for operator in graph.operators) if kept else ()
-    return next((reason for reason in found if reason is not None), None)
+    reasons = (_find_quarantine_reason(kept, graph, operator) for operator in graph.operators) if kept else ()
+    return next((reason for reason in reasons if reason is not None), None)
 
 
-def _quarantined(kept: Sequence[QuarantineEntry], graph: Graph, operator: Operator) -> str | None:
+def _find_quarantine_reason(kept: Sequence[QuarantineEntry], graph: Graph, operator: Operator) -> str | None:
     """Why an operator, or one in its bodies, is in quarantine; None where none is."""
-    met = _met([entry for entry in kept if not entry.without], operator.node, graph.opsets)
+    met = _match_entries([entry for entry in kept if not entry.without], operator.node, graph.opsets)
     return next((entry.reason for entry in met), None)
 
 
-def _met(kept: Sequence[QuarantineEntry], root: ir.Node, opsets: Mapping[str, int]) -> Iterator[QuarantineEntry]:
+def _match_entries(
+    kept: Sequence[QuarantineEntry], root: ir.Node, opsets: Mapping[str, int]
+) -> Iterator[QuarantineEntry]:
     """Entries about an operator, or one in its bodies."""
     for node in _computing(root) if kept else ():
-        name, types, own = operator_type_key(node), type_key(node), operator_features(node, opsets.get(node.domain, 1))
-        yield from (entry for entry in kept if entry.meets(node, name, types, own))
+        name, types, features = (
+            operator_type_key(node),
+            type_key(node),
+            operator_features(node, opsets.get(node.domain, 1)),
+        )
+        yield from (entry for entry in kept if entry.meets(node, name, types, features))
 
 
 def switched_off(backend: Backend, model: ir.Model) -> list[str]:
     """Optimisations of a backend that are in quarantine for an operator of a region, as the backend names them."""
     kept = [entry for entry in entries(backend.name, backend.table_version()) if entry.without]
-    names = {name for node in model.graph for entry in _met(kept, node, model.opset_imports) for name in entry.without}
+    names = {
+        name
+        for node in model.graph
+        for entry in _match_entries(kept, node, model.opset_imports)
+        for name in entry.without
+    }
     return sorted(names)
 
 
@@ -251,12 +262,12 @@ def engine_claims(
 
     On another version than the table's, operators are accepted that its self-check (`Backend.self_check`) has passed;
     without one, none. What is in quarantine (`backends.quarantine`) is never claimed."""
-    vouched = _vouched(backend)
+    vouched = _make_vouching_rule(backend)
     kept = entries(backend.name, backend.table_version())
 
     def check(graph: Graph, operator: Operator) -> str | None:
-        own = declines(graph, operator) if declines else None
-        return own or (_quarantined(kept, graph, operator) if kept else None) or vouched(graph, operator)
+        refusal = declines(graph, operator) if declines else None
+        return refusal or (_find_quarantine_reason(kept, graph, operator) if kept else None) or vouched(graph, operator)
 
     def constraint(graph: Graph, operators: tuple[Operator, ...]) -> str | None:
         return next((reason for operator in operators if (reason := check(graph, operator)) is not None), None)

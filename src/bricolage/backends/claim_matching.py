@@ -44,17 +44,17 @@ class Matcher:
 
     def regions(self, claims: Iterable[Claim]) -> set[int]:
         """Bit-sets of all convex regions claimed, except maximal ones."""
-        found: set[int] = set()
+        bit_sets: set[int] = set()
         for claim in claims:
             for operator in self._graph.operators:
                 for matched in self._matches(claim.roots, operator):
                     region = Region(self._graph, matched)
                     if not region.convex or claim.constraint(self._graph, region.operators) is not None:
                         continue
-                    found.add(matched)
+                    bit_sets.add(matched)
                     if claim.growth is not None:
-                        found.update(self._grow(matched, operator.number, claim.growth))
-        return found
+                        bit_sets.update(self._grow(matched, operator.number, claim.growth))
+        return bit_sets
 
     def accepted(self, claims: Iterable[Claim]) -> int:
         """Operators that may be part of a maximal region, as a bit-set."""
@@ -93,9 +93,9 @@ class Matcher:
                     if stage[p] == stage[number] and p in member and (other := known_by(p)) != number:
                         member[other] = number
                         regions[number] |= regions.pop(other)
-        return sorted(self._joined(sorted(regions.values(), key=bits.lowest)), key=bits.lowest)
+        return sorted(self._join_regions(sorted(regions.values(), key=bits.lowest)), key=bits.lowest)
 
-    def _joined(self, regions: list[int]) -> list[int]:
+    def _join_regions(self, regions: list[int]) -> list[int]:
         """Joins regions that an edge connects while their union is convex."""
         owner = {number: index for index, region in enumerate(regions) for number in bits.members(region)}
         merged: dict[int, int] = dict(enumerate(regions))
@@ -123,25 +123,29 @@ class Matcher:
         if len(roots) == 1:
             ways = (matched for matched, bound in self._tree(roots[0], operator, {}) if self._outside(bound, matched))
             return list(itertools.islice(ways, 1))
-        found: list[tuple[tuple[int, ...], int, Bound]] = [
+        matches: list[tuple[tuple[int, ...], int, Bound]] = [
             ((operator.number,), *match) for match in self._tree(roots[0], operator, {})
         ]
         for root in roots[1:]:
-            found = [
+            matches = [
                 ((*used, number), matched | more, bound)
-                for used, matched, before in found
+                for used, matched, before in matches
                 for number in self._near(before, _depth(root))
                 if number not in used
                 for more, bound in self._tree(root, self._graph.operators[number], before)
             ]
-        return list(dict.fromkeys(matched for _, matched, bound in found if self._outside(bound, matched)))
+        return list(dict.fromkeys(matched for _, matched, bound in matches if self._outside(bound, matched)))
 
     def _near(self, bound: Bound, depth: int) -> list[int]:
         """Operators whose inputs, at most `depth` operators before them, are what names are bound to."""
         reached = {
             number
-            for one in bound.values()
-            for number in ((one, *self._graph.successors[one]) if isinstance(one, int) else self._graph.readers(one))
+            for binding in bound.values()
+            for number in (
+                (binding, *self._graph.successors[binding])
+                if isinstance(binding, int)
+                else self._graph.readers(binding)
+            )
         }
         edge = reached
         for _ in range(depth - 1):
@@ -151,7 +155,7 @@ class Matcher:
 
     def _outside(self, bound: Bound, matched: int) -> bool:
         """Whether shared values come from outside of the region."""
-        producers = [self._graph.producer(one) for one in bound.values() if not isinstance(one, int)]
+        producers = [self._graph.producer(binding) for binding in bound.values() if not isinstance(binding, int)]
         return not any(number is not None and matched >> number & 1 for number in producers)
 
     def _tree(self, pattern: Pattern, operator: Operator, bound: Bound) -> Iterator[tuple[int, Bound]]:

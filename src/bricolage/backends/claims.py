@@ -86,11 +86,11 @@ class Claim:
 
     def __post_init__(self) -> None:
         first, *others = self.roots
-        known = _names(first)
+        seen_names = _names(first)
         for root in others:
-            if not known & _names(root):
+            if not seen_names & _names(root):
                 raise ValueError(f"a root of the claim '{self.name}' shares nothing with those before it")
-            known |= _names(root)
+            seen_names |= _names(root)
         if others and self.growth is not None:
             raise ValueError(f"the claim '{self.name}' has several roots, so there is no one operator to grow from")
 

@@ -12,7 +12,7 @@ def _attention() -> list[Roots]:
     """softmax(q·k, scaled, masked)·v, as exporters write it."""
     product = op("MatMul")
     scaled = [product, op("Mul|Div", product, ANY)]
-    masked = [one for score in scaled for one in (score, op("Add", score, ANY), op("Where", ANY, score, ANY))]
+    masked = [variant for score in scaled for variant in (score, op("Add", score, ANY), op("Where", ANY, score, ANY))]
     return [(op("MatMul", op("Softmax", score), ANY),) for score in masked]
 
 
@@ -20,7 +20,7 @@ def _siblings() -> list[Roots]:
     """Two or three products of one value, with their biases or without: queries, keys and values; gate and input."""
     plain = op("MatMul|Gemm", Shared("x"), ANY)
     biased = op("Add", op("MatMul", Shared("x"), ANY), ANY)
-    return [(one,) * count for one in (plain, biased) for count in (2, 3)]
+    return [(pattern,) * count for pattern in (plain, biased) for count in (2, 3)]
 
 
 def _layer_norm() -> list[Roots]:
@@ -28,11 +28,11 @@ def _layer_norm() -> list[Roots]:
     mean = op("ReduceMean", Shared("x"))
     difference = op("Sub", Shared("x"), mean, label="difference")
     again = op("Sub", label="difference")
-    found: list[Roots] = []
+    patterns: list[Roots] = []
     for square in (op("Pow", again, ANY), op("Mul", again, op("Sub", label="difference"))):
         quotient = op("Div", difference, op("Sqrt", op("Add", op("ReduceMean", square), ANY)))
-        found += [(quotient,), (op("Add", op("Mul", quotient, ANY), ANY),)]
-    return found
+        patterns += [(quotient,), (op("Add", op("Mul", quotient, ANY), ANY),)]
+    return patterns
 
 
 ATTENTION, SIBLINGS, LAYER_NORM = _attention(), _siblings(), _layer_norm()

@@ -36,7 +36,7 @@ from bricolage.backends.interface import (
 from bricolage.backends.isa_limits import library_limits, llvm_target
 from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
 from bricolage.backends.suitability import reads_floats
-from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bind_call, lowered, openmp, tensor_of
+from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bind_call, lower_to_module, openmp, tensor_of
 from bricolage.base import scratch, sealed
 from bricolage.base.options import Precision
 from bricolage.device.device import Device
@@ -83,10 +83,10 @@ class Inductor(Backend):
     teams: ClassVar[tuple[Team, ...]] = ("one-thread",)
 
     def status(self) -> Status:
-        found = installed("torch", "torch", "inductor")
-        if not isinstance(found, Missing) and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        torch_status = installed("torch", "torch", "inductor")
+        if not isinstance(torch_status, Missing) and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
             return Missing("it needs a C++ compiler and finds none", "apt-get install g++")
-        return found
+        return torch_status
 
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self)
@@ -152,7 +152,7 @@ def _package(region: RegionModel, config: KernelConfig, path: Path, threads: int
 
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_workplace(os.getpid())))
     chosen = values_of(config, _TUNED, Inductor.title)
-    module = lowered(region, Inductor.title, config.base)
+    module = lower_to_module(region, Inductor.title, config.base)
     examples = tuple(tensor_of(np.zeros(info.sizes, info.numpy)) for info in region.inputs)
     settings = {**_CONFIG, "cpp.threads": threads, **chosen}  # whatever the process has set for its own programs
     with torch.no_grad():

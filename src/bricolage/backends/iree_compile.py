@@ -60,8 +60,8 @@ _TITLE = "IREE"
 
 def processor(device: Device) -> tuple[str, ...]:
     """What the compiler is told about the processor."""
-    told = llvm_target(device)
-    return f"--iree-llvmcpu-target-cpu={told.cpu}", f"--iree-llvmcpu-target-cpu-features={','.join(told.features)}"
+    target = llvm_target(device)
+    return f"--iree-llvmcpu-target-cpu={target.cpu}", f"--iree-llvmcpu-target-cpu-features={','.join(target.features)}"
 
 
 def compile_in_child(region: RegionModel, program: Path, options: Sequence[str]) -> None:
@@ -85,8 +85,8 @@ def compile_in_child(region: RegionModel, program: Path, options: Sequence[str])
 
 def _reason(text: str) -> str:
     """The first error of the compiler's diagnostics."""
-    found = re.search(r"error: (.+)", text)
-    lines = found.group(1) if found else next((line for line in text.splitlines() if line.strip()), "")
+    diagnostic = re.search(r"error: (.+)", text)
+    lines = diagnostic.group(1) if diagnostic else next((line for line in text.splitlines() if line.strip()), "")
     return " ".join(lines.split())[:300]
 
 

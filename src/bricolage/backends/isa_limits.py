@@ -53,5 +53,5 @@ class LlvmTarget:
 
 def llvm_target(device: Device) -> LlvmTarget:
     """For code that runs on a device: by its flags alone."""
-    found = sorted(f"+{LLVM_NAMES[flag]}" for flag in device.instructions & LLVM_NAMES.keys())
-    return LlvmTarget(_BASELINES.get(device.architecture, "generic"), tuple(found))
+    features = sorted(f"+{LLVM_NAMES[flag]}" for flag in device.instructions & LLVM_NAMES.keys())
+    return LlvmTarget(_BASELINES.get(device.architecture, "generic"), tuple(features))

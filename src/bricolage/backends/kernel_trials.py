@@ -48,7 +48,7 @@ class KernelTiming:
     def share(self) -> float:
         """Median part of the usual time that it takes; 1 where both are too short to be seen."""
         return statistics.median(
-            own / usual if usual > 0 else 1.0 for own, usual in zip(self.ms, self.usual_ms, strict=True)
+            trial_ms / usual if usual > 0 else 1.0 for trial_ms, usual in zip(self.ms, self.usual_ms, strict=True)
         )
 
 
@@ -91,7 +91,7 @@ class RegionTrials(Trials):
             Refused: the backend declines it.
         """
         self._backend, self._space, self._region, self._resources = backend, space, region, resources
-        self._usual = self._bound({})
+        self._usual = self._bind_call({})
 
     def usual(self, rounds: int) -> Mapping[str, float]:
         call, _ = self._usual
@@ -99,29 +99,29 @@ class RegionTrials(Trials):
         return {task.name: spent for task in self._space.tasks}
 
     def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
-        made = [self._made(build) for build in builds]
-        calls = [self._usual[0], *(one for one in made if not isinstance(one, str))]
+        candidates = [self._made(build) for build in builds]
+        calls = [self._usual[0], *(candidate for candidate in candidates if not isinstance(candidate, str))]
         turns = [[call_milliseconds(call) for call in calls] for _ in range(rounds)]
         usual = tuple(times[0] for times in turns)
-        found: list[Mapping[str, Trial]] = []
+        trials: list[Mapping[str, Trial]] = []
         ran = 0
-        for build, one in zip(builds, made, strict=True):
-            if isinstance(one, str):
-                found.append(dict.fromkeys(build, one))
+        for build, candidate in zip(builds, candidates, strict=True):
+            if isinstance(candidate, str):
+                trials.append(dict.fromkeys(build, candidate))
             else:
                 ran += 1
-                found.append(dict.fromkeys(build, KernelTiming(tuple(times[ran] for times in turns), usual)))
-        return found
+                trials.append(dict.fromkeys(build, KernelTiming(tuple(times[ran] for times in turns), usual)))
+        return trials
 
     def _made(self, build: Build) -> Call | str:
         """A call of a build, or why there is none."""
         try:
-            call, outputs = self._bound(build)
+            call, outputs = self._bind_call(build)
         except BricolageError as error:
             return error.sentence
         return call if agree(outputs, self._usual[1]) else "its answer is another"
 
-    def _bound(self, build: Build) -> tuple[Call, list[Array]]:
+    def _bind_call(self, build: Build) -> tuple[Call, list[Array]]:
         config = self._space.config({task: choice for task, choice in build.items() if choice != USUAL})
         return on_random_inputs(self._backend.compile(self._region, config, self._resources), self._region)
 
@@ -140,12 +140,12 @@ def on_random_inputs(kernel: Kernel, region: RegionModel) -> tuple[Call, list[Ar
 
 def agree(answers: Sequence[Array], usual: Sequence[Array]) -> bool:
     """Whether an answer is the usual one but for rounding."""
-    for one, other in zip(answers, usual, strict=True):
-        if not _is_float(one):
-            if not np.array_equal(one, other):
+    for answer, other in zip(answers, usual, strict=True):
+        if not _is_float(answer):
+            if not np.array_equal(answer, other):
                 return False
             continue
-        a, b = one.astype(np.float64), other.astype(np.float64)
+        a, b = answer.astype(np.float64), other.astype(np.float64)
         finite = np.isfinite(b)
         if not np.array_equal(finite, np.isfinite(a)):
             return False

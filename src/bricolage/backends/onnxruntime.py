@@ -110,10 +110,10 @@ class OnnxRuntime(Backend):
         return engine_claims(self, fuses={"layer normalisation": LAYER_NORM})
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        own = ["f32", _PARALLEL] if device.threads > 1 else ["f32"]
-        own += [] if device.instructions & _SUMS_BYTES else [_EXACT]
-        own += [_BLOCKS_IN_BYTES] if precision == "low" else []
-        return named(*own)
+        names = ["f32", _PARALLEL] if device.threads > 1 else ["f32"]
+        names += [] if device.instructions & _SUMS_BYTES else [_EXACT]
+        names += [_BLOCKS_IN_BYTES] if precision == "low" else []
+        return named(*names)
 
     def file_configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         del precision, device
@@ -138,7 +138,9 @@ class OnnxRuntime(Backend):
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         del region
         several = resources.threads > (_WIDTH if config.name == _PARALLEL else 1)
-        return ConfigSpace.of(config, {name: own for name, own in _PARAMETERS.items() if several or name != _BLOCKS})
+        return ConfigSpace.of(
+            config, {name: choices for name, choices in _PARAMETERS.items() if several or name != _BLOCKS}
+        )
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         if config.as_it_comes:
@@ -167,7 +169,7 @@ def _branches(nodes: Iterable[ir.Node]) -> bool:
     return False
 
 
-def _declined() -> tuple[type[Exception], ...]:
+def _collect_refusal_errors() -> tuple[type[Exception], ...]:
     """What ONNX Runtime raises of a model that it does not take."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -191,7 +193,7 @@ def _own_session(path: Path, threads: int | None) -> InferenceSession:
         options.intra_op_num_threads = threads
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except _declined() as error:
+    except _collect_refusal_errors() as error:
         raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
 
 
@@ -210,10 +212,10 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources, wi
     ort = load_onnxruntime()
     chosen = values_of(config, _PARAMETERS, OnnxRuntime.title)
     levels = ort.GraphOptimizationLevel
-    known = {"basic": levels.ORT_ENABLE_BASIC, "extended": levels.ORT_ENABLE_EXTENDED}
+    named_levels = {"basic": levels.ORT_ENABLE_BASIC, "extended": levels.ORT_ENABLE_EXTENDED}
     options = ort.SessionOptions()
     usual = levels.ORT_DISABLE_ALL if config.name == _UNOPTIMISED else levels.ORT_ENABLE_ALL
-    options.graph_optimization_level = known.get(str(chosen.get(_LEVEL)), usual)
+    options.graph_optimization_level = named_levels.get(str(chosen.get(_LEVEL)), usual)
     options.enable_mem_pattern = bool(chosen.get(_PATTERN, True))
     if not chosen.get(_PREPACK, True):
         options.add_session_config_entry("session.disable_prepacking", "1")
@@ -228,7 +230,7 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources, wi
         options.add_session_config_entry("session.x64quantprecision", "1")
     # Waiting threads that spin are faster, but they steal the cores from the next runtime.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if resources.alone else "0")
-    declined = _declined()
+    declined = _collect_refusal_errors()
     path = _with_blocks_in_bytes(region) if config.name == _BLOCKS_IN_BYTES else region.path
     ort.set_default_logger_severity(_FATAL_ONLY)  # what fails is raised as well, so it need not be printed
     try:
@@ -254,12 +256,12 @@ def _with_blocks_in_bytes(region: RegionModel) -> Path:
         Refused: it has no such product.
     """
     model = ir.load(region.path)
-    found = [node for node in model.graph.all_nodes() if _in_wider_blocks(node)]
-    if not found:
+    products = [node for node in model.graph.all_nodes() if _in_wider_blocks(node)]
+    if not products:
         raise Refused(
             backend=OnnxRuntime.title, reason="it has no products with blocks that would multiply wider numbers"
         )
-    for node in found:
+    for node in products:
         node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", _IN_BYTES)
     path = region.path.with_name(f"{region.path.stem}-{os.getpid()}-bytes.onnx")
     ir.save(model, path)
@@ -313,8 +315,8 @@ class _Kernel(Kernel):
             return results
         pairs = zip(self._inputs, inputs, strict=True)
         values = {info.name: to_value(info.dtype, value) for info, value in pairs}
-        found = self._session.run_with_ort_values(self._written, values, self._run_options)
-        return [from_value(value, info.dtype) for info, value in zip(self._outputs, found, strict=True)]
+        outputs = self._session.run_with_ort_values(self._written, values, self._run_options)
+        return [from_value(value, info.dtype) for info, value in zip(self._outputs, outputs, strict=True)]
 
 
 def _as_read(info: TensorInfo, value: object) -> object:

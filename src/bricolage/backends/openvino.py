@@ -73,7 +73,7 @@ _NARROWED = {
 }
 
 
-def _narrowed(_graph: Graph, operator: Operator) -> str | None:
+def _explain_narrowing(_graph: Graph, operator: Operator) -> str | None:
     """Arithmetic that OpenVINO does with fewer bits, or by other rules, than ONNX asks for."""
     if operator.op_type not in _ARITHMETIC and not operator.op_type.startswith("Reduce"):
         return None
@@ -112,7 +112,7 @@ class OpenVino(Backend):
 
     def claims(self) -> Iterable[Claim]:
         return engine_claims(
-            self, _narrowed, {"attention": ATTENTION, "siblings": SIBLINGS, "layer normalisation": LAYER_NORM}
+            self, _explain_narrowing, {"attention": ATTENTION, "siblings": SIBLINGS, "layer normalisation": LAYER_NORM}
         )
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
@@ -211,7 +211,7 @@ class OpenVino(Backend):
                 resources.cache
                 / f"openvino-{content_key(region, *(f'{name}={value}' for name, value in settings.items()))}"
             )
-            return _kept(folder, model, settings), model
+            return _compile_cached(folder, model, settings), model
         except RuntimeError as error:
             raise Refused(backend=self.title, reason=_reason(error)) from error
 
@@ -219,12 +219,12 @@ class OpenVino(Backend):
 def _parameters(resources: Resources) -> dict[str, tuple[Scalar, ...]]:
     """Settings that a tuner may choose, and their values; without another the usual ones hold."""
     fewer = tuple(range(1, resources.threads))
-    found: dict[str, tuple[Scalar, ...]] = {
+    settings: dict[str, tuple[Scalar, ...]] = {
         "ENABLE_CPU_PINNING": (True, False),
         "ENABLE_HYPER_THREADING": (True, False),
         "CPU_DENORMALS_OPTIMIZATION": (False,),
     }
-    return {**found, "INFERENCE_NUM_THREADS": fewer} if fewer else found
+    return {**settings, "INFERENCE_NUM_THREADS": fewer} if fewer else settings
 
 
 def _latency(resources: Resources) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _check_honoured(compiled: CompiledModel, config: KernelConfig, resources: Re
         _LOG.warning("OpenVINO computes on %d threads of the %d that it may use", threads, resources.threads)
 
 
-def _kept(folder: Path, model: Model, settings: dict[str, str]) -> CompiledModel:
+def _compile_cached(folder: Path, model: Model, settings: dict[str, str]) -> CompiledModel:
     """A compiled model whose compiled form OpenVINO finds in a folder of its own, or has put there."""
     if sealed.intact(folder):
         return _core().compile_model(model, "CPU", {**settings, "CACHE_DIR": str(folder)})
@@ -323,8 +323,10 @@ def _core() -> Core:
 def _reason(error: RuntimeError) -> str:
     """The message without the runtime's own source lines, as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("Exception from", "Check '", "While validating"))]
-    return " ".join(told or lines)[:_REASON_LENGTH]
+    messages = [
+        line for line in lines if line and not line.startswith(("Exception from", "Check '", "While validating"))
+    ]
+    return " ".join(messages or lines)[:_REASON_LENGTH]
 
 
 class _Queue(RequestQueue):

@@ -95,26 +95,26 @@ def operator_features(node: ir.Node, opset: int) -> frozenset[str]:
     """What tells two uses of one operator apart, coarsely: attributes (with their defaults), which inputs and outputs
     are there, types of other inputs where they differ from the main one's, rank and emptiness of that, whether dimensions
     shrink or grow, whether constant scalars are zero. Lists count as zeros, ones or other."""
-    found = {
+    features = {
         "inputs=" + "".join("0" if value is None else "1" for value in node.inputs).rstrip("0"),
         "outputs=" + "".join("1" if value.name else "0" for value in node.outputs).rstrip("0"),
     }
     first = next((value for value in node.inputs if value is not None), None)
     if first is not None and first.shape is not None:
-        found.add(f"rank={len(first.shape)}")
+        features.add(f"rank={len(first.shape)}")
         if any(dimension == 0 for dimension in first.shape):
-            found.add("empty")
-        found.update(_growth(first, node.outputs[0]))
+            features.add("empty")
+        features.update(_growth(first, node.outputs[0]))
     for position, value in enumerate(node.inputs):
         constant = value.const_value if value is not None else None
         if position and first is not None and value is not None and _type_name(value) != _type_name(first):
-            found.add(f"type{position}={_type_name(value)}")
+            features.add(f"type{position}={_type_name(value)}")
         if constant is not None and constant.size == 1 and constant.dtype != ir.DataType.STRING:
-            found.add(f"input{position}={'nonzero' if constant.numpy().item() else 'zero'}")
+            features.add(f"input{position}={'nonzero' if constant.numpy().item() else 'zero'}")
     values = {**_defaults(node.domain, node.op_type, opset)}
     values.update((name, attribute.value) for name, attribute in node.attributes.items())
-    found.update(f"{name}={_short(value)}" for name, value in values.items())
-    return frozenset(found)
+    features.update(f"{name}={_short(value)}" for name, value in values.items())
+    return frozenset(features)
 
 
 def _growth(before: ir.Value, after: ir.Value) -> set[str]:

@@ -56,8 +56,8 @@ class QuarantineEntry:
             return False
         if version is None:
             return True
-        own = _numbers(version)
-        return _numbers(self.first) <= own and (self.last is None or own <= _numbers(self.last))
+        version_numbers = _numbers(version)
+        return _numbers(self.first) <= version_numbers and (self.last is None or version_numbers <= _numbers(self.last))
 
     def meets(self, node: ir.Node, operator: str, types: str, own: frozenset[str]) -> bool:
         """Whether it is about an operator, given its key, type key and features."""

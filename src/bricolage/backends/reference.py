@@ -67,10 +67,10 @@ class _Kernel(Kernel):
 
     def run(self, inputs: Sequence[object]) -> list[object]:
         given = {info.name: value for info, value in zip(self._inputs, inputs, strict=True)}
-        found = self._evaluate(given)
+        outputs = self._evaluate(given)
         rounded: list[object] = []
         for info in self._outputs:
-            value = found[info.name]
+            value = outputs[info.name]
             tensor = info.dtype is not None and isinstance(value, np.ndarray) and value.dtype.kind != "O"
             rounded.append(value.astype(info.numpy, copy=False) if tensor else value)
         return rounded

@@ -55,9 +55,9 @@ def register(name: str, reference: str) -> None:
     Raises:
         DuplicateBackend: another one has that name.
     """
-    known = _sources().setdefault(name, (reference, "this process"))
-    if known[0] != reference:
-        raise DuplicateBackend(name=name, first=known[1], second=reference)
+    registration = _sources().setdefault(name, (reference, "this process"))
+    if registration[0] != reference:
+        raise DuplicateBackend(name=name, first=registration[1], second=reference)
 
 
 def registered_references() -> dict[str, str]:
@@ -88,12 +88,12 @@ def get(name: str) -> Backend:
     reference, origin = _sources()[name]
     module, _, attribute = reference.partition(":")
     try:
-        made = getattr(importlib.import_module(module), attribute)()
+        backend = getattr(importlib.import_module(module), attribute)()
     except Exception as error:
         raise BrokenPlugin(name=name, source=origin, reason=f"{type(error).__name__}: {error}") from error
-    if not isinstance(made, Backend) or made.name != name:
+    if not isinstance(backend, Backend) or backend.name != name:
         raise BrokenPlugin(name=name, source=origin, reason=f"'{reference}' is no Backend named '{name}'")
-    return made
+    return backend
 
 
 def available(chosen: Iterable[str] | None = None) -> tuple[Backend, ...]:
@@ -132,10 +132,10 @@ def version(name: str) -> str:
 
 def versions() -> Mapping[str, str]:
     """Versions of the backends that are installed."""
-    found: dict[str, str] = {}
+    version_by_name: dict[str, str] = {}
     for name in names():
         try:
-            found[name] = version(name)
+            version_by_name[name] = version(name)
         except (MissingBackend, BrokenPlugin) as error:
             _LOG.debug("%s", error)
-    return found
+    return version_by_name

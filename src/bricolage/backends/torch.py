@@ -86,7 +86,7 @@ class Torch(Backend):
         if config.name.endswith(_CHANNELS_LAST) and not any(map(_has_layouts, region.model.graph.all_nodes())):
             raise Refused(backend=self.title, reason="nothing in it has images, so there is no other layout")
         torch.set_num_threads(resources.threads)  # what lowering computes is computed with them, too
-        return _TorchKernel(lowered(region, self.title, config), resources.threads)
+        return _TorchKernel(lower_to_module(region, self.title, config), resources.threads)
 
 
 def _has_layouts(node: ir.Node) -> bool:
@@ -106,7 +106,7 @@ def openmp(resources: Resources) -> dict[str, str]:
     return settings
 
 
-def lowered(region: RegionModel, title: str, config: KernelConfig) -> Any:
+def lower_to_module(region: RegionModel, title: str, config: KernelConfig) -> Any:
     """The region as a torch module in the configuration asked for.
 
     Raises:
@@ -173,7 +173,7 @@ class UnboundFunction:
 
         self._function, self._branches = function, branches
         self._choose_threads = thread_chooser(threads)
-        self._kept = None if kept is None else [_held(tensor) for tensor in kept]
+        self._kept = None if kept is None else [_find_extent(tensor) for tensor in kept]
         self._views: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
         """By shapes of inputs, positions of the results that are views."""
         self._enter, self._tensor = torch.inference_mode, torch.from_numpy
@@ -193,12 +193,12 @@ class UnboundFunction:
     def bind(self, inputs: Sequence[Array]) -> Answer:
         """A call on these buffers."""
         arguments = [tensor_of(array) for array in inputs]
-        shapes, known = tuple(array.shape for array in inputs), self._views
+        shapes, view_cache = tuple(array.shape for array in inputs), self._views
         function, hand_out, mode = self._function, self._hand_out, self._enter()
         choose_threads = self._choose_threads
 
         def answer() -> list[object]:
-            views = known.get(shapes)
+            views = view_cache.get(shapes)
             if views is None:
                 return self._examine(arguments)
             choose_threads()
@@ -230,8 +230,8 @@ class UnboundFunction:
             results = list(map(self._contiguous, self._function(*arguments)))
             kept = self._kept
             if kept is None:  # what a second run gives while the first one's results live is fresh, or kept
-                kept = [_held(tensor) for tensor in self._function(*arguments)]
-            views = find_shared([_extent(result) for result in results], [*kept, *map(_held, arguments)])
+                kept = [_find_extent(tensor) for tensor in self._function(*arguments)]
+            views = find_shared([_extent(result) for result in results], [*kept, *map(_find_extent, arguments)])
             if not self._branches and len(self._views) < _MOST_SHAPES:
                 self._views[tuple(tuple(argument.shape) for argument in arguments)] = views
             return self._hand_out(results, views)
@@ -243,7 +243,7 @@ def _extent(tensor: Tensor) -> Extent:
     return first, first + tensor.nbytes
 
 
-def _held(tensor: Tensor) -> Extent:
+def _find_extent(tensor: Tensor) -> Extent:
     """All the memory that a tensor holds, which may be more than it shows."""
     storage = tensor.untyped_storage()
     first: int = storage.data_ptr()

@@ -82,23 +82,25 @@ class Tvm(Backend):
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         _check(region)
-        return ConfigSpace(config.base, tuple(tasks(_lowered(region, _target(resources.threads, resources.device)))))
+        return ConfigSpace(
+            config.base, tuple(tasks(_lower_module(region, _target(resources.threads, resources.device))))
+        )
 
     def trials(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Trials:
         del config
         _check(region)
         target = _target(resources.threads, resources.device)
         choose_threads = tvm_threads.tvm_thread_chooser(resources, self.title)
-        return TvmTrials(_lowered(region, target), target, resources.threads, choose_threads)
+        return TvmTrials(_lower_module(region, target), target, resources.threads, choose_threads)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         _check(region)
         choose_threads = tvm_threads.tvm_thread_chooser(resources, self.title)
         if resources.cache is None or not _can_link():
             return _TvmKernel(region, build_executable(region, config, resources), choose_threads)
-        told = str(llvm_target(resources.device))
+        target_text = str(llvm_target(resources.device))
         return sealed.keep_sealed(
-            resources.cache / f"tvm-{content_key(region, config.text, str(resources.threads), told)}",
+            resources.cache / f"tvm-{content_key(region, config.text, str(resources.threads), target_text)}",
             lambda folder: build_executable(region, config, resources).export_library(
                 str(folder / _LIBRARY), fcompile=_link
             ),
@@ -150,7 +152,7 @@ def _load(library: Path) -> Executable:
     return tvm.runtime.load_module(str(library))
 
 
-def _lowered(region: RegionModel, target: Target) -> IRModule:
+def _lower_module(region: RegionModel, target: Target) -> IRModule:
     """The region as a module of fused tensor programs that are not scheduled yet. Equal regions give equal names.
 
     Raises:
@@ -193,7 +195,7 @@ def build_executable(region: RegionModel, config: KernelConfig, resources: Resou
     threads = resources.threads
     target = _target(threads, resources.device)
     chosen = {name: parse_choice(value) for name, value in config.parameters}
-    module, passes = _lowered(region, target), relax.transform
+    module, passes = _lower_module(region, target), relax.transform
     with target:
         module = schedule_module(module, target, threads, chosen)
         explicit = [
@@ -227,9 +229,9 @@ def _reason(error: Exception) -> str:
 def _target(threads: int, device: Device) -> Target:
     import tvm
 
-    told = llvm_target(device)
-    processor = {"kind": "llvm", "mcpu": told.cpu, "num-cores": threads}
-    return tvm.target.Target({**processor, "mattr": list(told.features)} if told.features else processor)
+    cpu_target = llvm_target(device)
+    processor = {"kind": "llvm", "mcpu": cpu_target.cpu, "num-cores": threads}
+    return tvm.target.Target({**processor, "mattr": list(cpu_target.features)} if cpu_target.features else processor)
 
 
 class _TvmKernel(StaticKernel):

@@ -76,14 +76,14 @@ def _calls(module: IRModule, operator: str) -> bool:
     import tvm
     from tvm import relax
 
-    found: list[str] = []
+    call_names: list[str] = []
 
     def visit(node: relax.Expr) -> None:
         if isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op):
-            found.append(node.op.name)
+            call_names.append(node.op.name)
 
     relax.analysis.post_order_visit(module["main"], visit)
-    return operator in found
+    return operator in call_names
 
 
 def rewrite_module(module: IRModule) -> IRModule:

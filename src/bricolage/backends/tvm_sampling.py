@@ -18,7 +18,7 @@ from bricolage.backends.tvm_schedule import LONGEST_VECTOR
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 
-def sampled(function: PrimFunc, target: Target, threads: int, seed: int) -> Schedule | None:
+def sample_schedule(function: PrimFunc, target: Target, threads: int, seed: int) -> Schedule | None:
     """A program scheduled by MetaSchedule's rules for processors, their choices drawn with `seed`; None where what was drawn
     does not hold."""
     from tvm.s_tir import meta_schedule

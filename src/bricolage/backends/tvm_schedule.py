@@ -57,7 +57,11 @@ class Tiling:
 _HEIGHTS, _DEPTHS = (0, 4, 6, 8, 12, 16, 3, 2, 24, 1), (1, 4, 2, 8)
 TILINGS = tuple(
     sorted(
-        (Tiling(*one) for one in itertools.product(_HEIGHTS, (0, *_WIDTHS), _DEPTHS, (0, 1)) if one != (0, 0, 1, 0)),
+        (
+            Tiling(*sizes)
+            for sizes in itertools.product(_HEIGHTS, (0, *_WIDTHS), _DEPTHS, (0, 1))
+            if sizes != (0, 0, 1, 0)
+        ),
         key=lambda t: sum(
             (_HEIGHTS.index(t.height), (0, *_WIDTHS).index(t.vectors), _DEPTHS.index(t.depth), t.rows_first)
         ),
@@ -82,12 +86,12 @@ def schedule_module(
     for variable, function in module.functions_items():
         if not isinstance(function, tvm.tirx.PrimFunc):
             continue
-        own = (chosen or {}).get(variable.name_hint)
-        scheduled = None if own is None else _applied(own, function, target, threads)
+        choice = (chosen or {}).get(variable.name_hint)
+        scheduled = None if choice is None else _apply_rule(choice, function, target, threads)
         scheduled = scheduled or scheduled_by_rule(function, target, threads)
         if scheduled is not None:
-            made = scheduled.mod["main"].without_attr("global_symbol")  # a sampled one is called "main"
-            changed[variable] = made.with_attr("tirx.is_scheduled", True)
+            program = scheduled.mod["main"].without_attr("global_symbol")  # a sampled one is called "main"
+            changed[variable] = program.with_attr("tirx.is_scheduled", True)
     for variable, function in changed.items():
         module[variable] = function
     return module
@@ -95,16 +99,16 @@ def schedule_module(
 
 def scheduled_by_rule(function: PrimFunc, target: Target, threads: int) -> Schedule | None:
     """A program scheduled by the first rule that applies; None where none does."""
-    made = (_applied(rule, function, target, threads) for rule in (_tile, _chain, _spread))
-    return next((one for one in made if one is not None), None)
+    schedules = (_apply_rule(rule, function, target, threads) for rule in (_tile, _chain, _spread))
+    return next((candidate for candidate in schedules if candidate is not None), None)
 
 
 def by_tiling(function: PrimFunc, target: Target, threads: int, tiling: Tiling) -> Schedule | None:
     """A program scheduled by the rule *tile*, cut up in another way."""
-    return _applied(partial(_tile, tiling=tiling), function, target, threads)
+    return _apply_rule(partial(_tile, tiling=tiling), function, target, threads)
 
 
-def _applied(rule: Choice, function: PrimFunc, target: Target, threads: int) -> Schedule | None:
+def _apply_rule(rule: Choice, function: PrimFunc, target: Target, threads: int) -> Schedule | None:
     import tvm
 
     try:
@@ -179,7 +183,7 @@ def _tile(function: PrimFunc, target: Target, threads: int, tiling: Tiling = Til
     row_outer, row_inner = sch.split(row, factors=[None, height])
     column_outer, column_inner = sch.split(column, factors=[None, width])
     # One panel of the second operand serves all rows before the next panel is read; batches keep their own.
-    batch = others[: _shared(sch.get(main))]
+    batch = others[: _count_shared_axes(sch.get(main))]
     rest = others[len(batch) :]
     steps = _divisor(_extent(sch, inner[-1]), tiling.depth)
     if steps > 1:
@@ -243,7 +247,7 @@ def _contiguous(block: SBlock) -> bool:
     return walks
 
 
-def _shared(block: SBlock) -> int:
+def _count_shared_axes(block: SBlock) -> int:
     """Number of leading result axes that index every operand: batches of a batched product."""
     import tvm
 
@@ -303,7 +307,7 @@ def _spread_block(sch: Schedule, block: SBlockRV, threads: int) -> None:
     leading = list(itertools.takewhile(lambda pair: pair[1] == _SPATIAL, zip(loops, kinds, strict=True)))
     outer = [loop for loop, _ in leading]
     if len(outer) == len(loops) > 1:
-        other = _turned(sch.get(block))
+        other = _find_turned_axis(sch.get(block))
         if other is None:
             _vector(sch, outer.pop())
         else:
@@ -312,7 +316,7 @@ def _spread_block(sch: Schedule, block: SBlockRV, threads: int) -> None:
         sch.parallel(sch.fuse(*outer))
 
 
-def _turned(block: SBlock) -> int | None:
+def _find_turned_axis(block: SBlock) -> int | None:
     """Which result axis runs along the memory of an operand that the last result axis jumps through."""
     variables = [variable.var for variable in block.iter_vars]
     for read in block.reads:

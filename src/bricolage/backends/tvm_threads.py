@@ -57,10 +57,10 @@ def tvm_thread_chooser(resources: Resources, title: str) -> Callable[[], None]:
         Raises:
             Refused: the pool of the calling thread was made by others, and is smaller.
         """
-        told = getattr(_callers, "threads", 0)
-        if told == threads == current():
+        last_threads = getattr(_callers, "threads", 0)
+        if last_threads == threads == current():
             return
-        if not told:
+        if not last_threads:
             configure(_SHARED, most, ["0"] * most)
         configure(_SHARED, threads, ["0"] * threads)
         if (given := current()) != threads:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials, agree, call_milliseconds
-from bricolage.backends.tvm_sampling import sampled
+from bricolage.backends.tvm_sampling import sample_schedule
 from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, scheduled_by_rule
 from bricolage.work.config_space import TuningTask
 from bricolage.work.implementation import Scalar
@@ -49,12 +49,12 @@ def parse_choice(text: Scalar) -> Choice:
     """
     word, _, rest = str(text).partition(" ")
     if word == "tile":
-        tiling = next((one for one in TILINGS if str(one) == text), None)
+        tiling = next((candidate for candidate in TILINGS if str(candidate) == text), None)
         if tiling is None:
             raise ValueError(f"there is no tiling '{rest}'")
         return lambda function, target, threads: by_tiling(function, target, threads, tiling)
     if word == "sample" and 0 < int(rest) <= SEEDS:
-        return lambda function, target, threads: sampled(function, target, threads, int(rest))
+        return lambda function, target, threads: sample_schedule(function, target, threads, int(rest))
     raise ValueError(f"there is no schedule '{text}'")
 
 
@@ -92,12 +92,12 @@ class TvmTrials(Trials):
 
     def usual(self, rounds: int) -> Mapping[str, float]:
         self._choose_threads()
-        found: dict[str, float] = {}
+        timings: dict[str, float] = {}
         for name, (count, _) in self._functions.items():
             usual = self._usually(name)
             if usual is not None:
-                found[name] = count * statistics.median(call_milliseconds(usual[0]) for _ in range(rounds))
-        return found
+                timings[name] = count * statistics.median(call_milliseconds(usual[0]) for _ in range(rounds))
+        return timings
 
     def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
         self._choose_threads()
@@ -108,33 +108,33 @@ class TvmTrials(Trials):
 
     def _trial(self, name: str, text: str, rounds: int) -> Trial:
         usual, (count, function) = self._usually(name), self._functions[name]
-        made = self._built(function, parse_choice(text))
-        if usual is None or made is None:
+        candidate = self._build_call(function, parse_choice(text))
+        if usual is None or candidate is None:
             return "the program cannot be scheduled so"
-        answers = [[np.asarray(_numbers(argument)) for argument in arguments] for _, arguments in (made, usual)]
+        answers = [[np.asarray(_numbers(argument)) for argument in arguments] for _, arguments in (candidate, usual)]
         if not agree(*answers):
             return "its answer is another"
-        first = call_milliseconds(usual[0]), call_milliseconds(made[0])
+        first = call_milliseconds(usual[0]), call_milliseconds(candidate[0])
         if first[1] > _PROMISING * first[0]:
             return KernelTiming((count * first[1],), (count * first[0],))
-        turns = [(call_milliseconds(usual[0]), call_milliseconds(made[0])) for _ in range(rounds)]
-        return KernelTiming(tuple(count * one for _, one in turns), tuple(count * one for one, _ in turns))
+        turns = [(call_milliseconds(usual[0]), call_milliseconds(candidate[0])) for _ in range(rounds)]
+        return KernelTiming(tuple(count * ms for _, ms in turns), tuple(count * ms for ms, _ in turns))
 
     def _usually(self, name: str) -> _Bound | None:
         if name not in self._usual:
-            self._usual[name] = self._built(self._functions[name][1], scheduled_by_rule)
+            self._usual[name] = self._build_call(self._functions[name][1], scheduled_by_rule)
         return self._usual[name]
 
-    def _built(self, function: PrimFunc, choice: Choice) -> _Bound | None:
+    def _build_call(self, function: PrimFunc, choice: Choice) -> _Bound | None:
         """A call of the program as a choice schedules it, and its arguments; None where it cannot be."""
         import tvm
 
         try:
             with self._target:
-                made = choice(function, self._target, self._threads)
-                if made is None:
+                schedule = choice(function, self._target, self._threads)
+                if schedule is None:
                     return None
-                scheduled = made.mod["main"].with_attr("global_symbol", "main")
+                scheduled = schedule.mod["main"].with_attr("global_symbol", "main")
                 built = tvm.compile(tvm.IRModule({"main": scheduled}), target=self._target)["main"]
             arguments = _arguments(function)
             built(*arguments)
@@ -154,19 +154,19 @@ def distinct(module: IRModule) -> list[tuple[list[str], PrimFunc]]:
     import tvm
     import tvm_ffi
 
-    found: dict[int, list[tuple[list[str], PrimFunc]]] = {}
-    for variable, function in sorted(module.functions_items(), key=lambda one: str(one[0].name_hint)):
+    by_hash: dict[int, list[tuple[list[str], PrimFunc]]] = {}
+    for variable, function in sorted(module.functions_items(), key=lambda pair: str(pair[0].name_hint)):
         if not isinstance(function, tvm.tirx.PrimFunc):
             continue
         plain = function.without_attr("global_symbol") if "global_symbol" in (function.attrs or {}) else function
-        known = found.setdefault(int(tvm_ffi.structural_hash(plain)), [])
-        for names, other in known:
+        alike = by_hash.setdefault(int(tvm_ffi.structural_hash(plain)), [])
+        for names, other in alike:
             if tvm_ffi.structural_equal(plain, other):
                 names.append(variable.name_hint)
                 break
         else:
-            known.append(([variable.name_hint], plain))
-    return [one for same in found.values() for one in same]
+            alike.append(([variable.name_hint], plain))
+    return [program for same in by_hash.values() for program in same]
 
 
 def _arguments(function: PrimFunc) -> list[Tensor]:

@@ -12,7 +12,16 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
+from bricolage.backends.interface import (
+    Backend,
+    Claim,
+    Kind,
+    RegionModel,
+    Resources,
+    Status,
+    installed,
+    require_static,
+)
 from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
 from bricolage.backends.result_memory import Extent, find_shared
 from bricolage.backends.suitability import reads_floats
@@ -205,10 +214,10 @@ def _arguments(arrays: Sequence[Array], place: object) -> list[_JaxArray]:
     import jax
 
     with jax.enable_x64(True):
-        return [_shared(array, place) for array in arrays]
+        return [_share_array(array, place) for array in arrays]
 
 
-def _shared(array: Array, place: object) -> _JaxArray:
+def _share_array(array: Array, place: object) -> _JaxArray:
     """A JAX array over the buffer's own memory. JAX takes arrays to be immutable, which holds during each call."""
     import jax
 

@@ -60,9 +60,9 @@ def machine_id() -> str:
     file = cache_directory() / _MACHINE
     for _ in range(2):
         with contextlib.suppress(OSError):
-            found = file.read_text(encoding="utf-8").strip()
-            if found:
-                return found[:_MACHINE_LETTERS]
+            identifier = file.read_text(encoding="utf-8").strip()
+            if identifier:
+                return identifier[:_MACHINE_LETTERS]
         draft = file.with_name(f"{UNFINISHED}machine-{os.getpid()}-{threading.get_ident()}")
         with contextlib.suppress(OSError):
             draft.write_text(secrets.token_hex(_MACHINE_LETTERS // 2) + "\n", encoding="utf-8")
@@ -149,14 +149,14 @@ def trim() -> None:
     except ValueError:
         limit = _LIMIT_GIB * 2**30
     root = cache_directory()
-    found = [_used(entry) for entry in (*root.glob("compiled/*/*/*"), *root.glob("artifacts/*"))]
-    total = sum(size for _, size, _ in found)
-    for _, size, entry in sorted(found, key=lambda item: item[0]):
-        if (total > limit or entry.name.startswith(UNFINISHED)) and _removed(entry):
+    entries = [_measure_use(entry) for entry in (*root.glob("compiled/*/*/*"), *root.glob("artifacts/*"))]
+    total = sum(size for _, size, _ in entries)
+    for _, size, entry in sorted(entries, key=lambda item: item[0]):
+        if (total > limit or entry.name.startswith(UNFINISHED)) and _remove_entry(entry):
             total -= size
 
 
-def _removed(entry: Path) -> bool:
+def _remove_entry(entry: Path) -> bool:
     """Removes something of the cache, unless it is held."""
     if not entry.is_dir():
         discard(entry)
@@ -177,7 +177,7 @@ def _removed(entry: Path) -> bool:
         os.close(descriptor)
 
 
-def _used(entry: Path) -> tuple[float, int, Path]:
+def _measure_use(entry: Path) -> tuple[float, int, Path]:
     """When something was last used, its bytes, and its path. What vanishes meanwhile counts nothing."""
     last, size = 0.0, 0
     for path in (entry, *(entry.rglob("*") if entry.is_dir() else ())):

@@ -33,9 +33,9 @@ def _groups(root: Path) -> Iterator[Path]:
             within = PurePosixPath(path)
             # In a container the path may be the host's, of which only the end, or nothing, is mounted.
             inside = within.relative_to(mounted) if within.is_relative_to(mounted) else PurePosixPath()
-            own = [part for part in inside.parts if part not in ("/", "..")]
-            for depth in range(len(own), -1, -1):
-                yield folder.joinpath(*own[:depth])
+            relative_parts = [part for part in inside.parts if part not in ("/", "..")]
+            for depth in range(len(relative_parts), -1, -1):
+                yield folder.joinpath(*relative_parts[:depth])
 
 
 def _mounts(root: Path) -> dict[str, list[tuple[PurePosixPath, Path]]]:

@@ -53,7 +53,7 @@ class Matching:
 
     def problem(self, value: str) -> str | None:
         """Why `value` is none of these; None where it is one."""
-        return None if _compiled(self.pattern).fullmatch(value) else f"is no {self.meaning}"
+        return None if _compile_pattern(self.pattern).fullmatch(value) else f"is no {self.meaning}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Length:
 
 
 @functools.cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
@@ -183,11 +183,11 @@ def _decode(kind: Any, data: object, path: str) -> Any:
 
 def _decode_union(arguments: tuple[Any, ...], data: object, path: str) -> Any:
     # The last one says what is wrong: "is no float" tells more than "is no NoneType".
-    *others, told = sorted(arguments, key=lambda one: one is not type(None))
+    *others, last_type = sorted(arguments, key=lambda candidate: candidate is not type(None))
     for argument in others:
         with contextlib.suppress(DecodeError):  # kept in a variable it would keep this frame, and all callers', alive
             return _decode(argument, data, path)
-    return _decode(told, data, path)
+    return _decode(last_type, data, path)
 
 
 def _decode_dataclass(kind: Any, data: object, path: str) -> Any:

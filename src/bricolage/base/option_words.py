@@ -95,16 +95,16 @@ def parse_cores(text: str) -> tuple[int, ...]:
     Raises:
         BadOption: not such a list.
     """
-    found: set[int] = set()
+    cores: set[int] = set()
     try:
         for part in text.split(","):
             first, dash, last = part.partition("-")
             if int(last if dash else first) > HIGHEST_CORE:
                 raise ValueError
-            found.update(range(int(first), int(last if dash else first) + 1))
+            cores.update(range(int(first), int(last if dash else first) + 1))
     except ValueError:
         raise BadOption(option="--cores", value=text, advice="Write for example 0-3 or 0,2") from None
-    return tuple(sorted(found))
+    return tuple(sorted(cores))
 
 
 def parse_seconds(text: str) -> float:
@@ -165,9 +165,9 @@ def parse_accuracy(word: str) -> AccuracyWord:
     if word == "relative":
         return AccuracyWord("relative", None, at_least=False)
     try:
-        if found := _METRIC.fullmatch(word):
-            limit, at_least = float(found["limit"]), found["sign"] != "<="
-            parsed = AccuracyWord("function", limit, at_least, found["path"], found["function"])
+        if metric_match := _METRIC.fullmatch(word):
+            limit, at_least = float(metric_match["limit"]), metric_match["sign"] != "<="
+            parsed = AccuracyWord("function", limit, at_least, metric_match["path"], metric_match["function"])
             low, high = -math.inf, math.inf
         else:
             name, _, number = word.partition("=")

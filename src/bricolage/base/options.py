@@ -263,7 +263,9 @@ class Options:
             raise BadOption(option="ray", value=self.ray, advice="Give an address: auto, HOST:6379 or local")
         if self.memory_limit_mb is not None and not 64 <= self.memory_limit_mb <= _LARGEST:
             raise BadOption(option="memory limit", value=self.memory_limit_mb, advice="Give at least 64 MB")
-        object.__setattr__(self, "constants", {name: constant_word(name, one) for name, one in self.constants.items()})
+        object.__setattr__(
+            self, "constants", {name: constant_word(name, word) for name, word in self.constants.items()}
+        )
         object.__setattr__(self, "shapes", {name: sizes_of(sizes) for name, sizes in self.shapes.items()})
         for name, sizes in self.shapes.items():
             if not sizes or not 1 <= min(sizes) <= max(sizes) <= _LARGEST:
@@ -290,30 +292,32 @@ class Options:
 
     def deciding(self) -> dict[str, Any]:
         """The fields on which a decision rests, by name: a new field is among them unless it says otherwise."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.metadata.get("decides", True)}
+        return {
+            option.name: getattr(self, option.name) for option in fields(self) if option.metadata.get("decides", True)
+        }
 
     def flags(self) -> list[str]:
         """The words of a command line that give these options: all that are not the default ones."""
-        default, found = Options(), list[str]()
-        for one in fields(self):
-            value, flag = getattr(self, one.name), one.metadata["flag"]
-            if value == getattr(default, one.name):
+        default, words = Options(), list[str]()
+        for option in fields(self):
+            value, flag = getattr(self, option.name), option.metadata["flag"]
+            if value == getattr(default, option.name):
                 continue
             if isinstance(value, bool):
-                found.append(flag.partition("/")[0 if value else 2])
-            elif one.name == "constants":
+                words.append(flag.partition("/")[0 if value else 2])
+            elif option.name == "constants":
                 for name, word in value.items():
-                    found += [flag, name if word is None else f"{name}={word}"]
+                    words += [flag, name if word is None else f"{name}={word}"]
             elif isinstance(value, Mapping):
                 for name, sizes in value.items():
-                    found += [flag, f"{name}={','.join(map(str, sizes))}"]
-            elif one.name == "cores":
-                found += [flag, ",".join(map(str, value))]
+                    words += [flag, f"{name}={','.join(map(str, sizes))}"]
+            elif option.name == "cores":
+                words += [flag, ",".join(map(str, value))]
             else:
-                unit = _UNITS.get(one.name, "")
+                unit = _UNITS.get(option.name, "")
                 for word in value if isinstance(value, tuple) else (value,):
-                    found += [flag, f"{str(word).removesuffix('.0')}{unit}" if unit else str(word)]
-        return found
+                    words += [flag, f"{str(word).removesuffix('.0')}{unit}" if unit else str(word)]
+        return words
 
     @property
     def profile(self) -> EffortProfile:

@@ -78,7 +78,7 @@ class RaySession:
                 stack.enter_context(_own_sigterm())
                 self.ray.init(address=address, **quiet)
         except Exception as error:  # Ray raises whatever went wrong within
-            raise UnreachableCluster(address=address, reason=said(error)) from error
+            raise UnreachableCluster(address=address, reason=describe_error(error)) from error
 
 
 @contextmanager
@@ -104,9 +104,9 @@ def _one_attempt() -> Iterator[None]:
             os.environ.pop(_ATTEMPTS_VARIABLE, None)
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The first line of an error, or of what raised it on a node."""
     cause = getattr(error, "cause", None)
-    told = cause if isinstance(cause, BaseException) else error
-    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
-    return f"{type(told).__name__}: {lines[0] if lines else ''}"[:300]
+    origin = cause if isinstance(cause, BaseException) else error
+    lines = [line.strip() for line in str(origin).splitlines() if line.strip()]
+    return f"{type(origin).__name__}: {lines[0] if lines else ''}"[:300]

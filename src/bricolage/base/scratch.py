@@ -126,10 +126,10 @@ def sweep(parent: Path, prefix: str = "") -> None:
     """Removes the folders in `parent` whose names begin with `prefix`, which belong to this user and are not locked."""
     _swept.add((parent, prefix))
     try:
-        found = [Path(entry.path) for entry in os.scandir(parent) if entry.name.startswith(prefix)]
+        folders = [Path(entry.path) for entry in os.scandir(parent) if entry.name.startswith(prefix)]
     except OSError:
         return
-    for folder in found:
+    for folder in folders:
         if folder not in _held:
             _sweep_one(folder)
 

@@ -67,21 +67,23 @@ def intact(folder: Path, ignored: str = "") -> bool:
         raw = (folder / SEAL).open("rb")
         with raw:
             seal = decode(_Seal, parse(raw.read(_LARGEST_SEAL)))
-        found = {name for name in _files(folder) if name in seal.files or not (ignored and name.startswith(ignored))}
-        if found != set(seal.files):
+        present_files = {
+            name for name in _files(folder) if name in seal.files or not (ignored and name.startswith(ignored))
+        }
+        if present_files != set(seal.files):
             return False
         restamped = dict(seal.files)
-        for name, known in seal.files.items():
+        for name, sealed_file in seal.files.items():
             with (folder / name).open("rb") as file:
                 facts = os.fstat(file.fileno())
-                if facts.st_size != known.size:
+                if facts.st_size != sealed_file.size:
                     return False
-                if known.size > _SMALL and _stamp(facts) == known.stamp:
+                if sealed_file.size > _SMALL and _stamp(facts) == sealed_file.stamp:
                     continue
-                if hashlib.file_digest(file, "sha256").hexdigest() != known.sha256:
+                if hashlib.file_digest(file, "sha256").hexdigest() != sealed_file.sha256:
                     return False
-                if known.size > _SMALL:
-                    restamped[name] = _File(known.size, known.sha256, _stamp(facts))
+                if sealed_file.size > _SMALL:
+                    restamped[name] = _File(sealed_file.size, sealed_file.sha256, _stamp(facts))
     except (OSError, DecodeError):
         return False
     if restamped != seal.files:

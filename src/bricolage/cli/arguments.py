@@ -104,10 +104,10 @@ def memory_bytes(word: str) -> int:
 def fill_required_gain(words: Sequence[str]) -> list[str]:
     """A command line in which each `--require-gain` has a number: 0 where the word behind it is none. (Typer's options have a value
     or none.)"""
-    found: list[str] = []
+    filled_words: list[str] = []
     for word, behind in zip_longest(words, words[1:], fillvalue=""):
-        found.append(f"{word}=0" if word == "--require-gain" and not is_number(behind) else word)
-    return found
+        filled_words.append(f"{word}=0" if word == "--require-gain" and not is_number(behind) else word)
+    return filled_words
 
 
 def exit_code(require_gain: float | None, note: str, *, gains: bool) -> int:
@@ -145,15 +145,15 @@ def decision_options(*names: str) -> Callable[[Callable[..., int | None]], Calla
 
         @functools.wraps(command)
         def run(**given: Any) -> int | None:
-            words = {one: given.pop(one.name) for one in chosen}
-            made = {one.name: _parsed(one, word) for one, word in words.items() if word is not None}
+            words = {option: given.pop(option.name) for option in chosen}
+            settings = {option.name: _parse_option(option, word) for option, word in words.items() if word is not None}
             if "given" in signature.parameters:
-                given["given"] = frozenset(made)
-            return command(**given, options=Options(**made))
+                given["given"] = frozenset(settings)
+            return command(**given, options=Options(**settings))
 
         signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.name not in ("options", "given")]
-        parameters = [*own, *(_parameter(one) for one in chosen)]
+        own_parameters = [p for p in signature.parameters.values() if p.name not in ("options", "given")]
+        parameters = [*own_parameters, *(_parameter(option) for option in chosen)]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         return run
@@ -161,7 +161,7 @@ def decision_options(*names: str) -> Callable[[Callable[..., int | None]], Calla
     return decorate
 
 
-def _parsed(one: Field[Any], word: Any) -> Any:
+def _parse_option(one: Field[Any], word: Any) -> Any:
     parse = one.metadata["parse"]
     return word if parse is None else parse(word)
 
@@ -242,5 +242,5 @@ def _as_planned(path: Path, options: Options, given: Collection[str]) -> Options
     plan, _ = artifact.load_artifact(path)
     # The buckets of a plan for throughput are programs like any other.
     planned = dataclasses.replace(plan.provenance.options, objective="latency", latency_limit_ms=None)
-    own = dataclasses.replace(planned, **{name: getattr(options, name) for name in given})
-    return with_shapes_of(path, own)
+    merged_options = dataclasses.replace(planned, **{name: getattr(options, name) for name in given})
+    return with_shapes_of(path, merged_options)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 
-@guarded
+@guard_command
 def backends(as_json: a.Json = False) -> None:
     """List the backends: version, or why one is missing and the command that adds it. Installs nothing."""
     from bricolage.backends import registry
     from bricolage.cli import output
 
-    found = [_facts(name) for name in registry.names()]
+    facts = [_facts(name) for name in registry.names()]
     if as_json:
-        output.show_json({"backends": found})
+        output.show_json({"backends": facts})
         return
-    _show(found)
+    _show(facts)
 
 
 def _facts(name: str) -> dict[str, Any]:

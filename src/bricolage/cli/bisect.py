@@ -10,10 +10,10 @@ import typer
 from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 
-@guarded
+@guard_command
 @a.decision_options(*a.PROGRAM_OPTIONS)
 def bisect(
     model: a.ModelOrArtifact,
@@ -40,16 +40,16 @@ def bisect(
     seconds = a.trial_seconds(trial)
     if out is not None:
         output.make_folder(out)
-    with output.stdout_kept(), progress_bars.shown() as shown:
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
         from bricolage.api.bisect import bisect as run
 
-        found = run(model, options, inputs=inputs, unclaimed=unclaimed, trial_s=seconds, output=out, progress=shown)
+        programs = run(model, options, inputs=inputs, unclaimed=unclaimed, trial_s=seconds, output=out, progress=shown)
     from bricolage.report import faults
 
     if as_json:
-        output.show_json(faults.bisected_json(found))
+        output.show_json(faults.bisected_json(programs))
     else:
-        output.show_result(faults.bisected(found))
-    if not found:
+        output.show_result(faults.render_bisection(programs))
+    if not programs:
         raise errors.NoBackend(why=" that claims an operator of this model")
-    return errors.INACCURATE if any(one.diagnosis.faulty for one in found) else errors.OK
+    return errors.INACCURATE if any(program.diagnosis.faulty for program in programs) else errors.OK

@@ -15,7 +15,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli import slurm
 from bricolage.cli.cluster_estimate import estimate
 from bricolage.cli.cluster_outlook import outlook
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 from bricolage.cli.kueue import kueue
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ Page = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", hel
 
 
 @app.command()
-@guarded
+@guard_command
 def replay(
     history: History,
     cluster: Machines,
@@ -107,10 +107,12 @@ def replay(
     from bricolage.cli import output
 
     output.check_writable(out)
-    spec, found = _read(history, cluster, (rates, profiles), form)
-    asked = _asked(why, found)
+    spec, job_history = _read(history, cluster, (rates, profiles), form)
+    asked = _resolve_asked_jobs(why, job_history)
     off = error, _rate_error(rate_error, rates, spec)
-    compared = _compared(found, spec, policy, off, seeds, list(dict.fromkeys(asked.values())), fitted=fitted)
+    compared = _compare_policies(
+        job_history, spec, policy, off, seeds, list(dict.fromkeys(asked.values())), fitted=fitted
+    )
     compared = _named_as_asked(compared, asked)
     if out is not None:
         from bricolage.report.policies import Whole, cluster_page
@@ -126,7 +128,7 @@ def replay(
 
 
 @app.command()
-@guarded
+@guard_command
 def whatif(
     history: History,
     cluster: Machines,
@@ -165,17 +167,21 @@ def whatif(
 
     output.check_writable(out)
     if not add and not quota and not weight and restart is None and round_ is None:
-        told = "Say what changes: --add KIND=N, --restart, --round, --quota QUEUE=N, --weight WHO=W"
-        raise errors.BadOption(option="--add", value="", advice=told)
-    spec, found = _read(history, cluster, (rates, profiles), form)
-    changed = with_changes(spec, found.jobs, add or (), quota or (), restart, round_)
+        advice = "Say what changes: --add KIND=N, --restart, --round, --quota QUEUE=N, --weight WHO=W"
+        raise errors.BadOption(option="--add", value="", advice=advice)
+    spec, job_history = _read(history, cluster, (rates, profiles), form)
+    changed = with_changes(spec, job_history.jobs, add or (), quota or (), restart, round_)
     # Jobs of which only run times are known run on the new kinds, too.
-    jobs_after = found if changed.kinds == spec.kinds else _same_jobs(found, history, changed, (rates, profiles), form)
+    jobs_after = (
+        job_history
+        if changed.kinds == spec.kinds
+        else _same_jobs(job_history, history, changed, (rates, profiles), form)
+    )
     for word in weight or ():
         jobs_after = replace(jobs_after, jobs=change_weight(jobs_after.jobs, word))
     off = error, _rate_error(rate_error, rates, spec)
-    before = _compared(found, spec, policy, off, seeds, None, fitted=fitted)
-    after = _compared(jobs_after, changed, policy, off, seeds, None, fitted=fitted)
+    before = _compare_policies(job_history, spec, policy, off, seeds, None, fitted=fitted)
+    after = _compare_policies(jobs_after, changed, policy, off, seeds, None, fitted=fitted)
     if out is not None:
         from bricolage.report.policies import Whole, cluster_page
 
@@ -207,10 +213,10 @@ def _history(history: Path, spec: ClusterSpec, known: tuple[Path | None, Path | 
     if form not in FORMATS:
         raise errors.BadOption(option="--format", value=form, advice=f"Use one of {', '.join(FORMATS)}")
     rates, profiles = known
-    found = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds), form)
+    job_history = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds), form)
     if profiles is not None:
-        found = replace(found, jobs=with_profiles(found.jobs, read_profiles(profiles, spec), spec))
-    return found
+        job_history = replace(job_history, jobs=with_profiles(job_history.jobs, read_profiles(profiles, spec), spec))
+    return job_history
 
 
 def _rate_error(given: float | None, rates: Path | None, spec: ClusterSpec) -> float:
@@ -220,15 +226,15 @@ def _rate_error(given: float | None, rates: Path | None, spec: ClusterSpec) -> f
 
     if given is not None or rates is None:
         return given or 0.0
-    found = read_rates(rates, spec.kinds).error
-    if found:
+    rate_error = read_rates(rates, spec.kinds).error
+    if rate_error:
         output.note(
-            f"the rates of {rates.name} are predictions: policies believe them off by exp({found:.2g}) on kinds not run on"
+            f"the rates of {rates.name} are predictions: policies believe them off by exp({rate_error:.2g}) on kinds not run on"
         )
-    return found
+    return rate_error
 
 
-def _asked(why: list[str] | None, found: JobHistory) -> dict[str, str]:
+def _resolve_asked_jobs(why: list[str] | None, found: JobHistory) -> dict[str, str]:
     """By each name that is asked about, the name of the job: a component of a heterogeneous job is part of one."""
     from bricolage.cli import output
 
@@ -275,7 +281,7 @@ def _same_jobs(
     return after
 
 
-def _compared(
+def _compare_policies(
     found: JobHistory,
     spec: ClusterSpec,
     policy: list[str] | None,
@@ -311,13 +317,13 @@ def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool)
     output.show_result(policy_table(found, before))
     for note in notes(found):
         output.note(note)
-    for one in rank_policies(found) if why else ():
-        for waited in one.waits:
+    for result in rank_policies(found) if why else ():
+        for waited in result.waits:
             waits = waited.start_s > waited.submit_s
-            told = f"{waited.job} under {one.outcome.policy}: submitted at {span(waited.submit_s)}, "
-            told += f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
-            told += f"it waited for {waited.reason}" if waits else "it did not wait"
-            print(errors.plain(told + (f". It would have started with {waited.change}" if waited.change else "")))
+            line = f"{waited.job} under {result.outcome.policy}: submitted at {span(waited.submit_s)}, "
+            line += f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
+            line += f"it waited for {waited.reason}" if waits else "it did not wait"
+            print(errors.plain(line + (f". It would have started with {waited.change}" if waited.change else "")))
             if waited.expected is not None:
                 start, end = (
                     f"{span(middle)} ({span(low)} to {span(high)})"

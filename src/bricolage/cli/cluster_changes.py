@@ -48,8 +48,8 @@ def change_device_count(spec: ClusterSpec, word: str) -> ClusterSpec:
             raise ValueError(advice)
         return spec.with_devices(kind, devices)
     except ValueError as error:
-        told = str(error)
-        raise errors.BadOption(option="--add", value=word, advice=told if "devices" in told else advice) from None
+        message = str(error)
+        raise errors.BadOption(option="--add", value=word, advice=message if "devices" in message else advice) from None
 
 
 def with_quota(spec: ClusterSpec, word: str, jobs: Sequence[TrainingJob]) -> ClusterSpec:
@@ -62,8 +62,10 @@ def with_quota(spec: ClusterSpec, word: str, jobs: Sequence[TrainingJob]) -> Clu
 
     queue, _, count = word.rpartition("=")
     if not queue or queue not in {job.queue for job in jobs}:
-        raise errors.BadOption(option="--quota", value=word, advice=_known("queue", {job.queue for job in jobs}))
-    others = tuple(one for one in spec.quota if one.queue != queue)
+        raise errors.BadOption(
+            option="--quota", value=word, advice=_format_choices("queue", {job.queue for job in jobs})
+        )
+    others = tuple(quota for quota in spec.quota if quota.queue != queue)
     if count == "none":
         return replace(spec, quota=others)
     if not count.isdecimal() or not 1 <= int(count) <= 1 << 30:
@@ -80,7 +82,7 @@ def change_weight(jobs: Sequence[TrainingJob], word: str) -> tuple[TrainingJob, 
     who, _, weight = word.rpartition("=")
     there = {job.queue for job in jobs} | {job.user for job in jobs}
     if not who or who not in there:
-        raise errors.BadOption(option="--weight", value=word, advice=_known("queue or user", there))
+        raise errors.BadOption(option="--weight", value=word, advice=_format_choices("queue or user", there))
     try:
         value = float(weight)
     except ValueError:
@@ -91,6 +93,6 @@ def change_weight(jobs: Sequence[TrainingJob], word: str) -> tuple[TrainingJob, 
     return tuple(replace(job, weight=value) if (job.queue if by_queue else job.user) == who else job for job in jobs)
 
 
-def _known(what: str, there: set[str]) -> str:
+def _format_choices(what: str, there: set[str]) -> str:
     names = sorted(name for name in there if name)[:10]
     return f"Name a {what} of the history: {', '.join(names)}" if names else f"No job of the history has a {what}"

@@ -11,7 +11,7 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.api.job_estimates import JobOnDevices
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bricolage.cluster.run_times import RunTime
 
 
-@guarded
+@guard_command
 def estimate(
     cluster: Annotated[
         Path, typer.Option("--cluster", metavar="FILE", help="The cluster as TOML or JSON.", show_default=False)
@@ -84,7 +84,7 @@ def _show_step(
     from bricolage.cli import output, progress_bars
 
     output.check_writable(out)
-    with output.stdout_kept(), progress_bars.shown() as shown:
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
         estimates = estimate_job(
             step, spec, measured=_rates(measured), known=known, most=most, seconds=seconds, progress=shown
         )
@@ -103,9 +103,13 @@ def _write(path: Path, name: str, found: list[JobOnDevices]) -> None:
     from bricolage.cluster.history.rates import PredictedRate, write_rates
 
     rows = [
-        PredictedRate(one.kind, one.devices, (one.steps_per_s, 1e3 / one.step.high_ms, 1e3 / one.step.low_ms))
-        for one in found
-        if one.step is not None and one.fits
+        PredictedRate(
+            estimate.kind,
+            estimate.devices,
+            (estimate.steps_per_s, 1e3 / estimate.step.high_ms, 1e3 / estimate.step.low_ms),
+        )
+        for estimate in found
+        if estimate.step is not None and estimate.fits
     ]
     if not rows:
         raise errors.BadOption(
@@ -126,7 +130,7 @@ def _length(history: Path, spec: ClusterSpec, user: str, name: str, devices: int
 
     rolling = Rolling()
     # Jobs that ended may have been larger than what is there now.
-    large = tuple(replace(one, nodes=1 << 10, devices=1 << 12, cpus=None, host_gb=None) for one in spec.group)
+    large = tuple(replace(group, nodes=1 << 10, devices=1 << 12, cpus=None, host_gb=None) for group in spec.group)
     once = replace(spec, group=large, failure=())
     past = read_history(history, once)
     for job in (*past.jobs, *past.unfinished):
@@ -177,18 +181,27 @@ def _show(found: list[JobOnDevices]) -> None:
     heads = [("Kind", "left"), ("Devices", "right"), ("Steps/s", "right"), ("between", "left"), ("Samples/s", "right")]
     heads += [("Memory", "right"), ("Cost", "right"), ("From", "left")]
     rows = []
-    for one in found:
-        if one.step is None:
-            rows.append([one.kind, str(one.devices), *[words.MISSING] * 6])
+    for estimate in found:
+        if estimate.step is None:
+            rows.append([estimate.kind, str(estimate.devices), *[words.MISSING] * 6])
             continue
-        low, high = 1e3 / one.step.high_ms, 1e3 / one.step.low_ms
-        size = words.size(one.peak_bytes) if one.peak_bytes else words.MISSING
-        memory = size if one.fits else f"{size}!"
-        rates = f"{one.steps_per_s:.3g}", f"{low:.3g}–{high:.3g}", f"{one.samples_per_s:,.0f}"
-        rows.append([one.kind, str(one.devices), *rates, memory, f"{one.cost_per_1000_steps:.3g}", one.step.source])
+        low, high = 1e3 / estimate.step.high_ms, 1e3 / estimate.step.low_ms
+        size = words.size(estimate.peak_bytes) if estimate.peak_bytes else words.MISSING
+        memory = size if estimate.fits else f"{size}!"
+        rates = f"{estimate.steps_per_s:.3g}", f"{low:.3g}–{high:.3g}", f"{estimate.samples_per_s:,.0f}"
+        rows.append(
+            [
+                estimate.kind,
+                str(estimate.devices),
+                *rates,
+                memory,
+                f"{estimate.cost_per_1000_steps:.3g}",
+                estimate.step.source,
+            ]
+        )
     output.show_result(plain_table(heads, rows))
     output.note("Cost: of a thousand steps, device-hours times price.")
-    for reason in dict.fromkeys(f"{one.kind}: {one.reason}" for one in found if one.reason):
+    for reason in dict.fromkeys(f"{estimate.kind}: {estimate.reason}" for estimate in found if estimate.reason):
         output.note(reason)
-    if any(one.step is not None and not one.fits for one in found):
+    if any(estimate.step is not None and not estimate.fits for estimate in found):
         output.note("!: more than a device's memory; `train predict --memory` says what to recompute.")

@@ -9,14 +9,14 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.cluster.history.records import JobHistory
     from bricolage.cluster.prospects import Prospect
 
 
-@guarded
+@guard_command
 def outlook(
     history: Annotated[
         Path,
@@ -67,30 +67,30 @@ def outlook(
         raise errors.PolicyRefuses(name=policy, reason=reason)
     scene = scene_of(ReplayLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0)), entry, at)
     wanted = [read.components.get(name) or name for name in job or []]
-    asked = _asked([one.name for one in scene.jobs], wanted, at)
-    past = [one for one in jobs if one.submit_s <= at]
-    found = prospects(scene, Doubt(error, rate_error), draws=draws, past=past, asked=asked)
+    asked = _find_asked_jobs([scene_job.name for scene_job in scene.jobs], wanted, at)
+    past = [past_job for past_job in jobs if past_job.submit_s <= at]
+    outlooks = prospects(scene, Doubt(error, rate_error), draws=draws, past=past, asked=asked)
     if as_json:
         from bricolage.base.codec import encode
         from bricolage.cli import output
 
-        output.show_json(encode(tuple(found)))
+        output.show_json(encode(tuple(outlooks)))
         return
-    _show(found, at)
+    _show(outlooks, at)
 
 
 def _tell(read: JobHistory) -> None:
     from bricolage.cli import output
 
-    for told in (*(f"{count} {reason}: left out" for reason, count in read.left_out.items()), *read.notes()):
-        output.note(told)
+    for line in (*(f"{count} {reason}: left out" for reason, count in read.left_out.items()), *read.notes()):
+        output.note(line)
 
 
-def _asked(there: list[str], names: list[str], at: float) -> list[int]:
+def _find_asked_jobs(there: list[str], names: list[str], at: float) -> list[int]:
     for name in names:
         if name not in there:
             raise errors.BadOption(option="--job", value=name, advice=f"Give one that is there at {at:g} s")
-    return [number for number, one in enumerate(there) if not names or one in names]
+    return [number for number, job in enumerate(there) if not names or job in names]
 
 
 def _show(found: list[Prospect], at: float) -> None:
@@ -99,25 +99,31 @@ def _show(found: list[Prospect], at: float) -> None:
     from bricolage.report.policies import span
     from bricolage.report.tables import plain_table
 
-    waiting = [one for one in found if not one.kind]
+    waiting = [prospect for prospect in found if not prospect.kind]
     print(f"{words.count(len(found), 'job')} at {span(at)}, {len(waiting)} of them waiting; times from now")
     heads = [("Job", "fold"), ("Devices", "right"), ("Place", "right"), ("Start", "right"), ("between", "left")]
     heads += [("End", "right"), ("between", "left")]
     rows = []
-    for one in sorted(found, key=lambda o: o.expected.place):
-        expected = one.expected
-        start = ["runs", ""] if one.kind else _times(expected.start_s, expected.start_interval_s, at)
+    for prospect in sorted(found, key=lambda o: o.expected.place):
+        expected = prospect.expected
+        start = ["runs", ""] if prospect.kind else _times(expected.start_s, expected.start_interval_s, at)
         place = str(expected.place) if expected.place else words.MISSING
-        rows.append([one.job, str(one.devices), place, *start, *_times(expected.end_s, expected.end_interval_s, at)])
+        rows.append(
+            [prospect.job, str(prospect.devices), place, *start, *_times(expected.end_s, expected.end_interval_s, at)]
+        )
     output.show_result(plain_table(heads, rows))
-    for one in waiting:
-        told = f"{one.job} waits for {one.reason}. It would start now with {one.change}" if one.reason else ""
-        print(errors.plain(told or f"{one.job} starts now"))
+    for prospect in waiting:
+        line = (
+            f"{prospect.job} waits for {prospect.reason}. It would start now with {prospect.change}"
+            if prospect.reason
+            else ""
+        )
+        print(errors.plain(line or f"{prospect.job} starts now"))
     output.note("Eight of ten futures that were drawn lie between the two times.")
 
 
 def _times(middle: float, interval: tuple[float, float], at: float) -> list[str]:
     from bricolage.report.policies import span
 
-    low, high = (span(max(one - at, 0.0)) for one in interval)
+    low, high = (span(max(bound - at, 0.0)) for bound in interval)
     return [span(max(middle - at, 0.0)), f"{low} – {high}"]

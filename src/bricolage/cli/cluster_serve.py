@@ -11,7 +11,7 @@ import typer
 from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.cluster import Machines
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 State = Annotated[
     Path, typer.Option("--state", metavar="DIR", help="Folder of the log, requests, checkpoints; all nodes see it.")
@@ -20,7 +20,7 @@ FOLDER = Path("bricolage-cluster")
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.", show_default=False)]
 
 
-@guarded
+@guard_command
 def serve(
     cluster: Machines,
     policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="A policy's name.")] = "easy",
@@ -57,7 +57,7 @@ def serve(
         service.close()
 
 
-@guarded
+@guard_command
 def submit(
     job: Annotated[Path, typer.Argument(metavar="FILE", help="Jobs, as TOML or JSON.", show_default=False)],
     state: State = FOLDER,
@@ -70,14 +70,14 @@ def submit(
     from bricolage.cluster.serve.submission import read_jobs
 
     specs = read_jobs(job)
-    found = ask(state, {"submit": encode(specs)})
+    reply = ask(state, {"submit": encode(specs)})
     if as_json:
-        output.show_json(found)
+        output.show_json(reply)
         return
     print("submitted " + ", ".join(spec.name for spec in specs))
 
 
-@guarded
+@guard_command
 def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
     """List the jobs of a served cluster."""
     from rich.table import Table
@@ -88,9 +88,9 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
     from bricolage.cluster.serve.spool import ask
     from bricolage.report.policies import span
 
-    found = ask(state, {"list": {}})
+    reply = ask(state, {"list": {}})
     if as_json:
-        output.show_json(found)
+        output.show_json(reply)
         return
     table = Table(box=None, pad_edge=False)
     for head, side in (
@@ -101,7 +101,7 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
         ("since", "right"),
     ):
         table.add_column(head, justify="right" if side == "right" else "left")
-    listed = decode(Listed, found, "answer")
+    listed = decode(Listed, reply, "answer")
     for job in listed.jobs:
         begun = job.start_s if job.state == "running" and job.start_s is not None else job.submit_s
         since = begun if job.finish_s is None else job.finish_s
@@ -112,7 +112,7 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
     output.show_result(table)
 
 
-@guarded
+@guard_command
 def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
     """Say why a job waits, and when it starts and ends."""
     from bricolage.base.codec import decode
@@ -125,26 +125,26 @@ def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
     if as_json:
         output.show_json(answer)
         return
-    found = decode(WhyAnswer, answer, "answer")
-    told = f"{found.job}: {found.state}"
-    told += f"; it waits for {found.reason}" if found.reason else ""
+    explanation = decode(WhyAnswer, answer, "answer")
+    line = f"{explanation.job}: {explanation.state}"
+    line += f"; it waits for {explanation.reason}" if explanation.reason else ""
     for what, at, interval in (
-        ("starts", found.start_s, found.start_interval_s),
-        ("ends", found.end_s, found.end_interval_s),
+        ("starts", explanation.start_s, explanation.start_interval_s),
+        ("ends", explanation.end_s, explanation.end_interval_s),
     ):
         if at is not None and interval is not None:
-            told += f". It {what} in {span(at)} ({span(interval[0])} to {span(interval[1])}) if no other comes"
-    told += f". It would start now with {found.change}" if found.change else ""
-    print(errors.plain(told))
+            line += f". It {what} in {span(at)} ({span(interval[0])} to {span(interval[1])}) if no other comes"
+    line += f". It would start now with {explanation.change}" if explanation.change else ""
+    print(errors.plain(line))
 
 
-@guarded
+@guard_command
 def cancel(job: Job, state: State = FOLDER) -> None:
     """Take a job back; if it runs, it saves and ends."""
     from bricolage.cluster.serve.spool import ask
 
-    found = ask(state, {"cancel": job})
-    print(errors.plain(f"{job} is over already" if "over" in found else f"{job} is cancelled"))
+    reply = ask(state, {"cancel": job})
+    print(errors.plain(f"{job} is over already" if "over" in reply else f"{job} is cancelled"))
 
 
 def add_to(app: typer.Typer) -> None:

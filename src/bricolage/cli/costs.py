@@ -11,7 +11,7 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.api.cost_model import TrainedCostModel
@@ -26,7 +26,7 @@ _DAY = 86400.0
 
 
 @app.command("list")
-@guarded
+@guard_command
 def list_costs(
     backend: Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Only this backend.")] = None,
     region: Annotated[str | None, typer.Option("--region", metavar="KEY", help="Only this region.")] = None,
@@ -54,7 +54,7 @@ def list_costs(
 
 
 @app.command("export")
-@guarded
+@guard_command
 def export_costs(
     out: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write; default: stdout.")
@@ -78,7 +78,7 @@ def export_costs(
 
 
 @app.command("import")
-@guarded
+@guard_command
 def import_costs(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A file that `bricolage costs export` wrote.", show_default=False)
@@ -104,7 +104,7 @@ def import_costs(
 
 
 @app.command("prune")
-@guarded
+@guard_command
 def prune_costs(
     older_than: Annotated[
         float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Include older measurements.")
@@ -128,7 +128,7 @@ def prune_costs(
     with Database() as database:
         removed = database.prune(
             older_than_s=None if older_than is None else older_than * _DAY,
-            versions=_installed() if other_versions else None,
+            versions=_read_installed_versions() if other_versions else None,
             device=host().fingerprint() if other_hardware else None,
             failures=failures,
         )
@@ -139,7 +139,7 @@ def prune_costs(
 
 
 @app.command("train")
-@guarded
+@guard_command
 def train_model(
     out: Annotated[
         Path | None,
@@ -166,9 +166,9 @@ def train_model(
     if as_json:
         from bricolage.base.codec import encode
 
-        told = {"samples": trained.samples, "networks": trained.networks}
+        counts = {"samples": trained.samples, "networks": trained.networks}
         errors_ = {"by_network": encode(trained.by_network), "by_machine": encode(trained.by_machine)}
-        output.show_json({"file": str(out), **told, **errors_, "spread": dict(trained.model.spread)})
+        output.show_json({"file": str(out), **counts, **errors_, "spread": dict(trained.model.spread)})
         return
     _show_errors(trained)
     output.note(f"wrote {out}: trained on {trained.samples} measurements of {trained.networks} networks")
@@ -187,16 +187,16 @@ def _show_errors(trained: TrainedCostModel) -> None:
     heads += [("Regret, median", "right"), ("worst", "right"), ("In the interval", "right")]
     rows = [
         [
-            f"{found.groups} {what}",
-            str(found.samples),
-            f"{found.mape:.1%}",
-            f"{found.rank_correlation:.3f}",
-            f"{found.regret:.1%}",
-            f"{found.worst_regret:.1%}",
-            f"{found.covered:.0%}",
+            f"{evaluation.groups} {what}",
+            str(evaluation.samples),
+            f"{evaluation.mape:.1%}",
+            f"{evaluation.rank_correlation:.3f}",
+            f"{evaluation.regret:.1%}",
+            f"{evaluation.worst_regret:.1%}",
+            f"{evaluation.covered:.0%}",
         ]
-        for what, found in (("networks", trained.by_network), ("machines", trained.by_machine))
-        if found is not None
+        for what, evaluation in (("networks", trained.by_network), ("machines", trained.by_machine))
+        if evaluation is not None
     ]
     output.show_result(
         plain_table(heads, rows)
@@ -205,7 +205,7 @@ def _show_errors(trained: TrainedCostModel) -> None:
     )
 
 
-def _installed() -> dict[str, str]:
+def _read_installed_versions() -> dict[str, str]:
     from bricolage.backends import registry
     from bricolage.backends.interface import Available
 

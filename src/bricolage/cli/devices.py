@@ -46,18 +46,22 @@ def predict(
     with output.stdout_kept():
         from bricolage.api.devices import simulate_devices
 
-        found = simulate_devices(artifact, devices, inputs)
+        simulation = simulate_devices(artifact, devices, inputs)
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(found))
+        output.show_json(encode(simulation))
     else:
-        _show(found)
+        _show(simulation)
     if trace is not None:
         from bricolage.report.perfetto import predicted_trace
 
-        best = found.predicted[0]
-        names = ["inputs", *(f"{n} {one.title}".rstrip() for n, one in enumerate(found.sub_graphs, 1)), "outputs"]
+        best = simulation.predicted[0]
+        names = [
+            "inputs",
+            *(f"{n} {sub_graph.title}".rstrip() for n, sub_graph in enumerate(simulation.sub_graphs, 1)),
+            "outputs",
+        ]
         output.write_text(trace, json.dumps(predicted_trace(artifact.stem, names, best.schedule, best.moves)))
         output.note(
             f"wrote {trace}: the schedule by {best.method}; open it at https://ui.perfetto.dev or about:tracing"
@@ -70,13 +74,13 @@ def _show(found: Simulated) -> None:
     from bricolage.report.tables import plain_table
 
     heads = [("Sub-graph", "right"), ("Operators", "fold"), ("Here", "right")]
-    heads += [(one.method, "left") for one in found.predicted[:_MOST_COLUMNS]]
+    heads += [(prediction.method, "left") for prediction in found.predicted[:_MOST_COLUMNS]]
     rows = [
         [
             str(number),
             sub_graph.title,
             words.milliseconds(min(sub_graph.measured_ms.values())),
-            *(one.schedule.intervals[number].device for one in found.predicted[:_MOST_COLUMNS]),
+            *(prediction.schedule.intervals[number].device for prediction in found.predicted[:_MOST_COLUMNS]),
         ]
         for number, sub_graph in list(enumerate(found.sub_graphs, 1))[:_MOST_ROWS]
     ]
@@ -91,12 +95,12 @@ def _show(found: Simulated) -> None:
     ]
     methods = [
         [
-            one.method + (", proven to be shortest" if one.proven else ""),
-            words.milliseconds(one.makespan_ms),
-            words.percent(max(0.0, one.makespan_ms / found.lower_ms - 1.0) if found.lower_ms else None),
-            words.milliseconds(one.upper_ms),
+            prediction.method + (", proven to be shortest" if prediction.proven else ""),
+            words.milliseconds(prediction.makespan_ms),
+            words.percent(max(0.0, prediction.makespan_ms / found.lower_ms - 1.0) if found.lower_ms else None),
+            words.milliseconds(prediction.upper_ms),
         ]
-        for one in found.predicted
+        for prediction in found.predicted
     ]
     output.show_result(plain_table(summary, methods))
     output.show_result(

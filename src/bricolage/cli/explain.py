@@ -14,7 +14,7 @@ import typer
 
 from bricolage.base.codec import JsonObject, encode
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 from bricolage.errors import MissingFile
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Rules = Annotated[
 ]
 
 
-@guarded
+@guard_command
 def explain(
     artifact: a.Artifact,
     op: Operator = None,
@@ -62,14 +62,14 @@ def explain(
     if dump is not None:
         output.make_folder(dump)
     plans, directory = _read(artifact, target)
-    told: list[JsonObject] = []
+    explanations: list[JsonObject] = []
     for name, plan in plans.items():
         if name and not as_json:
             output.show_result(plain_text(f"target '{name}'", "bold"))
         prefix = f"{name}-" if name else ""
-        told.append(
+        explanations.append(
             ({"target": name} if name else {})
-            | _explained(
+            | _explain_plan(
                 plan,
                 directory,
                 op=op,
@@ -81,10 +81,10 @@ def explain(
             )
         )
     if as_json:
-        output.show_json(told[0] if "" in plans else {"targets": told})
+        output.show_json(explanations[0] if "" in plans else {"targets": explanations})
 
 
-def _explained(
+def _explain_plan(
     plan: Plan,
     directory: Path,
     op: str | None,
@@ -103,7 +103,7 @@ def _explained(
     from bricolage.report.tables import plain_text
 
     graphs, look_inside = _graphs(plan, directory), kernels or dump is not None
-    found: list[JsonObject] = []
+    documents: list[JsonObject] = []
     if plan.throughput is not None and not as_json and op is None:
         from bricolage.report.operating_points import points_overview
 
@@ -119,9 +119,9 @@ def _explained(
         if dump is not None:
             _write_sources(dump, prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
-            told = [because.region_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
+            regions = [because.region_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
             kept = {"provisional": list(bucket.provisional), "disturbance": encode(bucket.disturbance)}
-            found.append({"sizes": dict(bucket.sizes), **kept, "regions": told})
+            documents.append({"sizes": dict(bucket.sizes), **kept, "regions": regions})
             continue
         if bucket.sizes:
             output.show_result(plain_text(words.format_shape(bucket.sizes), "bold"))
@@ -130,15 +130,15 @@ def _explained(
         for region in chosen if op is not None else ():
             output.show_result(because.details(region, len(facts)))
         if kernels:
-            for region_number, made in shown.items():
-                output.show_result(because.kernel_table(region_number, made, everything))
+            for region_number, anatomy in shown.items():
+                output.show_result(because.kernel_table(region_number, anatomy, everything))
         if look_inside and not shown:
             output.note(_NOTHING_INSIDE)
     from bricolage.report.operating_points import points_json
 
     served = {} if plan.throughput is None else points_json(plan.throughput, plan.operating_point)
     constants = {"constants": {constant.name: constant.value for constant in plan.constants}} if plan.constants else {}
-    return (found[0] if len(found) == 1 else {"buckets": found}) | served | constants
+    return (documents[0] if len(documents) == 1 else {"buckets": documents}) | served | constants
 
 
 def _explain_rules(source: Path, as_json: bool) -> None:
@@ -156,11 +156,11 @@ def _explain_rules(source: Path, as_json: bool) -> None:
 
             plan, directory = artifact.load_artifact(source)
             source = directory / plan.buckets[0].graph
-        found = list_rule_uses(source)
+        uses = list_rule_uses(source)
     if as_json:
-        output.show_json(rewrites.uses_json(found))
+        output.show_json(rewrites.uses_json(uses))
     else:
-        output.show_result(rewrites.uses_table(found))
+        output.show_result(rewrites.uses_table(uses))
 
 
 def _inside(made: Anatomy) -> JsonObject:
@@ -172,13 +172,13 @@ def _inside(made: Anatomy) -> JsonObject:
 def _write_sources(folder: Path, prefix: str, shown: Mapping[int, Anatomy]) -> None:
     from bricolage.cli import output
 
-    for region_number, made in shown.items():
+    for region_number, anatomy in shown.items():
         target = folder / f"{prefix}region-{region_number}.c"
-        output.write_text(target, made.source)
+        output.write_text(target, anatomy.source)
         output.note(f"wrote {target}")
 
 
-@guarded
+@guard_command
 def report(
     artifact: a.Artifact,
     out: Annotated[

@@ -32,7 +32,7 @@ class _Ended(BaseException):
         self.number = number
 
 
-def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
+def guard_command(command: Callable[P, int | None]) -> Callable[P, None]:
     """Runs a command and leaves with its exit code (None is 0). Expected errors are told in one sentence; any other
     exception is our own fault, and leaves a folder with what is needed to look into it."""
 

@@ -9,13 +9,13 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.cluster.kueue.admission_check import CheckVerdict
 
 
-@guarded
+@guard_command
 def kueue(
     policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Of the replay.")] = "easy",
     context: Annotated[
@@ -51,16 +51,21 @@ def kueue(
         return bool(times) and looks >= times
 
     def show(found: list[CheckVerdict]) -> None:
-        for one in found:
+        for verdict in found:
             if as_json:
-                row = {"workload": one.workload.key, "check": one.check, "state": one.state, "message": one.message}
+                row = {
+                    "workload": verdict.workload.key,
+                    "check": verdict.check,
+                    "state": verdict.state,
+                    "message": verdict.message,
+                }
                 output.show_json(row)
             else:
-                line = f"{time.strftime('%H:%M:%S')} {one.workload.key}: {one.state}, {one.message}"
+                line = f"{time.strftime('%H:%M:%S')} {verdict.workload.key}: {verdict.state}, {verdict.message}"
                 print(errors.plain(line), flush=True)
 
     client = KueueClient(context, server)
-    told = KueueController(
+    kueue_controller = KueueController(
         client, policy, controller, resource, every, told=lambda text: output.note(errors.plain(text))
     )
-    told.run(over, show)
+    kueue_controller.run(over, show)

@@ -10,7 +10,7 @@ import typer
 from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 from bricolage.cli.user_files import is_artifact
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Output = Annotated[
 ]
 
 
-@guarded
+@guard_command
 @a.decision_options()
 def optimize(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or an artifact to plan again.")],
@@ -51,19 +51,19 @@ def optimize(
     from bricolage.cli import crash, output, progress_bars, user_files
 
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
-    options = _checked(model, target, report, options)
+    options = _check_paths(model, target, report, options)
     inputs = None if data is None else user_files.load_arrays(data)
     output.check_writable(target, report)
     with output.stdout_kept() as results:
 
-        def decided(bucket: Bucket) -> None:
+        def show_decision(bucket: Bucket) -> None:
             """A bucket's table stands there while the next one is decided."""
             from bricolage.report.tables import decision
 
             if not as_json:
                 output.show_result(decision(bucket, output.console().width), results)
 
-        with progress_bars.shown(decided) as shown:
+        with progress_bars.show_progress(show_decision) as shown:
             from bricolage.api.optimize import optimize as run
 
             executable = run(
@@ -84,10 +84,10 @@ def optimize(
 
             output.write_text(report, page(plan, [executable.graph(i) for i in range(len(plan.buckets))]))
     written = f"wrote {target}" + (f" and {report}" if report is not None else "")
-    return _told(plan, written, require_gain, as_json=as_json)
+    return _show_outcome(plan, written, require_gain, as_json=as_json)
 
 
-def _told(plan: Plan, written: str, require_gain: float | None, *, as_json: bool) -> int:
+def _show_outcome(plan: Plan, written: str, require_gain: float | None, *, as_json: bool) -> int:
     """Shows what came of it; the exit code."""
     from bricolage.cli import output
     from bricolage.report.words import constant_gains
@@ -113,7 +113,7 @@ def _told(plan: Plan, written: str, require_gain: float | None, *, as_json: bool
     return a.exit_code(require_gain, note, gains=gains)
 
 
-def _checked(model: Path, target: Path, report: Path | None, options: Options) -> Options:
+def _check_paths(model: Path, target: Path, report: Path | None, options: Options) -> Options:
     """The options, with the sizes of the artifact where one is planned again.
 
     Raises:

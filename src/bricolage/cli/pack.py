@@ -10,7 +10,7 @@ import typer
 from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.plan.pack import Pack
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FIELDS = ("effort", "budget_s", "backends", "shapes", "constants", "rewrite", "predict", "seed")
 
 
-@guarded
+@guard_command
 @a.decision_options(*_FIELDS)
 def pack(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)],
@@ -55,8 +55,8 @@ def pack(
         raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model or the targets")
     output.check_writable(target)
     inputs = None if data is None else user_files.load_arrays(data)
-    with output.stdout_kept(), progress_bars.shown(lambda _: None) as shown:
-        found = run(
+    with output.stdout_kept(), progress_bars.show_progress(lambda _: None) as shown:
+        outcome = run(
             model,
             wanted,
             target,
@@ -71,9 +71,9 @@ def pack(
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(found.pack))
+        output.show_json(encode(outcome.pack))
     else:
-        _show(found.pack)
+        _show(outcome.pack)
     output.note(f"wrote {target}")
     return errors.OK
 

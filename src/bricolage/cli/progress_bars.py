@@ -75,7 +75,7 @@ class Lines:
 
 
 @contextlib.contextmanager
-def shown(decided: Decided = lambda _: None) -> Iterator[Progress]:
+def show_progress(decided: Decided = lambda _: None) -> Iterator[Progress]:
     """Progress that suits stderr."""
     console = Console(file=sys.stderr, highlight=False)
     if not console.is_terminal:

@@ -10,7 +10,7 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.quantization.quantization_options import QuantizationOptions
@@ -131,7 +131,7 @@ FloatResults = Annotated[
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")]
 
 
-@guarded
+@guard_command
 def quantize(
     model: a.Model,
     out: Output,
@@ -177,17 +177,17 @@ def quantize(
     with output.stdout_kept():
         from bricolage.api.quantize import quantize as run
 
-        found = run(model, calibrate, options, evaluate=evaluate)
-        found.save(out)
+        quantised_model = run(model, calibrate, options, evaluate=evaluate)
+        quantised_model.save(out)
     from bricolage.report import quantization
 
     if html is not None:
-        output.write_text(html, quantization.quantization_page(found.report, model.stem))
+        output.write_text(html, quantization.quantization_page(quantised_model.report, model.stem))
         output.note(f"wrote {html}")
     if as_json:
-        output.show_json(quantization.quantization_json(found.report))
+        output.show_json(quantization.quantization_json(quantised_model.report))
     else:
-        output.show_result(quantization.quantization_table(found.report))
+        output.show_result(quantization.quantization_table(quantised_model.report))
     output.note(f"wrote {out}")
 
 
@@ -195,7 +195,7 @@ def _options(given: Mapping[str, object]) -> QuantizationOptions:
     """The command's arguments, by name, as options."""
     from bricolage.quantization.quantization_options import QuantizationOptions
 
-    own = {name: value for name, value in given.items() if name in QuantizationOptions.__dataclass_fields__}
-    own["keep_float"] = tuple(own["keep_float"] or ())  # type: ignore[arg-type]
-    own["max_error"] = None if own["max_error"] == float("inf") else own["max_error"]
-    return QuantizationOptions(**own)  # type: ignore[arg-type]  # which it checks itself
+    settings = {name: value for name, value in given.items() if name in QuantizationOptions.__dataclass_fields__}
+    settings["keep_float"] = tuple(settings["keep_float"] or ())  # type: ignore[arg-type]
+    settings["max_error"] = None if settings["max_error"] == float("inf") else settings["max_error"]
+    return QuantizationOptions(**settings)  # type: ignore[arg-type]  # which it checks itself

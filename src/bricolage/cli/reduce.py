@@ -10,10 +10,10 @@ import typer
 from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 
-@guarded
+@guard_command
 @a.decision_options(*a.PROGRAM_OPTIONS, "budget_s")
 def reduce(
     model: a.ModelOrArtifact,
@@ -41,21 +41,21 @@ def reduce(
     target = out if out is not None else Path(model.with_suffix(".repro").name)
     existed = target.exists()
     output.make_folder(target)
-    with output.stdout_kept(), progress_bars.shown() as shown:
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
         from bricolage.api.reduce import reduce as run
 
         try:
-            found = run(model, target, options, inputs=inputs, unclaimed=unclaimed, trial_s=seconds, progress=shown)
+            repro = run(model, target, options, inputs=inputs, unclaimed=unclaimed, trial_s=seconds, progress=shown)
         finally:
             if not existed and not any(target.iterdir()):
                 target.rmdir()
     from bricolage.report import faults
 
     if as_json:
-        output.show_json(faults.reduced_json(found))
+        output.show_json(faults.reduced_json(repro))
     else:
-        output.show_result(faults.reduced(found))
-    if found is None:
+        output.show_result(faults.render_reduction(repro))
+    if repro is None:
         return errors.NO_GAIN
     output.note(f"wrote {target}")
     return errors.OK

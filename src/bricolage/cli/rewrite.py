@@ -11,7 +11,7 @@ import typer
 from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Rewritten
@@ -60,7 +60,7 @@ Output = Annotated[
 rules = typer.Typer(help="The rules that `rewrite` knows.", no_args_is_help=True)
 
 
-@guarded
+@guard_command
 @a.decision_options("budget_s", "threads", "seed", "memory_limit_mb", "constants")
 def rewrite(
     model: a.Model,
@@ -102,25 +102,25 @@ def rewrite(
         from bricolage.frontends.maps import restore
         from bricolage.graph.extract import write_whole
 
-        stated = _stated(own, options.seed)
+        stated = _read_own_rules(own, options.seed)
         rules: dict[str, Any] = {"only": only or (), "skip": skip or (), "opset": opset, "own": stated}
         if backend is not None:
             timing = dataclasses.replace(options, shapes={name: (size,) for name, size in sizes.items()})
-            found = _tailored(model, backend, timing, inputs, rules)
+            outcome = _tailor_to_backend(model, backend, timing, inputs, rules)
         else:
-            found = _rewritten(model, options, sizes, limit, limits, rules)
-        write_whole(found.model, out)
+            outcome = _rewritten(model, options, sizes, limit, limits, rules)
+        write_whole(outcome.model, out)
         restore(out)
     from bricolage.report import rewrites
 
     if as_json:
-        output.show_json(rewrites.as_json(found))
+        output.show_json(rewrites.as_json(outcome))
     else:
-        output.show_result(rewrites.rewriting_table(found))
+        output.show_result(rewrites.rewriting_table(outcome))
     output.note(f"wrote {out}")
 
 
-def _stated(own: Path | None, seed: int) -> list[Rule]:
+def _read_own_rules(own: Path | None, seed: int) -> list[Rule]:
     """The rules of a file, proved."""
     from bricolage.rewrite.rulefile import read_rules
     from bricolage.rulemaking.verification import verify
@@ -155,14 +155,16 @@ def _rewritten(
     )
 
 
-def _tailored(model: Path, backend: str, options: Options, inputs: Path | None, rules: dict[str, Any]) -> Rewritten:
+def _tailor_to_backend(
+    model: Path, backend: str, options: Options, inputs: Path | None, rules: dict[str, Any]
+) -> Rewritten:
     """The variant that a backend runs fastest."""
     from bricolage.api.tailor import tailor
     from bricolage.cli import progress_bars
     from bricolage.cli.user_files import load_arrays
 
     given = load_arrays(inputs) if inputs is not None else None
-    with progress_bars.shown() as shown:
+    with progress_bars.show_progress() as shown:
         return tailor(model, backend, options, inputs=given, progress=shown, **rules)
 
 
@@ -207,7 +209,7 @@ def _sizes(words: list[str] | None) -> dict[str, int]:
 
 
 @rules.command("list")
-@guarded
+@guard_command
 def list_rules(
     only: Only = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of the documentation.")] = False,
@@ -225,14 +227,14 @@ def list_rules(
     if instances:
         from bricolage.rewrite.rules.generated import substitutions
 
-        found = substitutions()
+        derivations = substitutions()
         if as_json:
-            output.show_json(found)
+            output.show_json(derivations)
         else:
-            print("\n".join(found))
-            output.note(f"{len(found)} distinct substitutions")
+            print("\n".join(derivations))
+            output.note(f"{len(derivations)} distinct substitutions")
         return
-    families = {family: found for family, found in by_family(choose_rules(only or ())).items() if found}
+    families = {family: rules for family, rules in by_family(choose_rules(only or ())).items() if rules}
     if as_json:
         output.show_json(rewrites.rules_json(families))
     elif markdown:
@@ -242,7 +244,7 @@ def list_rules(
 
 
 @rules.command("why")
-@guarded
+@guard_command
 def why_not(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of a rule.", show_default=False)],
     model: a.Model,
@@ -256,20 +258,20 @@ def why_not(
     with output.stdout_kept():
         from bricolage.api.rewrite import explain_failures
 
-        found = explain_failures(model, rule)
+        refusals = explain_failures(model, rule)
     if as_json:
-        output.show_json([{"operator": refusal.operator, "reason": refusal.reason} for refusal in found])
-    elif found:
+        output.show_json([{"operator": refusal.operator, "reason": refusal.reason} for refusal in refusals])
+    elif refusals:
         from bricolage.report.tables import plain_table
 
-        rows = [[refusal.operator, refusal.reason] for refusal in found]
+        rows = [[refusal.operator, refusal.reason] for refusal in refusals]
         output.show_result(plain_table([("Operator", "fold"), ("Why not", "fold")], rows))
     else:
         output.show_result("there is no operator at which it could start and does not apply")
 
 
 @rules.command("verify")
-@guarded
+@guard_command
 def verify_rules(
     only: Only = None,
     file: Annotated[
@@ -291,15 +293,15 @@ def verify_rules(
         raise errors.BadOption(
             option="--only", value=", ".join(only), advice="With --file, all rules of the file are verified"
         )
-    found = [verify(rule, seed=seed) for rule in (read_rules(file) if file is not None else choose_rules(only or ()))]
+    proofs = [verify(rule, seed=seed) for rule in (read_rules(file) if file is not None else choose_rules(only or ()))]
     if as_json:
-        output.show_json(rewrites.verified_json(found))
+        output.show_json(rewrites.verified_json(proofs))
     else:
-        output.show_result(rewrites.verified(found))
+        output.show_result(rewrites.render_verification(proofs))
 
 
 @rules.command("covers")
-@guarded
+@guard_command
 def covers(
     file: Annotated[
         Path,
@@ -324,21 +326,21 @@ def covers(
     if not file.exists():
         raise errors.MissingFile(path=file)
     ours, equations = choose_rules(only or (), skip or ()), taso.read_equations(file)
-    found = []
-    with progress_bars.shown() as shown:
+    outcomes = []
+    with progress_bars.show_progress() as shown:
         shown.start("equations", len(equations))
-        for one in coverage.covered(equations, ours, replace(coverage.LIMITS, seconds=seconds)):
-            found.append(one)
+        for outcome in coverage.cover_equations(equations, ours, replace(coverage.LIMITS, seconds=seconds)):
+            outcomes.append(outcome)
             shown.advance()
         shown.finish()
     if as_json:
-        output.show_json(rewrites.coverage_json(found))
+        output.show_json(rewrites.coverage_json(outcomes))
     else:
-        output.show_result(rewrites.coverage(found))
+        output.show_result(rewrites.coverage(outcomes))
 
 
 @rules.command("generate")
-@guarded
+@guard_command
 def generate_rules(
     out: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="File for the rules.", show_default=False)
@@ -359,12 +361,14 @@ def generate_rules(
     for path in (out, derived):
         if path is not None:
             output.check_writable(path)
-    with output.stdout_kept(), progress_bars.shown() as shown:
-        found = generation.generate_rules(max_operators, seed, shown)
-        generation.write_generated(found, out, derived)
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
+        generated = generation.generate_rules(max_operators, seed, shown)
+        generation.write_generated(generated, out, derived)
     output.show_result(
-        f"{found.visited:,} terms, {found.candidates:,} candidates: {found.false:,} false at other shapes, "
-        f"{found.instances:,} instances of others, {found.unproved:,} without a proof"
+        f"{generated.visited:,} terms, {generated.candidates:,} candidates: {generated.false:,} false at other shapes, "
+        f"{generated.instances:,} instances of others, {generated.unproved:,} without a proof"
     )
-    output.show_result(f"{len(found.rules):,} rules; {len(found.derived):,} more substitutions follow from them")
+    output.show_result(
+        f"{len(generated.rules):,} rules; {len(generated.derived):,} more substitutions follow from them"
+    )
     output.note(f"wrote {out}")

@@ -11,7 +11,7 @@ import typer
 from bricolage.base.codec import encode
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 from bricolage.errors import BadOption
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.work.values import ModelValue
@@ -52,7 +52,7 @@ AnyMachine = Annotated[
 ]
 
 
-@guarded
+@guard_command
 def run(
     artifact: a.Artifact,
     data: Data,
@@ -94,17 +94,17 @@ def run(
         output.write_text(trace, json.dumps(chrome_trace(plan.model, bucket, traced.spans)))
         output.note(f"wrote {trace}: {len(traced.spans)} regions; open it at https://ui.perfetto.dev or about:tracing")
     if as_json:
-        told: dict[str, Any] = {"outputs": {name: _describe(array) for name, array in results.items()}}
+        document: dict[str, Any] = {"outputs": {name: _describe(array) for name, array in results.items()}}
         if served is not None:
-            told["served"] = {**encode(served), "requests_per_s": served.requests_per_s}
-        output.show_json(told)
+            document["served"] = {**encode(served), "requests_per_s": served.requests_per_s}
+        output.show_json(document)
     else:
         _table(results)
         if served is not None:
-            _served(served)
+            _show_serving(served)
 
 
-@guarded
+@guard_command
 @a.decision_options()
 def bench(
     model: a.ModelOrArtifact,
@@ -129,24 +129,24 @@ def bench(
     options, inputs = a.open_options(model, data, options)
     given = _targets(model, target, options)
     raced: dict[str, Plan] = {}
-    with output.stdout_kept(), progress_bars.shown() as shown:
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
         from bricolage.api.bench import bench as race
 
-        for name, own in given.items():
-            raced[name] = race(model, own, inputs=inputs, rivals=rival or (), progress=shown, target=name)
+        for name, target_options in given.items():
+            raced[name] = race(model, target_options, inputs=inputs, rivals=rival or (), progress=shown, target=name)
             crash.remember(raced[name])
     if as_json:
         from bricolage.report.summary import summary
 
-        told = [({"target": name} if name else {}) | summary(plan) for name, plan in raced.items()]
-        output.show_json(told[0] if "" in raced else {"targets": told})
+        summaries = [({"target": name} if name else {}) | summary(plan) for name, plan in raced.items()]
+        output.show_json(summaries[0] if "" in raced else {"targets": summaries})
         return
     from bricolage.report.tables import plain_text
 
     for name, plan in raced.items():
         if name:
             output.show_result(plain_text(f"target '{name}'", "bold"))
-        _raced(plan)
+        _show_race(plan)
 
 
 def _targets(model: Path, target: str, options: Options) -> dict[str, Options]:
@@ -167,14 +167,14 @@ def _targets(model: Path, target: str, options: Options) -> dict[str, Options]:
 
     targets = {}
     for name, plan in plans(model, target)[0].items():
-        own = plan.provenance.options
-        there = replace(options, threads=own.threads, isa=own.isa)
-        there = replace(there, precision=own.precision, memory_limit_mb=own.memory_limit_mb)
+        plan_options = plan.provenance.options
+        there = replace(options, threads=plan_options.threads, isa=plan_options.isa)
+        there = replace(there, precision=plan_options.precision, memory_limit_mb=plan_options.memory_limit_mb)
         targets[name] = there if name else options
     return targets
 
 
-def _raced(plan: Plan) -> None:
+def _show_race(plan: Plan) -> None:
     from bricolage.cli import output
     from bricolage.report.operating_points import points_overview
     from bricolage.report.tables import header, result
@@ -188,22 +188,23 @@ def _raced(plan: Plan) -> None:
         output.show_result(result(plan, width, ships=False))
 
 
-def _served(served: ServedRequests) -> None:
+def _show_serving(served: ServedRequests) -> None:
     from bricolage.cli import output
     from bricolage.report.tables import plain_table, plain_text
 
-    told = served.statistics
-    each = told.rows / told.batches
+    statistics = served.statistics
+    each = statistics.rows / statistics.batches
     output.show_result(
         plain_text(f"{served.point}; {served.requests} requests, {served.concurrency} under way at a time")
     )
     output.show_result(
-        plain_text(f"{served.requests_per_s:.4g} requests/s; {told.batches} runs of {each:.3g} rows on average")
+        plain_text(f"{served.requests_per_s:.4g} requests/s; {statistics.batches} runs of {each:.3g} rows on average")
     )
     heads = [("ms", "left"), ("Mean", "right"), ("p50", "right"), ("p99", "right"), ("Max", "right")]
-    times = (("latency", told.latency), ("queueing", told.queueing), ("service", told.service))
+    times = (("latency", statistics.latency), ("queueing", statistics.queueing), ("service", statistics.service))
     rows = [
-        [name, *(f"{value:.3g}" for value in (one.mean_ms, one.p50_ms, one.p99_ms, one.max_ms))] for name, one in times
+        [name, *(f"{value:.3g}" for value in (quantiles.mean_ms, quantiles.p50_ms, quantiles.p99_ms, quantiles.max_ms))]
+        for name, quantiles in times
     ]
     output.show_result(plain_table(heads, rows))
 

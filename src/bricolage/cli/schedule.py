@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
     from bricolage.api.schedule import Scheduled
 
 
-@guarded
+@guard_command
 def schedule(
     artifact: a.Artifact,
     data: Annotated[
@@ -65,14 +65,14 @@ def schedule(
     with output.stdout_kept():
         from bricolage.api.schedule import schedule as search
 
-        found = search(artifact, inputs, out)
+        outcome = search(artifact, inputs, out)
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(found))
+        output.show_json(encode(outcome))
     else:
-        _show(found)
-    if found.kept:
+        _show(outcome)
+    if outcome.kept:
         output.note(f"wrote {out}")
 
 

@@ -10,7 +10,7 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.cluster.slurm.advice import SlurmAdvice
@@ -43,7 +43,7 @@ Hold = Annotated[
 
 
 @app.command()
-@guarded
+@guard_command
 def advise(
     policy: Policy = "easy",
     history: History = None,
@@ -74,7 +74,7 @@ def advise(
 
 
 @app.command()
-@guarded
+@guard_command
 def apply(
     policy: Policy = "easy",
     history: History = None,
@@ -92,7 +92,7 @@ def apply(
 
 
 @app.command()
-@guarded
+@guard_command
 def watch(
     policy: Policy = "easy",
     history: History = None,
@@ -108,7 +108,7 @@ def watch(
     """Do so again and again; jobs that outrun what history says get their own limit back."""
     from bricolage.cli import output
 
-    found = _watch(policy, history, days, risk, limits, order, hold)
+    watcher = _watch(policy, history, days, risk, limits, order, hold)
     looks = 0
 
     def more() -> bool:
@@ -123,16 +123,16 @@ def watch(
         if as_json or not looks:
             _show(advice, applied.made, applied, as_json)
             return
-        for one in applied.made:
-            print(errors.plain(f"{time.strftime('%H:%M:%S')} job {one.job}: {one.words()}"), flush=True)
+        for change in applied.made:
+            print(errors.plain(f"{time.strftime('%H:%M:%S')} job {change.job}: {change.words()}"), flush=True)
         if applied.gone:
             output.note(f"started or ended meanwhile: {', '.join(applied.gone)}")
 
-    found.watch(more, show)
+    watcher.watch(more, show)
 
 
 @app.command()
-@guarded
+@guard_command
 def restore(as_json: a.Json = False) -> None:
     """Give all jobs the limits and nice values back that they had, and release those that were held."""
     from bricolage.cluster.slurm.commands import SlurmClient
@@ -145,7 +145,7 @@ def restore(as_json: a.Json = False) -> None:
 
         output.show_json(encode(applied))
         return
-    _changed(applied.made, applied)
+    _show_changes(applied.made, applied)
 
 
 def _watch(
@@ -191,17 +191,17 @@ def _show(
     for note in advice_notes(advice):
         output.note(errors.plain(note))
     if applied is None:
-        told = "1 job would be changed" if len(wanted) == 1 else f"{len(wanted)} jobs would be changed"
-        output.note(f"nothing was changed; {told} by `bricolage cluster slurm apply`")
+        message = "1 job would be changed" if len(wanted) == 1 else f"{len(wanted)} jobs would be changed"
+        output.note(f"nothing was changed; {message} by `bricolage cluster slurm apply`")
         return
-    _changed(applied.made, applied)
+    _show_changes(applied.made, applied)
 
 
-def _changed(made: tuple[SlurmChange, ...], applied: AppliedChanges) -> None:
+def _show_changes(made: tuple[SlurmChange, ...], applied: AppliedChanges) -> None:
     from bricolage.cli import output
 
-    for one in made:
-        print(errors.plain(f"job {one.job}: {one.words()}"), flush=True)
+    for change in made:
+        print(errors.plain(f"job {change.job}: {change.words()}"), flush=True)
     if not made:
         output.note("nothing was to be changed")
     if applied.gone:

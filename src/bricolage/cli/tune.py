@@ -10,7 +10,7 @@ import typer
 from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.api.tune import Tuned
@@ -48,7 +48,7 @@ Trials = Annotated[
 Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
 
 
-@guarded
+@guard_command
 @a.decision_options(*_FIELDS)
 def tune(
     model: a.Model,
@@ -80,31 +80,33 @@ def tune(
         raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model")
     inputs = None if data is None else user_files.load_arrays(data)
     output.check_writable(report)
-    with output.stdout_kept(), progress_bars.shown() as shown:
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
         from bricolage.api.tune import tune as run
         from bricolage.tune.tuning_options import TuningOptions
 
         tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed, trials=trials)
-        found = run(model, options, tuning=tuning, order=cast(Word, order), inputs=inputs, progress=shown)
+        outcome = run(model, options, tuning=tuning, order=cast(Word, order), inputs=inputs, progress=shown)
     if report is not None:
         from bricolage.report.tuning import tuning_page
 
-        output.write_text(report, tuning_page(found))
+        output.write_text(report, tuning_page(outcome))
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(found))
+        output.show_json(encode(outcome))
     else:
-        _show(found)
+        _show(outcome)
     output.note(
-        f"kept for `bricolage optimize`, after {found.seconds:.0f} s"
+        f"kept for `bricolage optimize`, after {outcome.seconds:.0f} s"
         + (f"; wrote {report}" if report is not None else "")
     )
     from bricolage.report.headline import by_percent
 
     least = 1.0 + (require_gain or 0.0) / 100.0
-    known = [implementation.gain for implementation in found.implementations if implementation.gain is not None]
-    gains = any(gain.low > 1.0 and gain.value >= least for gain in known)
+    measured_gains = [
+        implementation.gain for implementation in outcome.implementations if implementation.gain is not None
+    ]
+    gains = any(gain.low > 1.0 and gain.value >= least for gain in measured_gains)
     note = f"nothing that was found beats the default kernels{by_percent(require_gain or 0.0)}"
     return a.exit_code(require_gain, note, gains=gains)
 

@@ -51,5 +51,5 @@ def write_arrays(path: Path, outputs: Mapping[str, ModelValue]) -> None:
         elif value is not None:
             arrays[name] = np.asarray(value)
     foreign = {name for name, array in arrays.items() if array.dtype.kind == "V" or array.dtype.isbuiltin == 2}
-    known = {name: array.astype(np.float32) if name in foreign else array for name, array in arrays.items()}
-    output.write_file(path, lambda file: np.savez(file, **known))  # type: ignore[arg-type]
+    plain_arrays = {name: array.astype(np.float32) if name in foreign else array for name, array in arrays.items()}
+    output.write_file(path, lambda file: np.savez(file, **plain_arrays))  # type: ignore[arg-type]

@@ -56,8 +56,8 @@ class HostProfile:
     """A row for each number of processors, a column for each amount of memory; more of either never makes a job slower."""
 
     def __post_init__(self) -> None:
-        for what, some in (("cpus", self.cpus), ("gb", self.gb)):
-            if any(a >= b for a, b in pairwise(some)):
+        for what, amounts in (("cpus", self.cpus), ("gb", self.gb)):
+            if any(a >= b for a, b in pairwise(amounts)):
                 raise ValueError(f"{what} does not rise")
         if len(self.speed) != len(self.cpus) or any(len(row) != len(self.gb) for row in self.speed):
             raise ValueError(f"speed is not {len(self.cpus)} rows (cpus) of {len(self.gb)} (gb)")
@@ -75,22 +75,22 @@ class HostProfile:
     def demand(self) -> tuple[float, float]:
         """The least processors that saturate it, and the least memory with them."""
         enough = _SATURATED * self.speed[-1][-1]
-        row = next(n for n, some in enumerate(self.speed) if some[-1] >= enough)
+        row = next(n for n, speeds in enumerate(self.speed) if speeds[-1] >= enough)
         column = next(n for n, value in enumerate(self.speed[row]) if value >= enough)
         return self.cpus[row], self.gb[column]
 
 
 def _below(entries: Sequence[float], amount: float) -> tuple[int, float]:
     """The last entry that is not above an amount, and 1; below the least one that one, and the part of it that is there."""
-    found = next((n for n in reversed(range(len(entries))) if entries[n] <= amount * (1.0 + 1e-9)), None)
-    return (0, amount / entries[0]) if found is None else (found, 1.0)
+    index = next((n for n in reversed(range(len(entries))) if entries[n] <= amount * (1.0 + 1e-9)), None)
+    return (0, amount / entries[0]) if index is None else (index, 1.0)
 
 
 def step_s(grad: float | Matrix, sync: float | Matrix, overlap: float) -> Matrix:
     """(T_grad^g + T_sync^g)^(1/g), the larger of the two taken out of the power."""
     most, least = np.maximum(grad, sync), np.minimum(grad, sync)
-    found: Matrix = most * (1.0 + (least / most) ** overlap) ** (1.0 / overlap)
-    return found
+    step_seconds: Matrix = most * (1.0 + (least / most) ** overlap) ** (1.0 / overlap)
+    return step_seconds
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class StepTimes:
         """
         grad, sync = self.grad_s + self.sample_s * local, self.exchange_s(devices, spread)
         step = step_s(grad, sync, self.overlap)
-        found: Matrix = devices * local * (accumulated + 1) / (accumulated * grad + step)
-        return found
+        rate: Matrix = devices * local * (accumulated + 1) / (accumulated * grad + step)
+        return rate
 
     def exchange_s(self, devices: int, spread: bool) -> float:
         """T_sync."""
@@ -183,8 +183,8 @@ class BatchProfile:
         local = self.batch * scales / devices
         accumulated = np.maximum(np.ceil(local / self.most_local - 1e-8) - 1, 0)
         throughput = times.throughput(devices, spread, local / (accumulated + 1), accumulated)
-        found: Matrix = throughput * (noise + 1.0) / (noise + scales)
-        return found
+        rates: Matrix = throughput * (noise + 1.0) / (noise + scales)
+        return rates
 
     def at_once(self, scale: float, devices: int) -> tuple[float, int]:
         """m and s at a batch size, by the initial one."""

@@ -54,11 +54,11 @@ class Admission:
 
     def freed(self, state: JobState) -> list[JobState]:
         """Who is admitted now that an admitted job is over."""
-        queue, found = state.job.queue, list[JobState]()
+        queue, admitted = state.job.queue, list[JobState]()
         if queue in self._most:
             self._used[queue] -= state.job.devices
             back = self._held_back[queue]
             while back and self._used[queue] + back[0].job.devices <= self._most[queue]:
                 self._used[queue] += back[0].job.devices
-                found.append(back.pop(0))
-        return found + [one for one in self._behind.pop(state.job.name, ()) if self.admits(one)]
+                admitted.append(back.pop(0))
+        return admitted + [follower for follower in self._behind.pop(state.job.name, ()) if self.admits(follower)]

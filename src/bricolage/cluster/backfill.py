@@ -25,7 +25,7 @@ def reservation(
     state: JobState, running: Mapping[str, Sequence[JobState]], free: Mapping[str, int], now: float
 ) -> tuple[float, str, int]:
     """When a waiting job can start at the latest, on which kind, and how many devices of it are free then after it has its own."""
-    found: list[tuple[float, str, int]] = []
+    starts: list[tuple[float, str, int]] = []
     for kind in state.kinds:
         left = free[kind]
         for other in running[kind]:
@@ -36,12 +36,12 @@ def reservation(
         for end, _, devices in [(now, -1, 0), *ends]:
             left += devices
             if left >= state.job.devices:
-                found.append((end, kind, left - state.job.devices))
+                starts.append((end, kind, left - state.job.devices))
                 break
-    return min(found) if found else (float("inf"), "", 0)
+    return min(starts) if starts else (float("inf"), "", 0)
 
 
-def backfilled(
+def pick_backfill_jobs(
     waiting: Sequence[JobState], running: Mapping[str, Sequence[JobState]], free: Mapping[str, int], now: float
 ) -> Iterator[tuple[JobState, str]]:
     """Those behind `waiting[0]` that may start now, in order. `free` is read anew after each: who asks must take the devices."""

@@ -16,7 +16,7 @@ _RIDGE = 0.1
 _ROUNDS = 30
 
 
-def completed(speeds: Matrix, rank: int = RANK, ridge: float = _RIDGE) -> Matrix:
+def complete_speeds(speeds: Matrix, rank: int = RANK, ridge: float = _RIDGE) -> Matrix:
     """The same with numbers from 0 to 1 where there are none (NaN).
 
     Args:
@@ -24,24 +24,24 @@ def completed(speeds: Matrix, rank: int = RANK, ridge: float = _RIDGE) -> Matrix
         rank: of what is added to the means.
         ridge: weight of the squares of its factors.
     """
-    known = np.isfinite(speeds)
-    if known.all() or not known.any():
+    measured = np.isfinite(speeds)
+    if measured.all() or not measured.any():
         return speeds
     n = len(speeds)
-    mean = float(speeds[known].mean())
+    mean = float(speeds[measured].mean())
     rows, columns = np.zeros(n), np.zeros(n)
     for _ in range(10):
-        rows = _means(speeds - mean - columns[None, :], known, 1)
-        columns = _means(speeds - mean - rows[:, None], known, 0)
+        rows = _means(speeds - mean - columns[None, :], measured, 1)
+        columns = _means(speeds - mean - rows[:, None], measured, 0)
     base = mean + rows[:, None] + columns[None, :]
-    rest = np.where(known, speeds - base, 0.0)
+    rest = np.where(measured, speeds - base, 0.0)
     draw = np.random.default_rng(0)
     left, right = 0.1 * draw.standard_normal((n, rank)), 0.1 * draw.standard_normal((n, rank))
     for _ in range(_ROUNDS):
-        left = _solved(rest, known, right, ridge)
-        right = _solved(rest.T, known.T, left, ridge)
-    found: Matrix = np.where(known, speeds, np.clip(base + left @ right.T, 0.0, 1.0))
-    return found
+        left = _solve_factors(rest, measured, right, ridge)
+        right = _solve_factors(rest.T, measured.T, left, ridge)
+    filled: Matrix = np.where(measured, speeds, np.clip(base + left @ right.T, 0.0, 1.0))
+    return filled
 
 
 def _means(values: Matrix, known: np.ndarray, axis: int) -> Matrix:
@@ -50,9 +50,11 @@ def _means(values: Matrix, known: np.ndarray, axis: int) -> Matrix:
     return means
 
 
-def _solved(rest: Matrix, known: np.ndarray, factors: Matrix, ridge: float) -> Matrix:
-    found = np.zeros_like(factors)
+def _solve_factors(rest: Matrix, known: np.ndarray, factors: Matrix, ridge: float) -> Matrix:
+    solutions = np.zeros_like(factors)
     for row, mask in enumerate(known):
-        some = factors[mask]
-        found[row] = np.linalg.solve(some.T @ some + ridge * np.eye(factors.shape[1]), some.T @ rest[row, mask])
-    return found
+        selected = factors[mask]
+        solutions[row] = np.linalg.solve(
+            selected.T @ selected + ridge * np.eye(factors.shape[1]), selected.T @ rest[row, mask]
+        )
+    return solutions

@@ -139,11 +139,14 @@ class Rolling(_KnownRates):
         if mine is None:
             return [seconds for _, seconds in self._latest], "nothing"
         names = [name] if name in mine else self._names(user, name, mine)
-        found, likeness = [one for other in names for one in mine[other]], "name" if name in mine else "similar name"
-        if not found:
-            found, likeness = [one for some in mine.values() for one in some], "user"
-        same = [seconds for count, seconds in found if count == devices]
-        return same or [seconds for _, seconds in found], cast(Likeness, likeness)
+        history, likeness = (
+            [entry for other in names for entry in mine[other]],
+            "name" if name in mine else "similar name",
+        )
+        if not history:
+            history, likeness = [entry for entries in mine.values() for entry in entries], "user"
+        same = [seconds for count, seconds in history if count == devices]
+        return same or [seconds for _, seconds in history], cast(Likeness, likeness)
 
     def _names(self, user: str, name: str, mine: dict[str, deque[tuple[int, float]]]) -> list[str]:
         number, names = self._similar.get((user, name), (-1, []))

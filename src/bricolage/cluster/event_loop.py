@@ -121,12 +121,12 @@ class ReplayLoop:
         while self._heap and self._heap[0][0] <= until_s:
             self._step()
         self.now = until_s
-        found = {}
+        standings = {}
         for state in self.states:
             if state.job.submit_s <= until_s and math.isnan(state.finish_s):
                 state.advance(until_s)
-                found[state.number] = Standing.of(state)
-        return found
+                standings[state.number] = Standing.of(state)
+        return standings
 
     def decide_once(self) -> Sequence[JobState]:
         """The events at the beginning and what is decided then. Returns all jobs as they stand after it.
@@ -164,8 +164,8 @@ class ReplayLoop:
         capacity = self.cluster.capacity
         kinds = tuple(kind for kind in job.kinds if capacity.get(kind, 0) >= job.devices)
         if not kinds:
-            told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
-            raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
+            capacities = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
+            raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=capacities)
         most = self._admission.most(job)
         if most is not None and job.devices > most:
             there = f"a quota of {most} for queue '{job.queue}'"
@@ -178,8 +178,8 @@ class ReplayLoop:
             self._heap.append((max(job.submit_s, self.begin_s), _ARRIVE, number, 0))
         if self.engine.observes:
             return
-        for number, one in enumerate(self.cluster.failure):
-            self._heap += [(one.at_s, _FAIL, number, 0), (one.until_s, _REPAIR, number, 0)]
+        for number, failure in enumerate(self.cluster.failure):
+            self._heap += [(failure.at_s, _FAIL, number, 0), (failure.until_s, _REPAIR, number, 0)]
         heapq.heapify(self._heap)
 
     def _handle(self, what: int, number: int, version: int) -> None:
@@ -193,10 +193,10 @@ class ReplayLoop:
         elif what == _FAIL:
             self._fail(number)
         elif what == _REPAIR:
-            one = self.cluster.failure[number]
-            pool = self.pools[one.kind]
-            pool.repair(one.node)
-            self.tell_size(one.kind)
+            failure = self.cluster.failure[number]
+            pool = self.pools[failure.kind]
+            pool.repair(failure.node)
+            self.tell_size(failure.kind)
         elif self._wake <= self.now:
             self._wake = math.inf
 
@@ -251,10 +251,10 @@ class ReplayLoop:
         self._admit_behind(state)
 
     def _fail(self, number: int) -> None:
-        one = self.cluster.failure[number]
-        self.clear(one.kind, one.node)
-        self.pools[one.kind].fail(one.node)
-        self.tell_size(one.kind)
+        failure = self.cluster.failure[number]
+        self.clear(failure.kind, failure.node)
+        self.pools[failure.kind].fail(failure.node)
+        self.tell_size(failure.kind)
 
     def clear(self, kind: str, node: int) -> None:
         """Takes all jobs off a node that has failed."""
@@ -319,11 +319,11 @@ class ReplayLoop:
     def _pair(self, state: JobState, other: JobState) -> None:
         """Both go on at other rates; the stay of the one that was there ends, and a shared one begins."""
         other.advance(self.now)
-        self._stayed(other)
+        self._record_stay(other)
         state.mate, other.mate = other, state
         self._set_rate(other)
 
-    def _stayed(self, state: JobState) -> None:
+    def _record_stay(self, state: JobState) -> None:
         """Its stay so far."""
         since = self._cut.pop(state.number, state.since_s)
         if self.keep_stays and self.now > since:
@@ -334,9 +334,9 @@ class ReplayLoop:
         pool = self.pools[state.held_kind]
         batches = state.job.batches
         if batches is not None and state.held_kind in batches.times:
-            own = state.job.devices, state.job.devices > pool.most
+            requested = state.job.devices, state.job.devices > pool.most
             state.rate = state.true_rate_on(state.held_kind) * batches.speed(
-                state.held_kind, state.held, len(state.nodes) > 1, state.setting.batch, state.noise, own
+                state.held_kind, state.held, len(state.nodes) > 1, state.setting.batch, state.noise, requested
             )
         else:
             spread = len(state.nodes) > pool.fewest(state.held)
@@ -365,14 +365,14 @@ class ReplayLoop:
 
     def release(self, state: JobState) -> None:
         """Takes its devices from a job."""
-        self._stayed(state)
+        self._record_stay(state)
         del self._cut[state.number]
         mate = state.mate
         if mate is None:
             self.pools[state.held_kind].release(state.nodes)
         else:  # who shared its devices has them alone from now on
             mate.advance(self.now)
-            self._stayed(mate)
+            self._record_stay(mate)
             state.mate = mate.mate = None
             self._set_rate(mate)
         state.held, state.held_kind, state.nodes, state.rate = 0, "", (), 0.0

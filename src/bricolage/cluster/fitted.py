@@ -40,10 +40,10 @@ def fitted_times(seen: Sequence[SeenStep]) -> StepTimes:
     Args:
         seen: at least one.
     """
-    locals_ = np.array([one.local for one in seen])
-    seconds = np.array([one.seconds for one in seen])
-    devices = np.array([one.devices for one in seen])
-    spread = np.array([one.spread for one in seen])
+    locals_ = np.array([step.local for step in seen])
+    seconds = np.array([step.seconds for step in seen])
+    devices = np.array([step.devices for step in seen])
+    spread = np.array([step.spread for step in seen])
     several = devices > 1
     inside, across = several & ~spread, several & spread
     # Which of the constants what was seen speaks of: a b a' b' a'' b'' g.
@@ -56,11 +56,11 @@ def fitted_times(seen: Sequence[SeenStep]) -> StepTimes:
     fixed = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
     def whole(values: Matrix) -> Matrix:
-        found = fixed.copy()
-        found[free] = values
+        constants = fixed.copy()
+        constants[free] = values
         if one_size:
-            found[0] = found[1] * float(locals_[0])
-        return found
+            constants[0] = constants[1] * float(locals_[0])
+        return constants
 
     def off(values: Matrix) -> Matrix:
         a, b, near, near_more, far, far_more, overlap = whole(values)
@@ -162,8 +162,8 @@ def learnt_scaling(
 
     last = max((count for count in declared if count <= most), default=max(seen))
     base = rate(own) if own <= most else rate(last) * declared.get(own, 1.0) / declared.get(last, 1.0)
-    found = tuple(
+    speeds = tuple(
         (count, (rate(count) if count <= most else rate(last) * speed / declared[last]) / base)
         for count, speed in sorted(declared.items())
     )
-    return base, found
+    return base, speeds

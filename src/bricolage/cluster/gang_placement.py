@@ -28,14 +28,14 @@ class NodePool:
         """
         if devices > self.free:
             raise ValueError(f"{devices} devices are wanted and {self.free} are free")
-        found: list[tuple[int, int]] = []
+        assignments: list[tuple[int, int]] = []
         while devices:
             node = self._fitting(devices)
             count = min(devices, self.left[node])
             self._set(node, self.left[node] - count)
-            found.append((node, count))
+            assignments.append((node, count))
             devices -= count
-        return tuple(found)
+        return tuple(assignments)
 
     def has(self, nodes: Sequence[tuple[int, int]]) -> bool:
         """Whether just these devices are free: (node, devices) of at least one node."""

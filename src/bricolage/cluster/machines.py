@@ -147,31 +147,37 @@ class ClusterSpec:
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
-            same = [one for one in self.group if one.kind == kind]
-            if len({one.described for one in same}) > 1:
+            same = [group for group in self.group if group.kind == kind]
+            if len({group.described for group in same}) > 1:
                 raise ValueError(f"the groups of kind '{kind}' differ in more than nodes and devices")
-        queues = [one.queue for one in self.quota]
+        queues = [quota.queue for quota in self.quota]
         if len(set(queues)) < len(queues):
             raise ValueError(f"queue '{next(queue for queue in queues if queues.count(queue) > 1)}' has two quotas")
-        for one in self.failure:
-            nodes = sum(group.nodes for group in self.group if group.kind == one.kind)
-            if one.node >= nodes:
-                raise ValueError(f"a failure names node {one.node} of kind '{one.kind}', of which there are {nodes}")
-            if one.until_s <= one.at_s:
-                raise ValueError(f"node {one.node} of kind '{one.kind}' is back at {one.until_s:g} s before it fails")
+        for failure in self.failure:
+            nodes = sum(group.nodes for group in self.group if group.kind == failure.kind)
+            if failure.node >= nodes:
+                raise ValueError(
+                    f"a failure names node {failure.node} of kind '{failure.kind}', of which there are {nodes}"
+                )
+            if failure.until_s <= failure.at_s:
+                raise ValueError(
+                    f"node {failure.node} of kind '{failure.kind}' is back at {failure.until_s:g} s before it fails"
+                )
         self._check_overlaps()
 
     def _check_overlaps(self) -> None:
         until: dict[tuple[str, int], float] = {}
-        for one in sorted(self.failure, key=lambda one: one.at_s):
-            if one.at_s < until.get((one.kind, one.node), 0.0):
-                raise ValueError(f"node {one.node} of kind '{one.kind}' fails at {one.at_s:g} s while it is away")
-            until[one.kind, one.node] = one.until_s
+        for failure in sorted(self.failure, key=lambda failure: failure.at_s):
+            if failure.at_s < until.get((failure.kind, failure.node), 0.0):
+                raise ValueError(
+                    f"node {failure.node} of kind '{failure.kind}' fails at {failure.at_s:g} s while it is away"
+                )
+            until[failure.kind, failure.node] = failure.until_s
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """In the order of the file."""
-        return tuple(dict.fromkeys(one.kind for one in self.group))
+        return tuple(dict.fromkeys(group.kind for group in self.group))
 
     @property
     def capacity(self) -> Mapping[str, int]:
@@ -180,11 +186,11 @@ class ClusterSpec:
 
     def nodes(self, kind: str) -> list[int]:
         """Devices of each node of a kind."""
-        return [one.devices for one in self.group if one.kind == kind for _ in range(one.nodes)]
+        return [group.devices for group in self.group if group.kind == kind for _ in range(group.nodes)]
 
     def of_kind(self, kind: str) -> NodeGroup:
         """The first group of a kind; the others differ in nodes and devices alone."""
-        return next(one for one in self.group if one.kind == kind)
+        return next(group for group in self.group if group.kind == kind)
 
     def host_share(self, kind: str) -> tuple[float, float] | None:
         """Processors and host memory of a node for each of its devices; None where the file does not say."""
@@ -204,7 +210,7 @@ class ClusterSpec:
         Raises:
             ValueError: there are fewer to remove, or the kind is unknown and nothing says how large its nodes are.
         """
-        same = [one for one in self.group if one.kind == kind]
+        same = [group for group in self.group if group.kind == kind]
         if not same:
             if devices <= 0:
                 raise ValueError(f"it has no devices of kind '{kind}'")
@@ -219,10 +225,10 @@ class ClusterSpec:
 
     def _without(self, kind: str, devices: int) -> ClusterSpec:
         left, kept = devices, list[NodeGroup]()
-        for one in reversed(self.group):
-            gone = min(left // one.devices, one.nodes) if one.kind == kind else 0
-            left -= gone * one.devices
-            kept += [replace(one, nodes=one.nodes - gone)] if one.nodes > gone else []
+        for group in reversed(self.group):
+            gone = min(left // group.devices, group.nodes) if group.kind == kind else 0
+            left -= gone * group.devices
+            kept += [replace(group, nodes=group.nodes - gone)] if group.nodes > gone else []
         if left or not kept:
             raise ValueError(f"{devices} devices of kind '{kind}' cannot be removed: whole nodes go, and one must stay")
         return replace(self, group=tuple(reversed(kept)))
@@ -231,7 +237,7 @@ class ClusterSpec:
 def _smaller(group: NodeGroup, devices: int) -> NodeGroup:
     """One node like those of a group, with fewer devices and their part of processors and memory."""
     part = devices / group.devices
-    cpus, host_gb = (None if one is None else one * part for one in (group.cpus, group.host_gb))
+    cpus, host_gb = (None if amount is None else amount * part for amount in (group.cpus, group.host_gb))
     return replace(group, nodes=1, devices=devices, cpus=cpus, host_gb=host_gb)
 
 

@@ -113,11 +113,11 @@ class Observations:
         if isinstance(report, JobRunning | JobProgressed):
             self._seen(state, report)
         elif isinstance(report, JobStopped):
-            self._saved(state, report.steps)
+            self._reset_to_checkpoint(state, report.steps)
         elif isinstance(report, JobFinished):
-            self._finished(state)
+            self._finish_job(state)
         else:
-            self._evicted(state, report)
+            self._handle_eviction(state, report)
         return []
 
     def _take_in(self, report: JobArrived) -> None:
@@ -167,13 +167,13 @@ class Observations:
             state.rate = rate
             self._loop.scheduler.changed(state, now)
 
-    def _saved(self, state: JobState, steps: float) -> None:
+    def _reset_to_checkpoint(self, state: JobState, steps: float) -> None:
         """Its steps are those of its checkpoint, wherever it is now."""
         state.advance(self._loop.now)
         self._loop.lost_steps += max(state.done - steps, 0.0)
         state.done = steps
 
-    def _finished(self, state: JobState) -> None:
+    def _finish_job(self, state: JobState) -> None:
         state.advance(self._loop.now)
         state.done = state.job.steps
         if state.held:
@@ -183,8 +183,8 @@ class Observations:
         self._loop.estimator.ended(state)
         self._loop.withdraw(state)
 
-    def _evicted(self, state: JobState, report: JobFailed | JobEvicted) -> None:
-        self._saved(state, report.steps)
+    def _handle_eviction(self, state: JobState, report: JobFailed | JobEvicted) -> None:
+        self._reset_to_checkpoint(state, report.steps)
         self._take_back(state)
         if isinstance(report, JobFailed):
             count, before = self._failed.get(state.number, (0, -1.0))

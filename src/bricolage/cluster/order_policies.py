@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import ClassVar
 
-from bricolage.cluster.backfill import backfilled
+from bricolage.cluster.backfill import pick_backfill_jobs
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.scheduler import Changes, JobStart
@@ -87,7 +87,7 @@ class OrderScheduler:
         """It waits; or runs, where it was on its devices before the first event."""
         self._states[state.number] = state
         if state.held:
-            self._ranked(state, now)
+            self._update_rank(state, now)
             self._run(state, state.held_kind, now)
             self._expect(state, now)
         else:
@@ -113,7 +113,7 @@ class OrderScheduler:
     def changed(self, state: JobState, now: float) -> None:
         """Its place among the running ones is another."""
         kind = self._stop(state)
-        self._ranked(state, now)
+        self._update_rank(state, now)
         self._run(state, kind, now)
 
     def resized(self, kind: str, devices: int, now: float) -> None:
@@ -140,15 +140,17 @@ class OrderScheduler:
             if not kind:
                 if self.policy.backfills:
                     behind = islice(heapq.merge(*self._waiting.values(), key=_rank_of), BACKFILL_DEPTH)
-                    running = {kind: [state for _, state in some] for kind, some in self._running.items()}
-                    for other, on in backfilled([one for _, one in behind], running, self._free, now):
+                    running = {kind: [state for _, state in entries] for kind, entries in self._running.items()}
+                    for other, on in pick_backfill_jobs(
+                        [candidate for _, candidate in behind], running, self._free, now
+                    ):
                         starts.append(self._start(other, on, now))
                 break
             starts.append(self._start(state, kind, now))
         return starts
 
     def _head(self) -> JobState | None:
-        heads = [some[0] for some in self._waiting.values() if some]
+        heads = [queue[0] for queue in self._waiting.values() if queue]
         return min(heads, key=lambda head: head[0])[1] if heads else None
 
     def _room(self, state: JobState) -> str:
@@ -157,8 +159,8 @@ class OrderScheduler:
     def _exchange(self, now: float) -> tuple[list[JobState], list[JobStart]]:
         before: dict[int, str] = {}
         touched: dict[int, JobState] = {}
-        while (found := self._first_that_fits(now)) is not None:
-            state, kind, out = found
+        while (fit := self._first_that_fits(now)) is not None:
+            state, kind, out = fit
             for other in out:
                 touched[other.number] = other
                 before.setdefault(other.number, kind)
@@ -182,10 +184,10 @@ class OrderScheduler:
     def _first_that_fits(self, now: float) -> tuple[JobState, str, list[JobState]] | None:
         """The first waiting job that gets devices, of which kind, and from whom."""
         best: tuple[Rank, JobState, str, list[JobState]] | None = None
-        for (devices, kinds), some in self._waiting.items():
-            if not some or (best is not None and some[0][0] >= best[0]):
+        for (devices, kinds), queue in self._waiting.items():
+            if not queue or (best is not None and queue[0][0] >= best[0]):
                 continue
-            rank, state = some[0]
+            rank, state = queue[0]
             for kind in kinds:
                 out = self._behind(kind, rank, devices - self._free[kind], now)
                 if out is not None:
@@ -210,12 +212,12 @@ class OrderScheduler:
     # --- who is where -----------------------------------------------------------------------------------------------
 
     def _wait(self, state: JobState, now: float) -> None:
-        rank = self._ranked(state, now)
+        rank = self._update_rank(state, now)
         insort(self._waiting.setdefault((state.job.devices, state.kinds), []), (rank, state), key=_rank_of)
 
     def _leave_queue(self, state: JobState) -> None:
-        some = self._waiting[state.job.devices, state.kinds]
-        del some[bisect_left(some, self._rank[state.number], key=_rank_of)]
+        queue = self._waiting[state.job.devices, state.kinds]
+        del queue[bisect_left(queue, self._rank[state.number], key=_rank_of)]
 
     def _start(self, state: JobState, kind: str, now: float) -> JobStart:
         self._leave_queue(state)
@@ -232,12 +234,12 @@ class OrderScheduler:
 
     def _stop(self, state: JobState) -> str:
         kind = self._on.pop(state.number)
-        some = self._running[kind]
-        del some[bisect_left(some, self._rank[state.number], key=_rank_of)]
+        entries = self._running[kind]
+        del entries[bisect_left(entries, self._rank[state.number], key=_rank_of)]
         self._free[kind] += state.job.devices
         return kind
 
-    def _ranked(self, state: JobState, now: float) -> Rank:
+    def _update_rank(self, state: JobState, now: float) -> Rank:
         state.advance(now)
         rank = self._rank[state.number] = self.policy.rank(state, now)
         self._expect(state, now)
@@ -259,7 +261,7 @@ class OrderScheduler:
                 self.policy.reorder(state, now)
                 if number in self._on:
                     kind = self._stop(state)
-                    self._ranked(state, now)
+                    self._update_rank(state, now)
                     self._run(state, kind, now)
                     self._expect(state, now)
                 else:

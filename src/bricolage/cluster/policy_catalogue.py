@@ -21,7 +21,7 @@ from bricolage.cluster.policies.hierarchy import hierarchical
 from bricolage.cluster.policies.hydra import Hydra
 from bricolage.cluster.policies.interference import Harmony, Horus
 from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
-from bricolage.cluster.policies.partitioned import partitioned
+from bricolage.cluster.policies.partitioned import partition_rule
 from bricolage.cluster.policies.pollux import Pollux
 from bricolage.cluster.policies.round_policies import Themis, TimeSlices
 from bricolage.cluster.policies.shockwave import Shockwave
@@ -61,12 +61,12 @@ class PolicyEntry:
 
     def estimator(self, error: float, seed: int, rate_error: float = 0.0) -> Estimator:
         """What it believes: errors are standard deviations of the logarithm of predicted lengths, and of rates."""
-        found: Estimator = ExactLengths()
+        lengths: Estimator = ExactLengths()
         if self.knows == "history":
-            found = Rolling()
+            lengths = Rolling()
         elif error:
-            found = Noisy(error, seed)
-        return BlurredRates(found, rate_error, seed) if rate_error else found
+            lengths = Noisy(error, seed)
+        return BlurredRates(lengths, rate_error, seed) if rate_error else lengths
 
 
 def _order(policy: Callable[[], OrderPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
@@ -181,7 +181,7 @@ POLICIES = (
     PolicyEntry("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing", slow=True),
     PolicyEntry("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing", slow=True),
     PolicyEntry(
-        "gavel-parts", "Gavel: max-min fairness, in parts", _shares(partitioned(gavel.max_min)), "nothing", slow=True
+        "gavel-parts", "Gavel: max-min fairness, in parts", _shares(partition_rule(gavel.max_min)), "nothing", slow=True
     ),
     PolicyEntry(
         "gavel-packed",
@@ -288,7 +288,7 @@ def find_policy(name: str) -> PolicyEntry:
     Raises:
         UnknownPolicy: there is none of this name.
     """
-    found = next((one for one in POLICIES if one.name == name), None)
-    if found is None:
-        raise UnknownPolicy(name=name, known=", ".join(one.name for one in POLICIES))
-    return found
+    entry = next((policy for policy in POLICIES if policy.name == name), None)
+    if entry is None:
+        raise UnknownPolicy(name=name, known=", ".join(policy.name for policy in POLICIES))
+    return entry

@@ -15,7 +15,7 @@ from bricolage.cluster.policy_catalogue import MOST_IN_ROUNDS, POLICIES, PolicyE
 from bricolage.cluster.prospects import Doubt, predicted_at_submission
 from bricolage.cluster.replay_figures import PolicyOutcome, fairness, outcome
 from bricolage.cluster.sleeping import Slept, slept
-from bricolage.cluster.why import Expected, Waited, explained, longest_waits
+from bricolage.cluster.why import Expected, Waited, explain_waits, longest_waits
 from bricolage.errors import PolicyRefuses
 
 POINTS = 300
@@ -177,33 +177,33 @@ class _Run:
             beliefs = entry.estimator(doubt.lengths, seed, doubt.rates)
             return ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep, fitted=fitted)
 
-        found = loop().run()
-        first = outcome(entry.name, found, cluster)
+        replay = loop().run()
+        first = outcome(entry.name, replay, cluster)
         interval = None
         if seeds > 1 and (doubt.rates or (doubt.lengths and entry.knows == "lengths")):
             again = [outcome(entry.name, loop(seed, False).run(), cluster).mean_jct_s for seed in range(1, seeds)]
             interval = min(first.mean_jct_s, *again), max(first.mean_jct_s, *again)
-        asked = [state.number for state in found.states if state.job.name in set(why)]
+        asked = [state.number for state in replay.states if state.job.name in set(why)]
         predicted = {number: predicted_at_submission(loop(), entry, number, doubt) for number in asked}
-        return _Run(entry, found, first, interval, predicted)
+        return _Run(entry, replay, first, interval, predicted)
 
 
 def _result(run: _Run, cluster: ClusterSpec, span: float, why: Sequence[str]) -> PolicyResult:
-    found = run.found
-    jct = np.quantile([state.finish_s - state.job.submit_s for state in found.states], _QUANTILES)
-    rho = np.quantile(fairness(found.states, cluster), _QUANTILES)
+    replay = run.found
+    jct = np.quantile([state.finish_s - state.job.submit_s for state in replay.states], _QUANTILES)
+    rho = np.quantile(fairness(replay.states, cluster), _QUANTILES)
     if why:
-        numbers = [state.number for state in found.states if state.job.name in set(why)]
+        numbers = [state.number for state in replay.states if state.job.name in set(why)]
     else:
-        numbers = longest_waits(found, EXPLAINED)
-    waits = explained(found, cluster, numbers)
-    waits = [replace(one, expected=run.predicted.get(number)) for one, number in zip(waits, numbers, strict=True)]
+        numbers = longest_waits(replay, EXPLAINED)
+    waits = explain_waits(replay, cluster, numbers)
+    waits = [replace(wait, expected=run.predicted.get(number)) for wait, number in zip(waits, numbers, strict=True)]
     used = {
-        kind: _course([(s.start_s, s.end_s, s.devices * s.part) for s in found.stays if s.kind == kind], span)
+        kind: _course([(s.start_s, s.end_s, s.devices * s.part) for s in replay.stays if s.kind == kind], span)
         for kind in cluster.kinds
     }
-    there = [(state.job.submit_s, state.finish_s, 1) for state in found.states]
-    holding = _course([(stay.start_s, stay.end_s, 1) for stay in found.stays], span)
+    there = [(state.job.submit_s, state.finish_s, 1) for state in replay.states]
+    holding = _course([(stay.start_s, stay.end_s, 1) for stay in replay.stays], span)
     waiting = tuple(max(all_ - held, 0.0) for all_, held in zip(_course(there, span), holding, strict=True))
     return PolicyResult(
         run.entry.title,
@@ -213,7 +213,7 @@ def _result(run: _Run, cluster: ClusterSpec, span: float, why: Sequence[str]) ->
         waiting=waiting,
         jct_s=tuple(jct.tolist()),
         rho=tuple(rho.tolist()),
-        slept=slept(found, cluster),
+        slept=slept(replay, cluster),
         waits=tuple(waits),
     )
 
@@ -239,5 +239,5 @@ def _integral(
     count = np.concatenate([[0.0], np.cumsum(counts[order])])
     moment = np.concatenate([[0.0], np.cumsum(counts[order] * sorted_times)])
     index = np.searchsorted(sorted_times, at, side="right")
-    found: np.ndarray[tuple[int], np.dtype[np.float64]] = count[index] * at - moment[index]
-    return found
+    integrals: np.ndarray[tuple[int], np.dtype[np.float64]] = count[index] * at - moment[index]
+    return integrals

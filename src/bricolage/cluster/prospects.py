@@ -122,14 +122,14 @@ class Scene:
 
     def loop(self, truth: Sequence[TrainingJob] = (), factors: Sequence[Mapping[str, float]] = ()) -> ReplayLoop:
         """From now on; the first jobs of `truth` are these."""
-        some = truth or self.jobs
-        lengths = [job.steps for job in (*self.jobs, *some[len(self.jobs) :])]
-        believed = _Believed(lengths, factors or [{}] * len(some))
+        all_jobs = truth or self.jobs
+        lengths = [job.steps for job in (*self.jobs, *all_jobs[len(self.jobs) :])]
+        believed = _Believed(lengths, factors or [{}] * len(all_jobs))
         stop = frozenset(range(len(self.jobs)))
-        scheduler = self.entry.make(some, self.cluster)
+        scheduler = self.entry.make(all_jobs, self.cluster)
         scheduler.preempts = scheduler.preempts and self.preempts
         return ReplayLoop(
-            some,
+            all_jobs,
             self.cluster,
             scheduler=scheduler,
             estimator=believed,
@@ -153,7 +153,7 @@ class Scene:
 
     def only(self, kept: Sequence[int], cluster: ClusterSpec | None = None) -> Scene:
         """The same with some of the jobs, in their order, or on another cluster."""
-        standing = _renumbered(self.standing, {number: at for at, number in enumerate(kept)})
+        standing = _renumber_standing(self.standing, {number: at for at, number in enumerate(kept)})
         return replace(
             self, jobs=[self.jobs[number] for number in kept], standing=standing, cluster=cluster or self.cluster
         )
@@ -184,8 +184,8 @@ def prospects(
     """
     believed = scene.loop().run()
     futures = [_future(scene, doubt, past, random.Random(f"{seed}/{draw}")) for draw in range(draws)]
-    starts = np.array([_starts(one, scene) for one in (believed, *futures)])
-    ends = np.array([[state.finish_s for state in one.states[: len(scene.jobs)]] for one in (believed, *futures)])
+    starts = np.array([_starts(run, scene) for run in (believed, *futures)])
+    ends = np.array([[state.finish_s for state in run.states[: len(scene.jobs)]] for run in (believed, *futures)])
     turn: dict[int, int] = {}
     for number in believed.started:
         turn.setdefault(number, len(turn))
@@ -194,7 +194,7 @@ def prospects(
     )
     holding = scene.holding() if order else frozenset()
     place = {number: at for at, number in enumerate(order, 1)}
-    found = []
+    forecasts = []
     for number in range(len(scene.jobs)) if asked is None else asked:
         start, end = starts[:, number], ends[:, number]
         expected = Expected.of(place.get(number, 0), float(np.median(start)), start, float(np.median(end)), end)
@@ -203,9 +203,9 @@ def prospects(
         if scene.waits(number) and number not in holding:
             ahead = order[: place[number] - 1]
             tried = asked is not None or len(ahead) < _TRIED
-            why = _why(scene, number, ahead, ends[0]) if tried else _told(scene, number, len(ahead))
-        found.append(Prospect(job.name, job.devices, stood.kind, expected, *why))
-    return found
+            why = _why(scene, number, ahead, ends[0]) if tried else _explain_far_behind(scene, number, len(ahead))
+        forecasts.append(Prospect(job.name, job.devices, stood.kind, expected, *why))
+    return forecasts
 
 
 def _starts(replayed: Replayed, scene: Scene) -> list[float]:
@@ -231,13 +231,13 @@ def _coming(now: float, past: Sequence[TrainingJob], draw: random.Random) -> lis
     span = now - min((job.submit_s for job in past), default=now)
     if span <= 0.0:
         return []
-    found = []
+    arrivals = []
     for again in range(_AGAIN):
         for job in past:
             at = now + span * (again + draw.random())
             due = job.deadline_s + at - job.submit_s
-            found.append(replace(job, name="", submit_s=at, deadline_s=due, after=()))
-    return sorted(found, key=lambda job: job.submit_s)
+            arrivals.append(replace(job, name="", submit_s=at, deadline_s=due, after=()))
+    return sorted(arrivals, key=lambda job: job.submit_s)
 
 
 # --- why -------------------------------------------------------------------------------------------------------------
@@ -248,13 +248,15 @@ def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> t
     job = scene.jobs[number]
     before = [n for n, other in enumerate(scene.jobs) if other.name in job.after]
     if before:
-        return "dependency", f"the end of {_named(scene, before)}", f"the end of {_named(scene, before)}"
-    free_of = replace(scene.cluster, quota=tuple(one for one in scene.cluster.quota if one.queue != job.queue))
+        return "dependency", f"the end of {_format_names(scene, before)}", f"the end of {_format_names(scene, before)}"
+    free_of = replace(scene.cluster, quota=tuple(quota for quota in scene.cluster.quota if quota.queue != job.queue))
     everybody = range(len(scene.jobs))
     if len(free_of.quota) < len(scene.cluster.quota) and scene.only(everybody, free_of).starts(number):
-        most = next(one.devices for one in scene.cluster.quota if one.queue == job.queue)
-        mine = sum(one.devices for n, one in enumerate(scene.jobs) if one.queue == job.queue and not scene.waits(n))
-        told = (
+        most = next(quota.devices for quota in scene.cluster.quota if quota.queue == job.queue)
+        mine = sum(
+            other.devices for n, other in enumerate(scene.jobs) if other.queue == job.queue and not scene.waits(n)
+        )
+        sentence = (
             f"its queue's quota: jobs of '{job.queue}' hold {mine} of {most} devices, and its gang needs {job.devices}"
         )
         least = next(
@@ -265,14 +267,14 @@ def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> t
             ),
             0,
         )
-        return "quota", told, f"a quota of {least}" if least else "no quota"
+        return "quota", sentence, f"a quota of {least}" if least else "no quota"
     running = [n for n in range(len(scene.jobs)) if not scene.waits(n)]
     free = _free(scene, job)
-    kind = max(free, key=lambda one: free[one])
+    kind = max(free, key=lambda device: free[device])
     if _starts_without(scene, number, [n for n in range(len(scene.jobs)) if n != number and scene.waits(n)]):
         few = _fewest(scene, number, ahead)
-        told = f"its turn: {free[kind]} {kind} are free, and {_named(scene, few)} come first"
-        return "order", told, f"the place of {_named(scene, few)}"
+        sentence = f"its turn: {free[kind]} {kind} are free, and {_format_names(scene, few)} come first"
+        return "order", sentence, f"the place of {_format_names(scene, few)}"
     lacks = job.devices - free[kind]
     word: WaitsFor = "gang" if free[kind] > 0 else "devices"
     reason = f"{lacks} more {kind}: {free[kind]} of {scene.cluster.capacity[kind]} are free, and its gang needs {job.devices}"
@@ -284,11 +286,11 @@ def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> t
         gone.append(until.pop(0))
         freed += scene.standing[gone[-1]].devices
     if gone and freed >= lacks:
-        change += f", or the end of {_named(scene, gone)}"
+        change += f", or the end of {_format_names(scene, gone)}"
     return word, reason, change
 
 
-def _told(scene: Scene, number: int, ahead: int) -> tuple[WaitsFor, str, str]:
+def _explain_far_behind(scene: Scene, number: int, ahead: int) -> tuple[WaitsFor, str, str]:
     """What a job far behind waits for, read off what is free and who comes first."""
     job = scene.jobs[number]
     free = _free(scene, job)
@@ -308,7 +310,7 @@ def _free(scene: Scene, job: TrainingJob) -> dict[str, int]:
 
 def _starts_with_quota(scene: Scene, number: int, devices: int) -> bool:
     queue = scene.jobs[number].queue
-    changed = tuple(replace(one, devices=devices) if one.queue == queue else one for one in scene.cluster.quota)
+    changed = tuple(replace(quota, devices=devices) if quota.queue == queue else quota for quota in scene.cluster.quota)
     return scene.only(range(len(scene.jobs)), replace(scene.cluster, quota=changed)).starts(number)
 
 
@@ -341,13 +343,13 @@ def _more_devices(scene: Scene, number: int, kind: str, lacks: int) -> str:
     return ""
 
 
-def _named(scene: Scene, numbers: Sequence[int]) -> str:
+def _format_names(scene: Scene, numbers: Sequence[int]) -> str:
     names = [scene.jobs[number].name for number in numbers[:_NAMED]]
     rest = len(numbers) - len(names)
     return ", ".join(names) + (f" and {rest} more" if rest else "")
 
 
-def _renumbered(standing: Mapping[int, Standing], at: Mapping[int, int]) -> dict[int, Standing]:
+def _renumber_standing(standing: Mapping[int, Standing], at: Mapping[int, int]) -> dict[int, Standing]:
     """Of the jobs that have a new number."""
     return {
         at[number]: stood if stood.mate is None else replace(stood, mate=at.get(stood.mate))
@@ -368,8 +370,8 @@ def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
         state = loop.states[number]
         believed = max(state.predicted_steps, stood.steps_done * (1.0 + 1e-3)) / state.job.steps
         jobs.append(state.job.stretched(believed, state.believed))
-    found = _renumbered(standing, {number: at for at, number in enumerate(sorted(standing))})
-    return Scene(jobs, found, loop.cluster, entry, at_s)
+    renumbered = _renumber_standing(standing, {number: at for at, number in enumerate(sorted(standing))})
+    return Scene(jobs, renumbered, loop.cluster, entry, at_s)
 
 
 def predicted_at_submission(loop: ReplayLoop, entry: PolicyEntry, number: int, doubt: Doubt) -> Expected:
@@ -390,6 +392,6 @@ def predicted_at_submission(loop: ReplayLoop, entry: PolicyEntry, number: int, d
     if number not in there:  # it took no time at all
         return Expected(0, at, (at, at), at, (at, at))
     past = [job for job in loop.jobs if job.submit_s <= at]
-    (found,) = prospects(scene, doubt, past=past, asked=[there.index(number)])
-    expected = found.expected
-    return replace(expected, start_s=at, start_interval_s=(at, at)) if found.kind else expected
+    (forecast,) = prospects(scene, doubt, past=past, asked=[there.index(number)])
+    expected = forecast.expected
+    return replace(expected, start_s=at, start_interval_s=(at, at)) if forecast.kind else expected

@@ -100,35 +100,35 @@ def outlook(
     times = [
         run_time(rolling, job.user, job.program, job.devices, -(job.since_s or 0.0), job.own_limit_s) for job in jobs
     ]
-    work = [_work(one, time) for one, time in zip(jobs, times, strict=True)]
-    found: dict[int, Prospect] = {}
+    work = [_work(queued_job, time) for queued_job, time in zip(jobs, times, strict=True)]
+    forecasts: dict[int, Prospect] = {}
     for kinds, numbers in _apart([job.kinds for job in jobs]):
         part = replace(cluster, group=tuple(group for group in cluster.group if group.kind in kinds))
-        some = [work[number] for number in numbers]
-        if reason := entry.refuses(some, part):
+        part_jobs = [work[number] for number in numbers]
+        if reason := entry.refuses(part_jobs, part):
             raise PolicyRefuses(name=entry.name, reason=reason)
-        standing = _standing([jobs[number] for number in numbers], some)
-        scene = Scene(some, standing, part, entry, 0.0, preempts=False)
+        standing = _standing([jobs[number] for number in numbers], part_jobs)
+        scene = Scene(part_jobs, standing, part, entry, 0.0, preempts=False)
         drawn = prospects(scene, PastRuns([times[number] for number in numbers]), draws=draws, seed=seed)
-        found |= dict(zip(numbers, drawn, strict=True))
-    waiting = [number for number in found if jobs[number].since_s is None]
-    waiting.sort(key=lambda number: (found[number].expected.start_s, found[number].expected.place, number))
+        forecasts |= dict(zip(numbers, drawn, strict=True))
+    waiting = [number for number in forecasts if jobs[number].since_s is None]
+    waiting.sort(key=lambda number: (forecasts[number].expected.start_s, forecasts[number].expected.place, number))
     place = {number: at for at, number in enumerate(waiting, 1)}
-    return [JobOutlook(times[n], found[n], place.get(n, 0)) for n in range(len(jobs))]
+    return [JobOutlook(times[n], forecasts[n], place.get(n, 0)) for n in range(len(jobs))]
 
 
 def _standing(jobs: Sequence[QueuedJob], work: Sequence[TrainingJob]) -> Mapping[int, Standing]:
     """Who runs has run since then at its rate, and has a moment left at least."""
-    found = {}
-    for number, (one, job) in enumerate(zip(jobs, work, strict=True)):
-        if (since := one.since_s) is None:
+    standings = {}
+    for number, (queued_job, job) in enumerate(zip(jobs, work, strict=True)):
+        if (since := queued_job.since_s) is None:
             continue
-        phase, kind = job.phases[0], one.kinds[0]
-        found[number] = Standing(
+        phase, kind = job.phases[0], queued_job.kinds[0]
+        standings[number] = Standing(
             min(phase.rates[kind] * -since, (1.0 - 1e-6) * phase.steps), kind, devices=job.devices, since_s=since,
             first_start_s=since, resumes_s=since, attained_s=-since * job.devices, run_s=-since, known=(kind,),
         )  # fmt: skip
-    return found
+    return standings
 
 
 def _work(job: QueuedJob, time: RunTime) -> TrainingJob:

@@ -99,8 +99,8 @@ def fairness(states: Sequence[JobState], cluster: ClusterSpec) -> np.ndarray[tup
     gangs = np.array([state.job.devices for state in states])
     alone = np.array([state.job.run_s(_fastest(state)) for state in states])
     share = np.minimum(1.0, devices / (contending * gangs))
-    found: np.ndarray[tuple[int], np.dtype[np.float64]] = jct / (alone / share)
-    return found
+    rho: np.ndarray[tuple[int], np.dtype[np.float64]] = jct / (alone / share)
+    return rho
 
 
 def _fastest(state: JobState) -> str:

@@ -53,16 +53,16 @@ def run_time(rolling: Rolling, user: str, name: str, devices: int, elapsed_s: fl
     Where it has run longer than all like it, nothing is known of it but this: it is believed to take as long again (or up to its
     limit).
     """
-    found, likeness = rolling.like(user, name, devices)
+    lengths, likeness = rolling.like(user, name, devices)
     cut, _ = rolling.cut(user, name)
-    longer = sorted(min(seconds, limit_s) for seconds in found if seconds > elapsed_s)
+    longer = sorted(min(seconds, limit_s) for seconds in lengths if seconds > elapsed_s)
     if not longer:
         guess = 2.0 * elapsed_s if elapsed_s else rolling.seconds(user, name, devices)
         guess = max(min(guess, limit_s), elapsed_s + 1.0)
         most = limit_s if math.isfinite(limit_s) else 4.0 * guess
-        return RunTime(guess, (min(elapsed_s + 1.0, guess), max(most, guess)), likeness, (), len(found), cut)
+        return RunTime(guess, (min(elapsed_s + 1.0, guess), max(most, guess)), likeness, (), len(lengths), cut)
     low, high = longer[int(0.1 * (len(longer) - 1))], longer[math.ceil(0.9 * (len(longer) - 1))]
-    return RunTime(sum(longer) / len(longer), (low, high), likeness, tuple(longer), len(found), cut)
+    return RunTime(sum(longer) / len(longer), (low, high), likeness, tuple(longer), len(lengths), cut)
 
 
 def advised_limit_s(
@@ -83,10 +83,10 @@ def advised_limit_s(
         Seconds, a whole number of minutes where it is lower than its own: more than it has run, more than any run of this user
         and name that did not complete, and not more than its own. A job that outruns what history says gets its own limit back.
     """
-    found, likeness = rolling.like(user, name, devices)
-    if likeness != "name" or len(found) < FEWEST:
+    lengths, likeness = rolling.like(user, name, devices)
+    if likeness != "name" or len(lengths) < FEWEST:
         return own_limit_s
-    runs = sorted(found)
+    runs = sorted(lengths)
     rank = math.ceil((len(runs) + 1) * (1.0 - risk))
     bound = runs[rank - 1] if rank <= len(runs) else 2.0 * runs[-1]
     if max(elapsed_s, rolling.cut(user, name)[1]) >= bound:

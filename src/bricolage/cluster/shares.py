@@ -52,8 +52,8 @@ class ShareProblem:
         """(m) steps a second on that part: capacity / (m gang), rows that exceed one cut to it."""
         part = self.capacity[None, :] / (len(self.gangs) * self.gangs[:, None])
         part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
-        found: Matrix = (self.rates * part).sum(axis=1)
-        return found
+        rates: Matrix = (self.rates * part).sum(axis=1)
+        return rates
 
 
 ShareRule = Callable[[ShareProblem], Matrix]
@@ -102,9 +102,9 @@ class SharePolicy(Apart):
             self._given = np.zeros(len(self._kinds))
         for state in view.states:
             self._account(state, view.now)
-        known = tuple((state.number, state.phase) for state in view.states), tuple(view.capacity.items())
-        if known != self._known and view.now - self._reset_s >= self.recompute_s:
-            self._known = known
+        signature = tuple((state.number, state.phase) for state in view.states), tuple(view.capacity.items())
+        if signature != self._known and view.now - self._reset_s >= self.recompute_s:
+            self._known = signature
             self._reset(view)
         wanted = self._round(view)
         for number, (kind, _) in wanted.items():

@@ -53,7 +53,7 @@ def slept(
         first, last = int((stay.start_s - begin) / every_s), math.ceil((stay.end_s - begin) / every_s)
         for at in range(first, min(max(last, first + 1), count)):
             used[at] |= {(stay.kind, node) for node, _ in stay.nodes}
-    busy = np.array([len(one) for one in used])
+    busy = np.array([len(busy_nodes) for busy_nodes in used])
     span, day = max(round(ahead_s / every_s), 1), round(_DAY_S / every_s)
     asleep, woken, hours = 0, 0, 0.0
     for at in range(count):

@@ -36,8 +36,8 @@ class MeasuredSteps:
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """None for what did not run there."""
-        found = [self.ms.get(work.key, {}).get(on.device.name) for work in works]
-        return [None if ms is None else Estimate.of(ms, "measured") for ms in found]
+        timings = [self.ms.get(work.key, {}).get(on.device.name) for work in works]
+        return [None if ms is None else Estimate.of(ms, "measured") for ms in timings]
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class TransferredSteps:
 
     def _one(self, work: Work, target: str) -> Estimate | None:
         ran = self.ms.get(work.key, {})
-        found = [self._between(work, source, target) for source in ran if source != target]
-        some = [one for one in found if one is not None]
-        return min(some, key=lambda one: one.high_ms / one.low_ms, default=None)
+        candidates = [self._between(work, source, target) for source in ran if source != target]
+        estimates = [candidate for candidate in candidates if candidate is not None]
+        return min(estimates, key=lambda estimate: estimate.high_ms / estimate.low_ms, default=None)
 
     def _between(self, work: Work, source: str, target: str) -> Estimate | None:
         if not {source, target} <= self.peaks.keys() or not work.operators:
             return None
         rows = [
-            one
-            for one in self.known
-            if one.key != work.key and one.operators and {source, target} <= self.ms.get(one.key, {}).keys()
+            sample
+            for sample in self.known
+            if sample.key != work.key and sample.operators and {source, target} <= self.ms.get(sample.key, {}).keys()
         ]
         if len(rows) < FEWEST:
             return None
@@ -111,17 +111,17 @@ class RatioModel:
 
     def predict(self, at: Vector) -> tuple[float, float]:
         """The mean at (features), and half of the interval that holds nine in ten."""
-        parameters, inverse = self._fitted
-        away = self._kernel(self._scaled(at)[None], self._standard, parameters)[0]
+        parameters, inverse = self._fitted_kernel
+        away = self._kernel(self._scale_features(at)[None], self._standard, parameters)[0]
         variance = math.exp(2 * parameters[-2]) + math.exp(2 * parameters[-1]) - float(away @ inverse @ away)
         mean = self.y.mean() + self._spread * float(away @ inverse @ self._targets)
-        return mean, self._widened * self._spread * math.sqrt(max(variance, 1e-9))
+        return mean, self._covering_width * self._spread * math.sqrt(max(variance, 1e-9))
 
     @cached_property
     def _standard(self) -> Vector:
-        return self._scaled(self.x)
+        return self._scale_features(self.x)
 
-    def _scaled(self, x: Vector) -> Vector:
+    def _scale_features(self, x: Vector) -> Vector:
         scaled: Vector = (x - self.x.mean(axis=0)) / (self.x.std(axis=0) + 1e-9)
         return scaled
 
@@ -135,12 +135,12 @@ class RatioModel:
         return targets
 
     @cached_property
-    def _fitted(self) -> tuple[Vector, Vector]:
+    def _fitted_kernel(self) -> tuple[Vector, Vector]:
         """Logarithms of the features' scales, of the deviation and of the noise; and the inverse of the covariance."""
         features = self.x.shape[1]
         start = np.array([0.7] * features + [0.0, -2.0])
-        found = minimize(self._unlikely, start, method="L-BFGS-B", bounds=[(-4.0, 6.0)] * (features + 2))
-        at: Vector = found.x
+        solution = minimize(self._unlikely, start, method="L-BFGS-B", bounds=[(-4.0, 6.0)] * (features + 2))
+        at: Vector = solution.x
         inverse: Vector = np.linalg.inv(self._covariance(at)).astype(np.float64)
         return at, inverse
 
@@ -153,19 +153,19 @@ class RatioModel:
 
     def _covariance(self, parameters: Vector) -> Vector:
         noise = math.exp(2 * parameters[-1]) + 1e-6
-        found: Vector = self._kernel(self._standard, self._standard, parameters) + noise * np.eye(len(self.y))
-        return found
+        covariance: Vector = self._kernel(self._standard, self._standard, parameters) + noise * np.eye(len(self.y))
+        return covariance
 
     @staticmethod
     def _kernel(a: Vector, b: Vector, parameters: Vector) -> Vector:
         apart = (a[:, None] - b[None]) / np.exp(parameters[:-2])
-        found: Vector = math.exp(2 * parameters[-2]) * np.exp(-0.5 * (apart**2).sum(axis=-1))
-        return found
+        kernel: Vector = math.exp(2 * parameters[-2]) * np.exp(-0.5 * (apart**2).sum(axis=-1))
+        return kernel
 
     @cached_property
-    def _widened(self) -> float:
+    def _covering_width(self) -> float:
         """Deviations that hold nine in ten of the samples, each left out in turn."""
-        _, inverse = self._fitted
+        _, inverse = self._fitted_kernel
         diagonal = np.diag(inverse)
         off = np.abs(inverse @ self._targets) / diagonal * np.sqrt(diagonal)
         return max(float(np.quantile(off, _COVERED)), _NORMAL)

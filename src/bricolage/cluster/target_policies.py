@@ -164,8 +164,8 @@ class TargetScheduler:
         stops = _leaving(states, wanted, pairs, places)
         starts = _starting(states, wanted, pairs, {state.number for state in stops}, places)
         self._next = now + every if every else math.inf
-        told = {number: setting for number, setting in settings.items() if number in wanted}
-        return Changes(stops, starts, self._next, told)
+        wanted_settings = {number: setting for number, setting in settings.items() if number in wanted}
+        return Changes(stops, starts, self._next, wanted_settings)
 
 
 def _with_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[str, int]) -> Target:
@@ -193,12 +193,18 @@ def _leaving(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int
     by_number = {state.number: state for state in states} if pairs or any(s.mate for s in states) else {}
     for number, state in by_number.items():
         other = by_number.get(pairs.get(number, -1))
-        for one, apart in (
+        for partner, apart in (
             (state.mate, state.mate is not other),
             (other, other is not None and state.mate is not other),
         ):
-            if one is not None and apart and state.held and one.held and not gone.keys() & {number, one.number}:
-                later = max(state, one, key=lambda s: s.number)
+            if (
+                partner is not None
+                and apart
+                and state.held
+                and partner.held
+                and not gone.keys() & {number, partner.number}
+            ):
+                later = max(state, partner, key=lambda s: s.number)
                 gone[later.number] = later
     return list(gone.values())
 
@@ -218,5 +224,5 @@ def _starting(
             sharing.append(JobStart(state, *wanted[state.number], other))
         else:
             alone.append(JobStart(state, *wanted[state.number], nodes=places.get(state.number, ())))
-    alone.sort(key=lambda one: (not one.nodes, -one.devices, one.state.number))
+    alone.sort(key=lambda start: (not start.nodes, -start.devices, start.state.number))
     return alone + sharing

@@ -60,16 +60,16 @@ class Waited:
     """What was to be predicted when it came, where that was asked for."""
 
 
-def explained(replayed: Replayed, cluster: ClusterSpec, numbers: Sequence[int]) -> list[Waited]:
+def explain_waits(replayed: Replayed, cluster: ClusterSpec, numbers: Sequence[int]) -> list[Waited]:
     """For the jobs with these numbers, in their order."""
-    return [_explained(replayed.states[number], replayed, cluster) for number in numbers]
+    return [_explain_wait(replayed.states[number], replayed, cluster) for number in numbers]
 
 
-def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Waited:
+def _explain_wait(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Waited:
     submit, start = state.job.submit_s, state.first_start_s
-    started = [one for one in replayed.states if one is not state and one.first_start_s <= start]
-    ahead = sum(one.job.submit_s <= submit and one.first_start_s > submit for one in started)
-    overtook = sum(one.job.submit_s > submit and one.first_start_s < start for one in started)
+    started = [other for other in replayed.states if other is not state and other.first_start_s <= start]
+    ahead = sum(other.job.submit_s <= submit and other.first_start_s > submit for other in started)
+    overtook = sum(other.job.submit_s > submit and other.first_start_s < start for other in started)
     reason, change = "nothing", ""
     if start > submit:
         reason, change = _lack_at(state, replayed, cluster, ahead, submit)
@@ -88,10 +88,10 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
 
 def _lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int, at: float) -> tuple[str, str]:
     """What a job lacks at a time, and what would change that."""
-    before = [one.job.name for one in replayed.states if one.job.name in state.job.after and one.finish_s > at]
+    before = [other.job.name for other in replayed.states if other.job.name in state.job.after and other.finish_s > at]
     if before:
-        told = f"the end of {', '.join(before[:3])}" + (f" and {len(before) - 3} more" if len(before) > 3 else "")
-        return told, told
+        sentence = f"the end of {', '.join(before[:3])}" + (f" and {len(before) - 3} more" if len(before) > 3 else "")
+        return sentence, sentence
     gang = state.job.devices
     held = dict.fromkeys(cluster.kinds, 0)
     for stay in replayed.stays:
@@ -110,7 +110,7 @@ def lacking(free: Mapping[str, int], capacity: Mapping[str, int], gang: int, ahe
         gang: devices that it needs.
         ahead: jobs that wait before it.
     """
-    kind = max(free, key=lambda one: free[one])
+    kind = max(free, key=lambda device: free[device])
     if free[kind] < gang:
         lacks = gang - free[kind]
         what = f"{lacks} more {kind}: {free[kind]} of {capacity[kind]} were free, and its gang needs {gang}"

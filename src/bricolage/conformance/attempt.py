@@ -70,7 +70,7 @@ def attempt_together(backend: Backend, trials: Sequence[OperatorTrial], resource
 
 
 def _halving(backend: Backend, trials: Sequence[OperatorTrial], resources: Resources) -> dict[str, Result]:
-    if len(trials) > 1 and attempt_trial(backend, _merged(trials), resources).outcome == "passes":
+    if len(trials) > 1 and attempt_trial(backend, _merge_trials(trials), resources).outcome == "passes":
         return {trial.name: Result("passes") for trial in trials}
     if len(trials) == 1:
         return {trials[0].name: attempt_trial(backend, trials[0], resources)}
@@ -83,7 +83,7 @@ def _static(trial: OperatorTrial) -> bool:
     return graph.static and bool(trial.outputs)
 
 
-def _merged(trials: Sequence[OperatorTrial]) -> OperatorTrial:
+def _merge_trials(trials: Sequence[OperatorTrial]) -> OperatorTrial:
     """One trial of all: their graphs side by side. Its tolerances are the strictest, so what passes would pass alone."""
     merged = onnx.ModelProto()
     merged.CopyFrom(trials[0].model)

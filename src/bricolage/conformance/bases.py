@@ -26,13 +26,13 @@ _TOLERANCE = 1e-4
 
 def base_cases(operators: Collection[str] | None = None) -> list[Case]:
     """All of them, or those of the operator types in `operators`."""
-    return [case for case in _made() if operators is None or case.model.graph.node[0].op_type in operators]
+    return [case for case in _build_cases() if operators is None or case.model.graph.node[0].op_type in operators]
 
 
 @cache
-def _made() -> tuple[Case, ...]:
-    made = [case for case in (_case(*one) for one in _every()) if case is not None]
-    return tuple(replace(case, name=f"{case.name}_{number}") for number, case in enumerate(made))
+def _build_cases() -> tuple[Case, ...]:
+    cases = [case for case in (_case(*spec) for spec in _every()) if case is not None]
+    return tuple(replace(case, name=f"{case.name}_{number}") for number, case in enumerate(cases))
 
 
 _Given = tuple[str, str, Mapping[str, Any], Mapping[str, Any], tuple[onnx.TypeProto, ...]]
@@ -53,11 +53,11 @@ def _every() -> Iterator[_Given]:
 
 def _sequences() -> Iterator[_Given]:
     x, z = _values(2, 3), _values(2, 3) + 1
-    plain, one = _tensor(TensorProto.FLOAT, 2, 3), np.int64(1)
+    plain, index = _tensor(TensorProto.FLOAT, 2, 3), np.int64(1)
     sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     yield "", "SequenceConstruct", {}, {"x": x, "z": z}, (sequence,)
-    yield "", "SequenceAt", {}, {"s": [x, z], "i": one}, (plain,)
-    yield "", "SequenceErase", {}, {"s": [x, z], "i": one}, (sequence,)
+    yield "", "SequenceAt", {}, {"s": [x, z], "i": index}, (plain,)
+    yield "", "SequenceErase", {}, {"s": [x, z], "i": index}, (sequence,)
     yield "", "SequenceLength", {}, {"s": [x, z]}, (_tensor(TensorProto.INT64),)
     yield "", "ConcatFromSequence", {"axis": 1}, {"s": [x, z]}, (_tensor(TensorProto.FLOAT, 2, 6),)
     stacked = {"axis": 0, "new_axis": 1}
@@ -116,8 +116,8 @@ def _trees() -> Iterator[_Given]:
     for aggregate in ("SUM", "AVERAGE", "MIN", "MAX"):
         targets = {"target_treeids": trees, "target_nodeids": nodes, "target_ids": [0] * 5, "n_targets": 1}
         regressor = {**split, **targets, "target_weights": [1.0, -2.0, 0.5, 3.0, -1.5]}
-        one = (_tensor(TensorProto.FLOAT, 5, 1),)
-        yield ML, "TreeEnsembleRegressor", {**regressor, "aggregate_function": aggregate}, {"x": x}, one
+        score_types = (_tensor(TensorProto.FLOAT, 5, 1),)
+        yield ML, "TreeEnsembleRegressor", {**regressor, "aggregate_function": aggregate}, {"x": x}, score_types
     classes = {"class_treeids": trees, "class_nodeids": nodes, "class_ids": [0, 1, 2, 1, 0]}
     classifier = {**split, **classes, "class_weights": [1.0, 2.0, 0.5, 3.0, 1.5]}
     for last in ("NONE", "SOFTMAX", "LOGISTIC"):
@@ -143,16 +143,18 @@ def _case(
     names = [f"y{number}" for number in range(len(outputs))]
     node = helper.make_node(op_type, list(inputs), names, domain=domain, **attributes)
     given = [helper.make_value_info(name, _type(value)) for name, value in inputs.items()]
-    made = [helper.make_value_info(name, kind) for name, kind in zip(names, outputs, strict=True)]
+    output_infos = [helper.make_value_info(name, kind) for name, kind in zip(names, outputs, strict=True)]
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(ML, _ML_OPSET)][: 2 if domain else 1]
-    model = helper.make_model(helper.make_graph([node], "base", given, made), opset_imports=opsets, ir_version=10)
+    model = helper.make_model(
+        helper.make_graph([node], "base", given, output_infos), opset_imports=opsets, ir_version=10
+    )
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = ReferenceEvaluator(model, new_ops=list(CORRECTED)).run(None, dict(inputs))
+            computed = ReferenceEvaluator(model, new_ops=list(CORRECTED)).run(None, dict(inputs))
     except Exception:  # this version of the reference implementation has not the operator
         return None
-    expected = tuple(value if isinstance(value, list) else np.asarray(value) for value in found)
+    expected = tuple(value if isinstance(value, list) else np.asarray(value) for value in computed)
     return Case(f"base_{op_type.lower()}", model, tuple(inputs.values()), expected, _TOLERANCE, _TOLERANCE)
 
 

@@ -19,9 +19,9 @@ def difference(expected: Sequence[object], actual: Sequence[object], rtol: float
     if len(expected) != len(actual):
         return f"{len(actual)} values instead of {len(expected)}"
     for e, a in zip(expected, actual, strict=True):
-        found = _differs(e, a, rtol, atol)
-        if found is not None:
-            return found
+        complaint = _differs(e, a, rtol, atol)
+        if complaint is not None:
+            return complaint
     return None
 
 
@@ -39,9 +39,9 @@ def _differs(expected: object, actual: object, rtol: float, atol: float) -> str 
         return f"type {a.dtype} instead of {e.dtype}"
     wide = np.complex128 if e.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        exact, found = e.astype(wide), a.astype(wide)
+        exact, computed = e.astype(wide), a.astype(wide)
         close = (e == a) | np.isclose(
-            found, exact, rtol=rtol, atol=max(atol, _rounding(exact, e.dtype)), equal_nan=True
+            computed, exact, rtol=rtol, atol=max(atol, _rounding(exact, e.dtype)), equal_nan=True
         )
     if np.all(close):
         return None

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from bricolage.conformance.retype import EVERY_TYPE, expected, restate, retyped, schema_of, type_variables
+from bricolage.conformance.retype import EVERY_TYPE, compute_expected, restate, retype_case, schema_of, type_variables
 from bricolage.conformance.suite import Case
 
 _BASES = 3
@@ -37,7 +37,7 @@ def types_of(case: Case) -> Types:
     )
 
 
-def generated(given: Sequence[Case]) -> Iterator[Case]:
+def generate_cases(given: Sequence[Case]) -> Iterator[Case]:
     """Cases of the operators of the `given` ones, each of one operator, with types or values of attributes that these have not.
     They are the same for the same cases."""
     groups: dict[tuple[str, str], list[Case]] = defaultdict(list)
@@ -75,7 +75,7 @@ def _in_other_types(case: Case, *, several: bool) -> Iterator[Case]:
     results = EVERY_TYPE if several else EVERY_TYPE[:1]
     for which in choices:
         for target in EVERY_TYPE:
-            yield from retyped(case, target, which, results)
+            yield from retype_case(case, target, which, results)
 
 
 def _variables_of_inputs(case: Case) -> list[str]:
@@ -102,18 +102,18 @@ def _away(case: Case, others: Sequence[Case]) -> Iterator[Case]:
             value = default + _STEP
         else:
             continue
-        made = _recomputed(case, onnx.helper.make_attribute(name, value))
-        if made is not None:
-            yield replace(made, name=f"{case.name}@{name}={value}")
+        changed_case = _recompute_outputs(case, onnx.helper.make_attribute(name, value))
+        if changed_case is not None:
+            yield replace(changed_case, name=f"{case.name}@{name}={value}")
 
 
-def _recomputed(case: Case, attribute: onnx.AttributeProto) -> Case | None:
+def _recompute_outputs(case: Case, attribute: onnx.AttributeProto) -> Case | None:
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     model.graph.node[0].attribute.append(attribute)
     if not all(isinstance(value, np.ndarray) for value in (*case.inputs, *case.outputs)):
         return None
-    outputs = expected(model, [np.asarray(value) for value in case.inputs], None)
+    outputs = compute_expected(model, [np.asarray(value) for value in case.inputs], None)
     if outputs is None:
         return None
     restate(model, outputs)

@@ -57,12 +57,12 @@ def at_once(usual: Callable[..., _Numbers]) -> Callable[..., _Numbers]:
             return usual(padded, x_shape, kernel, strides, out_shape, kind, *rest, **more)
         values = windows.reshape(*windows.shape[: padded.ndim], -1)
         if kind == "AVG":
-            found = np.average(values, axis=-1)
+            pooled = np.average(values, axis=-1)
         elif kind == "MAX":
-            found = values.max(axis=-1)
+            pooled = values.max(axis=-1)
         else:
             p = more.get("p", 1)
-            found = np.sum(np.abs(values) ** p, axis=-1) ** (1.0 / p)
-        return found.astype(padded.dtype)
+            pooled = np.sum(np.abs(values) ** p, axis=-1) ** (1.0 / p)
+        return pooled.astype(padded.dtype)
 
     return pool

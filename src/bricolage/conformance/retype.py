@@ -61,7 +61,7 @@ def type_variables(case: Case) -> list[str]:
     return list(dict.fromkeys(formal.type_str for name, formal in given if name and formal.type_str in open_))
 
 
-def retyped(
+def retype_case(
     case: Case, target: int, which: Collection[str] | None = None, results: Collection[int] = TYPES
 ) -> Iterator[Case]:
     """The case with its main type replaced by `target` wherever the operator's schema ties it; for Cast one case for
@@ -86,9 +86,9 @@ def retyped(
     if not all(isinstance(value, np.ndarray) and value.dtype != object for value in (*case.inputs, *case.outputs)):
         return
     for result in results if node.op_type in _RESULT else (None,):
-        made = _retype(case, schema, chosen, target, result)
-        if made is not None:
-            yield made
+        retyped_case = _retype(case, schema, chosen, target, result)
+        if retyped_case is not None:
+            yield retyped_case
 
 
 def _retype(
@@ -97,8 +97,8 @@ def _retype(
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     node = model.graph.node[0]
-    tied_in = set[str]().union(*(_tied(node.input, schema.inputs, variable) for variable in which))
-    tied_out = set[str]().union(*(_tied(node.output, schema.outputs, variable) for variable in which))
+    tied_in = set[str]().union(*(_find_tied_names(node.input, schema.inputs, variable) for variable in which))
+    tied_out = set[str]().union(*(_find_tied_names(node.output, schema.outputs, variable) for variable in which))
     if result is not None:
         if node.op_type == "Cast":
             next(a for a in node.attribute if a.name == "to").i = result
@@ -127,7 +127,7 @@ def _retype(
     for info in model.graph.output:
         if info.name in tied_out and result is None:
             info.type.tensor_type.elem_type = target
-    outputs = expected(model, inputs, None if node.op_type in _RESULT else target if target in _HALF else None)
+    outputs = compute_expected(model, inputs, None if node.op_type in _RESULT else target if target in _HALF else None)
     if outputs is None:
         return None
     restate(model, outputs)
@@ -156,7 +156,7 @@ def restate(model: onnx.ModelProto, outputs: Sequence[np.ndarray]) -> None:
             info.type.tensor_type.shape.dim.add().dim_value = size
 
 
-def _tied(names: object, formals: object, variable: str) -> set[str]:
+def _find_tied_names(names: object, formals: object, variable: str) -> set[str]:
     """Names of the actual parameters whose type is the variable; the last formal parameter may repeat."""
     formal = list(formals)  # type: ignore[call-overload]
     actual = list(names)  # type: ignore[call-overload]
@@ -190,7 +190,9 @@ def _convert(value: np.ndarray, target: int, op_type: str) -> np.ndarray:
         return np.asarray(wide.astype(dtype))
 
 
-def expected(model: onnx.ModelProto, inputs: list[np.ndarray], half: int | None) -> tuple[np.ndarray, ...] | None:
+def compute_expected(
+    model: onnx.ModelProto, inputs: list[np.ndarray], half: int | None
+) -> tuple[np.ndarray, ...] | None:
     """Results of the reference implementation; half-precision ones are computed in float32 and rounded once."""
     names = [info.name for info in model.graph.input]
     wanted = [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(o.type.tensor_type.elem_type)) for o in model.graph.output]
@@ -210,13 +212,13 @@ def expected(model: onnx.ModelProto, inputs: list[np.ndarray], half: int | None)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = ReferenceEvaluator(run, new_ops=list(CORRECTED)).run(None, feeds)
+            outputs = ReferenceEvaluator(run, new_ops=list(CORRECTED)).run(None, feeds)
             again = ReferenceEvaluator(run, new_ops=list(CORRECTED)).run(None, feeds)
     except Exception:  # the reference has gaps: the type is then not tried
         return None
-    if not all(isinstance(value, np.ndarray | np.generic) for value in found) or difference(found, again, 0.0, 0.0):
+    if not all(isinstance(value, np.ndarray | np.generic) for value in outputs) or difference(outputs, again, 0.0, 0.0):
         return None
-    results = [np.asarray(value) for value in found]
+    results = [np.asarray(value) for value in outputs]
     if half:
         with np.errstate(over="ignore"):
             results = [
@@ -226,12 +228,12 @@ def expected(model: onnx.ModelProto, inputs: list[np.ndarray], half: int | None)
     if model.graph.node[0].domain:  # classical models answer in float32 whatever they are given
         pairs = zip(results, wanted, strict=True)
         results = [value.astype(want) if value.dtype.kind == want.kind == "f" else value for value, want in pairs]
-    results = [_narrowed(value, want) for value, want in zip(results, wanted, strict=True)]
+    results = [_narrow_integers(value, want) for value, want in zip(results, wanted, strict=True)]
     ok = all(value.dtype == want for value, want in zip(results, wanted, strict=True))
     return tuple(results) if ok else None
 
 
-def _narrowed(value: np.ndarray, want: np.dtype[np.generic]) -> np.ndarray:
+def _narrow_integers(value: np.ndarray, want: np.dtype[np.generic]) -> np.ndarray:
     """Integers that numpy has summed up in a wider type as the operator's own, where they fit."""
     if value.dtype == want or value.dtype.kind not in "iu" or want.kind not in "iu":
         return value

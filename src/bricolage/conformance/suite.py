@@ -45,8 +45,8 @@ class Case:
     @property
     def defines(self) -> str | None:
         """The name of the case whose operator this one has as a graph of other operators; None where it is no definition."""
-        found = re.fullmatch(r"(.*)_expanded(_ver\d+)?", self.name)
-        return found[1] if found else None
+        name_match = re.fullmatch(r"(.*)_expanded(_ver\d+)?", self.name)
+        return name_match[1] if name_match else None
 
 
 def tenth(found: Iterable[Case]) -> list[Case]:
@@ -65,22 +65,22 @@ def suite_cases(
     """
     from onnx.backend.test.loader import load_model_tests
 
-    found: list[Case] = []
+    cases: list[Case] = []
     state = np.random.get_state()  # noqa: NPY002 - the suite seeds numpy's own generator, which is the caller's
     with warnings.catch_warnings(), quick_import():
         warnings.simplefilter("ignore")
         for kind in kinds:
             chosen = kind == "node" and operators is not None
             for test in _node_tests(operators or ()) if chosen else load_model_tests(kind=kind):
-                read = _given if test.model is not None else _read if test.model_dir is not None else _network
+                read = _read_in_memory if test.model is not None else _read if test.model_dir is not None else _network
                 model, inputs, outputs = read(test)
-                found.append(Case(test.name, model, inputs, outputs, test.rtol, test.atol, kind))
+                cases.append(Case(test.name, model, inputs, outputs, test.rtol, test.atol, kind))
     np.random.set_state(state)  # noqa: NPY002
     if operators is not None:
-        single = {case.name for case in found if case.single and case.model.graph.node[0].op_type in operators}
-        wanted = single | {case.name for case in found if expansions and case.defines in single}
-        found = [case for case in found if case.name in wanted]
-    return sorted(found, key=lambda case: case.name)
+        single = {case.name for case in cases if case.single and case.model.graph.node[0].op_type in operators}
+        wanted = single | {case.name for case in cases if expansions and case.defines in single}
+        cases = [case for case in cases if case.name in wanted]
+    return sorted(cases, key=lambda case: case.name)
 
 
 def _node_tests(operators: Collection[str]) -> list[Any]:
@@ -98,7 +98,7 @@ def _node_tests(operators: Collection[str]) -> list[Any]:
 _Contents = tuple[onnx.ModelProto, tuple[object, ...], tuple[object, ...]]
 
 
-def _given(test: object) -> _Contents:
+def _read_in_memory(test: object) -> _Contents:
     (inputs, outputs) = test.data_sets[0]  # type: ignore[attr-defined]
     return test.model, tuple(map(_value, inputs)), tuple(map(_value, outputs))  # type: ignore[attr-defined]
 
@@ -152,7 +152,7 @@ def _value(value: object) -> object:
             return np.asarray(value)
 
 
-def detached(case: Case) -> Case:
+def detach_initializers(case: Case) -> Case:
     """The case with initializers that are also inputs (models before IR 4) as initializers only."""
     constants = {tensor.name for tensor in case.model.graph.initializer}
     if not constants.intersection(info.name for info in case.model.graph.input):

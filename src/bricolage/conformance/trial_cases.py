@@ -29,9 +29,9 @@ from bricolage.backends.operator_features import (
     version_class,
 )
 from bricolage.conformance.expected_outputs import difference
-from bricolage.conformance.generated_cases import generated, without_weights
-from bricolage.conformance.retype import TYPES, retyped
-from bricolage.conformance.suite import Case, detached
+from bricolage.conformance.generated_cases import generate_cases, without_weights
+from bricolage.conformance.retype import TYPES, retype_case
+from bricolage.conformance.suite import Case, detach_initializers
 from bricolage.graph.operator_kinds import operator_types
 from bricolage.graph.reference_operators import CORRECTED
 
@@ -70,10 +70,10 @@ class OperatorTrial:
                 warnings.simplefilter("ignore")
                 names = [info.name for info in self.model.graph.input]
                 feeds = dict(zip(names, self.inputs, strict=True))
-                found = ReferenceEvaluator(self.model, new_ops=list(CORRECTED)).run(None, feeds)
+                reference_outputs = ReferenceEvaluator(self.model, new_ops=list(CORRECTED)).run(None, feeds)
         except Exception:  # the reference has gaps; without it nothing speaks against the case
             return False
-        return difference(self.outputs, found, self.rtol, self.atol) is not None
+        return difference(self.outputs, reference_outputs, self.rtol, self.atol) is not None
 
 
 def trials(
@@ -86,22 +86,24 @@ def trials(
         types: main element types to try; None tries all.
         generated_too: also the generated cases, in addition to those of the suite and its re-typed ones.
     """
-    found = [detached(case) for case in found]
+    found = [detach_initializers(case) for case in found]
     singles = [
         case for case in found if case.single and case.model.graph.node[0].op_type not in operator_types("random")
     ]
-    made: list[OperatorTrial] = []
-    suite = [*singles, *_retyped(singles)]
-    for case in (*suite, *generated(suite)) if generated_too else suite:
+    operator_trials: list[OperatorTrial] = []
+    suite = [*singles, *_retype_singles(singles)]
+    for case in (*suite, *generate_cases(suite)) if generated_too else suite:
         for model, restamped in _versions(case.model, newest_only=newest_only):
-            made.extend(_forms(replace(case, model=model), restamped))
+            operator_trials.extend(_forms(replace(case, model=model), restamped))
     if types is not None:
-        made = [trial for trial in made if trial.kind.removesuffix(RUNTIME).split(">")[0] in types]
+        operator_trials = [
+            trial for trial in operator_trials if trial.kind.removesuffix(RUNTIME).split(">")[0] in types
+        ]
     models = [_whole(case) for case in found if not case.single]
-    return sorted(made, key=lambda trial: trial.name) + models
+    return sorted(operator_trials, key=lambda trial: trial.name) + models
 
 
-def _retyped(singles: Sequence[Case]) -> Iterator[Case]:
+def _retype_singles(singles: Sequence[Case]) -> Iterator[Case]:
     groups: dict[str, list[Case]] = defaultdict(list)
     for case in singles:
         node = case.model.graph.node[0]
@@ -114,7 +116,9 @@ def _retyped(singles: Sequence[Case]) -> Iterator[Case]:
         step = max(1, len(bases) // _BASES)
         for case in bases[::step][:_BASES]:
             for target in TYPES:
-                yield from (made for made in retyped(case, target) if _main_kind(made) not in native)
+                yield from (
+                    retyped_case for retyped_case in retype_case(case, target) if _main_kind(retyped_case) not in native
+                )
 
 
 def _main_kind(case: Case) -> str:
@@ -125,7 +129,7 @@ def _versions(model: onnx.ModelProto, *, newest_only: bool) -> Iterator[tuple[on
     """The model at the lowest opset of every version class of its operator that accepts it."""
     node = model.graph.node[0]
     newest = onnx.defs.onnx_opset_version()
-    own = next((o.version for o in model.opset_import if o.domain == node.domain), newest)
+    stated_opset = next((o.version for o in model.opset_import if o.domain == node.domain), newest)
     if node.domain:
         yield model, False
         return
@@ -138,7 +142,7 @@ def _versions(model: onnx.ModelProto, *, newest_only: bool) -> Iterator[tuple[on
                 opset.version = max(OLDEST_OPSET, first)
         stamped.ir_version = max(_OLDEST_IR, onnx.helper.find_min_ir_version_for(list(stamped.opset_import)))
         if _valid(stamped):
-            yield stamped, version_class("", node.op_type, own) != first
+            yield stamped, version_class("", node.op_type, stated_opset) != first
 
 
 def _valid(model: onnx.ModelProto) -> bool:

@@ -87,11 +87,11 @@ class Database(TrialRecords):
                 entry = self._seen_from_here(entry_of_row(row))
                 if not entry.cost.expired:
                     entries.setdefault(entry.key, []).append(entry.cost)
-        found: dict[CostKey, Cost] = {}
+        best_costs: dict[CostKey, Cost] = {}
         for key, alive in entries.items():
-            own = [cost for cost in alive if not cost.foreign] or alive
-            found[key] = reduce(lambda one, other: one if one.better_sampled_than(other) else other, own)
-        return found
+            preferred = [cost for cost in alive if not cost.foreign] or alive
+            best_costs[key] = reduce(lambda best, other: best if best.better_sampled_than(other) else other, preferred)
+        return best_costs
 
     def put(self, key: CostKey, cost: Cost, machine: str | None = None) -> None:
         """Stores a latency, or why there is none, at once; an earlier one of that machine (by default this one) under the same key
@@ -118,16 +118,18 @@ class Database(TrialRecords):
 
     def deviations(self, asked: Iterable[tuple[CostKey, str]]) -> dict[tuple[CostKey, str], Deviation]:
         """As `deviation`, of many keys with their data at once; where nothing was compared, they are absent."""
-        found: dict[tuple[CostKey, str], Deviation] = {}
+        deviations: dict[tuple[CostKey, str], Deviation] = {}
         for batch in _batches(asked):
             keys = {(key.digest(), data): (key, data) for key, data in batch}
             query = (
                 f"SELECT digest, data, error, excess FROM compared WHERE machine = ? AND digest IN ({_marks(batch)})"
             )
-            for digest, data, error, excess in self._execute(query, [self.machine, *(one for one, _ in keys)]):
+            for digest, data, error, excess in self._execute(
+                query, [self.machine, *(key_digest for key_digest, _ in keys)]
+            ):
                 if (str(digest), str(data)) in keys:
-                    found[keys[str(digest), str(data)]] = Deviation(float(str(error)), float(str(excess)))
-        return found
+                    deviations[keys[str(digest), str(data)]] = Deviation(float(str(error)), float(str(excess)))
+        return deviations
 
     def put_deviation(self, key: CostKey, data: str, found: Deviation) -> None:
         """Stores how far an answer was off at once; infinitely where it was not finite."""
@@ -138,20 +140,20 @@ class Database(TrialRecords):
     def describe(self, key: CostKey, workload: Callable[[], Workload] | None, device: Device) -> None:
         """Stores what stands behind the hashes of a key, where it is not known yet: models of cost learn from it. Without a
         `workload`, of the device only."""
-        if not self._noted("devices", key.device):
+        if not self._read_note("devices", key.device):
             self._note("devices", key.device, encode(device))
-        if workload is not None and not self._noted("workloads", key.region):
+        if workload is not None and not self._read_note("workloads", key.region):
             self._note("workloads", key.region, encode(workload()))
 
     def workloads(self) -> dict[str, Workload]:
         """What is known of what regions compute, by their keys."""
-        return dict(self._described("workloads", Workload))
+        return dict(self._read_descriptions("workloads", Workload))
 
     def devices(self) -> dict[str, Device]:
         """What is known of devices, by their fingerprints."""
-        return dict(self._described("devices", Device))
+        return dict(self._read_descriptions("devices", Device))
 
-    def _described(self, table: _NotedTable, kind: type[T]) -> Iterator[tuple[str, T]]:
+    def _read_descriptions(self, table: _NotedTable, kind: type[T]) -> Iterator[tuple[str, T]]:
         for key, value in self._execute(f"SELECT key, value FROM {table} ORDER BY key"):
             try:
                 yield str(key), decode(kind, parse(str(value)), table[:-1])
@@ -251,16 +253,16 @@ class Database(TrialRecords):
                     self._put_trial(replace(entry, machine=owner))
                     continue
                 if isinstance(entry, Description):
-                    if not self._noted(entry.table, entry.key):
+                    if not self._read_note(entry.table, entry.key):
                         self._note(entry.table, entry.key, encode(entry.what))
                     continue
             except (ValueError, TypeError, KeyError) as error:
                 bad.append((number, f"{type(error).__name__}: {error}"))
                 continue
-            known = self.get(entry.key)
-            if known is None:
+            existing = self.get(entry.key)
+            if existing is None:
                 added += 1
-            elif known.foreign and entry.cost.better_sampled_than(known):
+            elif existing.foreign and entry.cost.better_sampled_than(existing):
                 improved += 1
             else:
                 kept += 1
@@ -276,7 +278,7 @@ class Database(TrialRecords):
         for line in lines:
             text = write_line(line)
             key = hashlib.sha256(text.encode()).hexdigest()
-            if self._noted("decisions", key) is None:
+            if self._read_note("decisions", key) is None:
                 self._note("decisions", key, encode_line(line))
 
     def decision_log(self, kinds: MutableMapping[str, NetworkKind] | None = None) -> Iterator[LogLine]:
@@ -292,7 +294,7 @@ class Database(TrialRecords):
 
     def get_race(self, key: str) -> object | None:
         """Result of a whole-plan race on this machine as it was stored; None where there is none."""
-        return self._noted("races", self._own(key))
+        return self._read_note("races", self._own(key))
 
     def put_race(self, key: str, value: object) -> None:
         """Stores anything that JSON can hold. The key must name everything that the result depends on but the machine."""
@@ -300,7 +302,7 @@ class Database(TrialRecords):
 
     def get_config(self, key: str) -> object | None:
         """What `put_config` stored under a key, on whatever machine; None when nothing was."""
-        return self._noted("configs", key)
+        return self._read_note("configs", key)
 
     def put_config(self, key: str, value: object) -> None:
         """Stores a configuration that a tuner found, as JSON. The key must name everything that it depends on."""
@@ -308,7 +310,7 @@ class Database(TrialRecords):
 
     def get_transfer(self, key: str) -> object | None:
         """What `put_transfer` stored under a key on this machine; None when nothing was."""
-        return self._noted("transfers", self._own(key))
+        return self._read_note("transfers", self._own(key))
 
     def put_transfer(self, key: str, value: object) -> None:
         """Stores measurements of a transfer, anything that JSON holds, in place of older ones."""
@@ -317,10 +319,10 @@ class Database(TrialRecords):
     def _own(self, key: str) -> str:
         return f"{self.machine} {key}"
 
-    def _noted(self, table: _NotedTable, key: str) -> object | None:
+    def _read_note(self, table: _NotedTable, key: str) -> object | None:
         rows = self._execute(f"SELECT value FROM {table} WHERE key = ?", (key,))
-        found: object = json.loads(str(rows[0][0])) if rows else None
-        return found
+        note: object = json.loads(str(rows[0][0])) if rows else None
+        return note
 
     def _note(self, table: _NotedTable, key: str, value: object) -> None:
         self._upsert(table, ("key", "value", "date"), (key, json.dumps(value), time.time()), keys=("key",))

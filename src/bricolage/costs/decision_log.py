@@ -129,8 +129,10 @@ def read_line(content: object, kinds: MutableMapping[str, NetworkKind]) -> LogLi
     line = decode(LogLine, content, "line")
     facts = line.times or line.attempt
     if facts is not None and kinds.setdefault(facts.network, facts.kind) != facts.kind:
-        known = kinds[facts.network]
-        raise DecodeError(f"it is of a {facts.kind} network whose key is that of another graph, which is {known}")
+        earlier_kind = kinds[facts.network]
+        raise DecodeError(
+            f"it is of a {facts.kind} network whose key is that of another graph, which is {earlier_kind}"
+        )
     return line
 
 

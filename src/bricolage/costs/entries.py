@@ -206,7 +206,7 @@ def entry_of_row(row: Sequence[object]) -> Entry:
     Raises:
         ValueError: the table was written to by another program.
     """
-    return _validated(dict(zip(COLUMNS.split(", "), row, strict=True)))
+    return _validate_entry(dict(zip(COLUMNS.split(", "), row, strict=True)))
 
 
 def parse_line(line: str, kinds: MutableMapping[str, NetworkKind]) -> Entry | Description | TrialEntry | LogLine:
@@ -231,7 +231,7 @@ def parse_line(line: str, kinds: MutableMapping[str, NetworkKind]) -> Entry | De
         raise ValueError("not an object with 'key' and 'cost'")
     cost = dict(fields["cost"])
     latency = cost.pop("latency") or {}
-    return _validated(
+    return _validate_entry(
         {"machine": fields.get("machine", ""), **fields["key"], **cost, **latency}
     )  # an error belongs to certain weights: it is not taken over
 
@@ -240,13 +240,13 @@ _TEXTS = ("machine", "region", "backend", "version", "config", "device", "outcom
 _MAY_BE_EMPTY = ("machine", "reason")
 
 
-def _validated(fields: Mapping[str, object]) -> Entry:
+def _validate_entry(fields: Mapping[str, object]) -> Entry:
     """An entry from flat fields; every value is checked, since it may come from a stranger's file."""
     texts = {name: fields[name] for name in _TEXTS}
     for name, value in texts.items():
         if not isinstance(value, str) or (not value and name not in _MAY_BE_EMPTY):
             raise ValueError(f"'{name}' must be a text")
-    outcome = next((known for known in OUTCOMES if known == fields["outcome"]), None)
+    outcome = next((candidate for candidate in OUTCOMES if candidate == fields["outcome"]), None)
     if outcome is None:
         raise ValueError(f"unknown outcome '{fields['outcome']}'")
     latency = None

@@ -28,8 +28,8 @@ class Measurements:
 
     def add(self, found: Iterable[Measurement]) -> None:
         """More of them."""
-        for one in found:
-            self._costs.setdefault(one.region, {})[one.implementation] = one.cost
+        for measurement in found:
+            self._costs.setdefault(measurement.region, {})[measurement.implementation] = measurement.cost
 
     def of(self, region: str) -> Mapping[Implementation, Cost]:
         """What is known of one region."""
@@ -37,13 +37,16 @@ class Measurements:
 
     def fastest_ms(self, region: str, among: Collection[Implementation]) -> float | None:
         """The shortest time on some implementations; None where none of them has one."""
-        times = (cost.ms for one, cost in self.of(region).items() if one in among)
+        times = (cost.ms for implementation, cost in self.of(region).items() if implementation in among)
         return min((ms for ms in times if ms is not None), default=None)
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """By the keys of the work; None for what failed, too."""
         del on
-        costs = (None if (one := work.implementation) is None else self.of(work.key).get(one) for work in works)
+        costs = (
+            None if (implementation := work.implementation) is None else self.of(work.key).get(implementation)
+            for work in works
+        )
         return [
             None
             if cost is None or (latency := cost.latency) is None
@@ -53,8 +56,8 @@ class Measurements:
 
     def __iter__(self) -> Iterator[Measurement]:
         for region, costs in self._costs.items():
-            for one, cost in costs.items():
-                yield Measurement(region, one, cost)
+            for implementation, cost in costs.items():
+                yield Measurement(region, implementation, cost)
 
     def __len__(self) -> int:
         return sum(map(len, self._costs.values()))

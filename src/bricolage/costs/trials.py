@@ -43,11 +43,11 @@ class TrialRecords(Connection):
             query
         ):
             key = TaskKey(str(workload), str(backend), str(version), str(config), str(device), int(str(threads)))
-            known = _sizes(str(sizes))
-            if known is None:
+            task_sizes = _sizes(str(sizes))
+            if task_sizes is None:
                 continue
             for record in _trials_of([(choice, *row[:4])], foreign=False):
-                yield TrialEntry(key, str(kind), known, record, str(machine))
+                yield TrialEntry(key, str(kind), task_sizes, record, str(machine))
 
     def trials(self, key: TaskKey, since: float = 0.0) -> list[TrialRecord]:
         """All that this machine has tried of a task since some time (seconds since 1970)."""
@@ -69,11 +69,11 @@ class TrialRecords(Connection):
             "SELECT choice, share, ms, rounds, reason, machine FROM trials WHERE task = ? AND share < 1 ORDER BY share, choice",
             (key.digest(),),
         )
-        found: dict[Choice, TrialRecord] = {}
+        records: dict[Choice, TrialRecord] = {}
         for row in rows:
             for record in _trials_of([row[:5]], foreign=row[5] != self.machine):
-                found.setdefault(record.choice, record)
-        return list(found.values())[:count]
+                records.setdefault(record.choice, record)
+        return list(records.values())[:count]
 
     def nearest_trials(self, key: TaskKey, task: TuningTask, count: int) -> list[TrialRecord]:
         """What was fastest for the tasks that are most like one: of the same kind, backend and configuration, whatever the build;
@@ -92,7 +92,7 @@ class TrialRecords(Connection):
             elsewhere = (device, threads) != (key.device, key.threads)
             for record in _trials_of([tuple(row)], foreign=True):
                 best[str(name)] = (elsewhere, far), record
-        ordered = sorted(best.values(), key=lambda one: one[0])
+        ordered = sorted(best.values(), key=lambda candidate: candidate[0])
         return list({record.choice: record for _, record in ordered}.values())[:count]
 
 
@@ -100,21 +100,21 @@ def _trials_of(rows: Iterable[Sequence[object]], *, foreign: bool) -> Iterator[T
     """Rows of choice, share, ms, rounds and reason; those that cannot be read are left out."""
     for choice, share, ms, rounds, reason in rows:
         try:
-            made = decode(Choice, parse(str(choice)), "choice")
+            decoded_choice = decode(Choice, parse(str(choice)), "choice")
         except DecodeError as error:
             _LOG.info("a stored choice is of another version (%s)", error)
             continue
-        own, single = (None if one is None else float(str(one)) for one in (share, ms))
-        yield TrialRecord(made, own, single, int(str(rounds)), str(reason), foreign)
+        usual_share, single = (None if number is None else float(str(number)) for number in (share, ms))
+        yield TrialRecord(decoded_choice, usual_share, single, int(str(rounds)), str(reason), foreign)
 
 
 def _sizes(stored: str) -> dict[str, int] | None:
     """Sizes from JSON; None where it is something else."""
     try:
-        found = decode(dict[str, int], parse(stored), "sizes")
+        sizes = decode(dict[str, int], parse(stored), "sizes")
     except DecodeError:
         return None
-    return None if any(size < 0 for size in found.values()) else found
+    return None if any(size < 0 for size in sizes.values()) else sizes
 
 
 def _distance(sizes: Mapping[str, int], stored: str) -> float:

@@ -41,20 +41,20 @@ class Caches:
     @property
     def l1_bytes(self) -> int:
         """A core's first-level cache; 32 KiB where unknown."""
-        found = self.level(1)
-        return found.core_bytes if found is not None else _UNKNOWN_L1_BYTES
+        cache = self.level(1)
+        return cache.core_bytes if cache is not None else _UNKNOWN_L1_BYTES
 
     @property
     def l2_bytes(self) -> int:
         """A core's part of the second-level cache; 1 MiB where unknown."""
-        found = self.level(2)
-        return found.core_bytes if found is not None else _UNKNOWN_L2_BYTES
+        cache = self.level(2)
+        return cache.core_bytes if cache is not None else _UNKNOWN_L2_BYTES
 
     @property
     def l3_bytes(self) -> int | None:
         """All of the third-level cache; None where there is none, or nothing is known of it."""
-        found = self.level(3)
-        return found.bytes if found is not None else None
+        cache = self.level(3)
+        return cache.bytes if cache is not None else None
 
 
 @cache
@@ -66,16 +66,16 @@ def host_caches() -> Caches:
 def read_caches(cpu: Path) -> Caches:
     """What Linux says in a processor's folder of sysfs (Documentation/ABI/testing/sysfs-devices-system-cpu). What is missing or
     makes no sense is left out."""
-    threads = max(1, _listed(_text(cpu / "topology" / "thread_siblings_list")))
-    found = []
+    threads = max(1, _count_processors(_text(cpu / "topology" / "thread_siblings_list")))
+    caches = []
     for folder in sorted((cpu / "cache").glob("index*")):
         level, size = _text(folder / "level"), _bytes(_text(folder / "size"))
         if _text(folder / "type") not in ("Data", "Unified") or not level.isdecimal() or not size:
             continue
         line = _text(folder / "coherency_line_size")
-        cores = max(1, _listed(_text(folder / "shared_cpu_list")) // threads)
-        found.append(Cache(int(level), size, int(line) if line.isdecimal() else 64, cores))
-    return Caches(tuple(sorted(found, key=lambda one: one.level)))
+        cores = max(1, _count_processors(_text(folder / "shared_cpu_list")) // threads)
+        caches.append(Cache(int(level), size, int(line) if line.isdecimal() else 64, cores))
+    return Caches(tuple(sorted(caches, key=lambda cache: cache.level)))
 
 
 def _text(path: Path) -> str:
@@ -91,7 +91,7 @@ def _bytes(size: str) -> int:
     return int(number) * unit if number.isdecimal() else 0
 
 
-def _listed(processors: str) -> int:
+def _count_processors(processors: str) -> int:
     """How many "0-3,8" are; 0 where it is no list."""
     count = 0
     for part in processors.split(","):

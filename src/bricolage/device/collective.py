@@ -98,8 +98,8 @@ class Ring:
     def among(self, workers: int, gbytes: float | None) -> Ring:
         """The same among a number of workers, at another bandwidth of their links if one is given. Of other collectives than the
         all-reduce what was measured is left out: it is of these workers and links."""
-        own = self.ms_per_byte / _share(self.workers)
-        per_byte = own if gbytes is None else 1.0 / (gbytes * 1e6)
+        link_ms = self.ms_per_byte / _share(self.workers)
+        per_byte = link_ms if gbytes is None else 1.0 / (gbytes * 1e6)
         return replace(
             self,
             workers=workers,

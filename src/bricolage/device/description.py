@@ -82,8 +82,8 @@ class _DeviceTable(ScaledTimes):
 
     def __post_init__(self) -> None:
         if self.memory_gb is not None and not self.device.memory_bytes > 0:
-            told = f"memory_gb = {self.memory_gb:g}"
-            raise ValueError(f"device '{self.name}' has no memory ({told}); leave it out where it is not known")
+            statement = f"memory_gb = {self.memory_gb:g}"
+            raise ValueError(f"device '{self.name}' has no memory ({statement}); leave it out where it is not known")
         if (self.gflops is None) != (self.gbytes is None):
             raise ValueError(f"device '{self.name}' has only one of gflops and gbytes; give both, or neither")
 
@@ -137,16 +137,21 @@ class DeviceTables:
         """All devices by their names, and all links."""
         if self.count == 1:
             return _File(self.device, self.link).described()
-        groups = {one.name: [f"{one.name}.{number}" for number in range(self.count)] for one in self.device}
-        for one in self.link:
-            for end in one.between:
+        groups = {
+            description.name: [f"{description.name}.{number}" for number in range(self.count)]
+            for description in self.device
+        }
+        for link in self.link:
+            for end in link.between:
                 if end not in groups:
                     raise ValueError(f"a link ends at '{end}', and there is no such device, only {', '.join(groups)}")
-        devices = [replace(one.device, name=name) for one in self.device for name in groups[one.name]]
-        links = [
-            replace(one, between=pair) for one in self.link for pair in _pairs(*(groups[end] for end in one.between))
+        devices = [
+            replace(description.device, name=name) for description in self.device for name in groups[description.name]
         ]
-        times = {name: one.times for one in self.device for name in groups[one.name]}
+        links = [
+            replace(link, between=pair) for link in self.link for pair in _pairs(*(groups[end] for end in link.between))
+        ]
+        times = {name: description.times for description in self.device for name in groups[description.name]}
         return DescribedDevices(Machine(tuple(devices), tuple(links)), times)
 
 
@@ -164,8 +169,8 @@ class _File:
         self.described()
 
     def described(self) -> DescribedDevices:
-        machine = Machine(tuple(one.device for one in self.device), self.link)
-        return DescribedDevices(machine, {one.name: one.times for one in self.device})
+        machine = Machine(tuple(description.device for description in self.device), self.link)
+        return DescribedDevices(machine, {description.name: description.times for description in self.device})
 
 
 def read_devices(path: Path) -> DescribedDevices:

@@ -145,8 +145,8 @@ class Device:
         """
         chosen = tuple(sorted(set(cores)))
         if not chosen or not set(chosen) <= set(self.cores):
-            known = ",".join(map(str, self.cores))
-            raise BadOption(option="--cores", value=",".join(map(str, cores)), advice=f"Use cores among {known}")
+            available = ",".join(map(str, self.cores))
+            raise BadOption(option="--cores", value=",".join(map(str, cores)), advice=f"Use cores among {available}")
         return self if chosen == self.cores else replace(self, name=f"{self.kind}:{_ranges(chosen)}", cores=chosen)
 
     @property
@@ -200,20 +200,24 @@ class Machine:
         for name, count in names.items():
             if count > 1:
                 raise ValueError(f"there are several devices '{name}'")
-        for one in self.links:
-            for end in one.between:
+        for connection in self.links:
+            for end in connection.between:
                 if end not in names:
                     raise ValueError(f"a link ends at '{end}', and there is no such device, only {', '.join(names)}")
-            if len(set(one.between)) != 2:
-                raise ValueError(f"a link joins '{one.between[0]}' to itself")
+            if len(set(connection.between)) != 2:
+                raise ValueError(f"a link joins '{connection.between[0]}' to itself")
         joined = Counter(frozenset(link.between) for link in self.links)
-        for one in self.links:
-            if joined[frozenset(one.between)] > 1:
-                raise ValueError(f"there are several links between '{one.between[0]}' and '{one.between[1]}'")
+        for connection in self.links:
+            if joined[frozenset(connection.between)] > 1:
+                raise ValueError(
+                    f"there are several links between '{connection.between[0]}' and '{connection.between[1]}'"
+                )
 
     def move_ms(self, source: str, target: str, size: int) -> float:
         """Time to bring a number of bytes from one device's memory to another's, milliseconds."""
-        link = next((one for one in self.links if one.between in ((source, target), (target, source))), None)
+        link = next(
+            (candidate for candidate in self.links if candidate.between in ((source, target), (target, source))), None
+        )
         return 0.0 if link is None else link.ms(size)
 
 

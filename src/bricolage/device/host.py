@@ -46,7 +46,7 @@ def host() -> Device:
     return unlimited().kept_to(default_isa())
 
 
-def selected(isa: str, cores: Sequence[int] | None = None) -> Device:
+def select_device(isa: str, cores: Sequence[int] | None = None) -> Device:
     """The part of the processor that a user names: kept to an instruction set (all where it is empty), on some cores.
 
     Raises:
@@ -88,8 +88,8 @@ def current_core() -> int | None:
 
 @cache
 def _getcpu() -> Callable[[], int] | None:
-    found = getattr(ctypes.CDLL(None), "sched_getcpu", None) if platform.system() == "Linux" else None
-    return found if found is None else lambda: int(found())
+    getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if platform.system() == "Linux" else None
+    return getcpu if getcpu is None else lambda: int(getcpu())
 
 
 @cache
@@ -120,15 +120,15 @@ def usable_flags(flags: set[str], seen: Mapping[str, bool]) -> frozenset[str]:
         flags: as Linux names them.
         seen: what the processor itself answers, as numpy names it; what it does not name is believed.
     """
-    found = {flag for flag in flags if seen.get(_NUMPY_NAMES.get(flag, ""), True)}
-    return frozenset(found if "avx512f" in found or "avx512f" not in flags else {f for f in found if f[:3] != "amx"})
+    usable = {flag for flag in flags if seen.get(_NUMPY_NAMES.get(flag, ""), True)}
+    return frozenset(usable if "avx512f" in usable or "avx512f" not in flags else {f for f in usable if f[:3] != "amx"})
 
 
 def _numpy_features() -> Mapping[str, bool]:
     """What the processor answered numpy, but for what numpy was told to leave out: that says nothing of the processor."""
-    told = getattr(getattr(getattr(np, "_core", None), "_multiarray_umath", None), "__cpu_features__", {})
+    features = getattr(getattr(getattr(np, "_core", None), "_multiarray_umath", None), "__cpu_features__", {})
     left_out = os.environ.get("NPY_DISABLE_CPU_FEATURES", "").replace(",", " ").split()
-    return {name: there for name, there in told.items() if name not in left_out}
+    return {name: there for name, there in features.items() if name not in left_out}
 
 
 def nominal_peaks(instructions: frozenset[str], cores: int, ghz: float) -> Peaks:
@@ -160,10 +160,10 @@ def _sysctl(name: str) -> str:
     """A value of macOS's sysctl; empty elsewhere."""
     if platform.system() != "Darwin":
         return ""
-    found = subprocess.run(
+    completed = subprocess.run(
         ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=False, timeout=5, encoding="utf-8"
     )
-    return found.stdout.strip()
+    return completed.stdout.strip()
 
 
 def _sysctl_flags() -> set[str]:

@@ -58,7 +58,7 @@ def kills() -> int:
 @cache
 def _group_files() -> tuple[Path, ...]:
     """Where our control groups count kills: each line of /proc/self/cgroup is "number:controllers:path"."""
-    found: list[Path] = []
+    files: list[Path] = []
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -66,11 +66,11 @@ def _group_files() -> tuple[Path, ...]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:  # version 2; in a container its root is mounted
-            found += [_CGROUP / path.lstrip("/") / "memory.events", _CGROUP / "memory.events"]
+            files += [_CGROUP / path.lstrip("/") / "memory.events", _CGROUP / "memory.events"]
         elif "memory" in controllers.split(","):
             folder = _CGROUP / "memory"
-            found += [folder / path.lstrip("/") / "memory.oom_control", folder / "memory.oom_control"]
-    return tuple(dict.fromkeys(path for path in found if path.exists()))
+            files += [folder / path.lstrip("/") / "memory.oom_control", folder / "memory.oom_control"]
+    return tuple(dict.fromkeys(path for path in files if path.exists()))
 
 
 def default_limit() -> int:

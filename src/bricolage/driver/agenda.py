@@ -133,7 +133,9 @@ class Agenda(Stage[DecisionState]):
             raise
         finally:
             late: ItemOutcome = "interrupted" if interrupted or deadline.interrupted else "no time"
-            state.agenda += [entry for item in waiting if (entry := _left(item, state, late)) is not None]
+            state.agenda += [
+                entry for item in waiting if (entry := _record_left_out_item(item, state, late)) is not None
+            ]
 
     @staticmethod
     def _run(item: Item, promise: Promise, state: DecisionState, deadline: Deadline) -> None:
@@ -213,7 +215,7 @@ def _on_top(item: Item, state: DecisionState) -> bool:
     return item.asked and state.session.options.budget_s is None
 
 
-def _left(item: Item, state: DecisionState, late: ItemOutcome) -> AgendaItem | None:
+def _record_left_out_item(item: Item, state: DecisionState, late: ItemOutcome) -> AgendaItem | None:
     """What is said of an item that was not taken, `late` where it could have gained; None where there was nothing of its kind."""
     promise = item.promise(state)
     if promise is None:

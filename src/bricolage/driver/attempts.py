@@ -31,10 +31,10 @@ def log_decision(decision: Bucket, subject: DecisionSubject, name: str = "") -> 
 def collect_whole_times(decision: Bucket) -> dict[str, float]:
     """Milliseconds of the whole graph by implementation ("xla f32"), of those that are right."""
     return {
-        f"{own.backend} {own.config.name}": contestant.median_ms
+        f"{implementation.backend} {implementation.config.name}": contestant.median_ms
         for contestant in decision.contestants
         if contestant.kind == "baseline" and contestant.accepted and not contestant.as_it_comes
-        if (own := contestant.implementation) is not None and contestant.median_ms is not None
+        if (implementation := contestant.implementation) is not None and contestant.median_ms is not None
     }
 
 

@@ -76,7 +76,7 @@ class BatchedModel:
         session.progress.finish()
         if rows > 1:
             self._check_rows(arrays, graph, rows)
-        kept = [_copied(path, f"batch-{rows}-{path.name}") for path in (inputs, expected)]
+        kept = [_copy_file(path, f"batch-{rows}-{path.name}") for path in (inputs, expected)]
         profile = Profile.of(GraphVariant(ORIGINAL, graph), oracle, session)
         return Batch(rows, profile, kept[0], kept[1], bound, oracle.bound)
 
@@ -89,8 +89,10 @@ class BatchedModel:
                 whole = np.asarray(together[name], np.float64)
                 if whole.shape[:1] != (rows,):
                     raise NotBatched(f"output '{name}' has the shape {whole.shape} for {rows} rows")
-                own, expected = whole[row], np.asarray(alone[name], np.float64)[0]
-                if own.shape != expected.shape or np.linalg.norm(own - expected) > _SAME * np.linalg.norm(expected):
+                actual, expected = whole[row], np.asarray(alone[name], np.float64)[0]
+                if actual.shape != expected.shape or np.linalg.norm(actual - expected) > _SAME * np.linalg.norm(
+                    expected
+                ):
                     raise NotBatched(f"a row's answer in '{name}' depends on the other rows")
 
 
@@ -124,7 +126,7 @@ def batch_sizes(opened: Source, options: Options) -> tuple[int, ...]:
     return tuple(sorted(set(named))) if named else tuple(1 << p for p in range(_MOST_ROWS.bit_length()))
 
 
-def _copied(path: Path, name: str) -> Path:
+def _copy_file(path: Path, name: str) -> Path:
     target = path.with_name(name)
     shutil.copyfile(path, target)
     return target

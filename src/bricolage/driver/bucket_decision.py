@@ -98,12 +98,22 @@ class Start:
             for contestant in parent.contestants
             if contestant.kind == "baseline" and contestant.implementation and contestant.accepted
         ]
-        least = min((one.median_ms for one in alone if one.median_ms is not None), default=math.inf)
-        near = [one for one in alone if one.median_ms is not None and one.median_ms <= _REACH * least]
-        near += [one for one in alone if one.name == parent.best_other and one not in near]
-        first = tuple(one.implementation for one in near if one.implementation is not None)
+        least = min(
+            (contestant.median_ms for contestant in alone if contestant.median_ms is not None), default=math.inf
+        )
+        near = [
+            contestant
+            for contestant in alone
+            if contestant.median_ms is not None and contestant.median_ms <= _REACH * least
+        ]
+        near += [contestant for contestant in alone if contestant.name == parent.best_other and contestant not in near]
+        first = tuple(contestant.implementation for contestant in near if contestant.implementation is not None)
         late = {item.name for item in parent.agenda if item.outcome == "no time" and not item.name.startswith(WHOLE)}
-        far = {whole_model(one.implementation) for one in alone if one.implementation and one not in near}
+        far = {
+            whole_model(contestant.implementation)
+            for contestant in alone
+            if contestant.implementation and contestant not in near
+        }
         if not same_device:
             idle = {name for name in idle if not name.startswith(WHOLE)}
             return Start(frozenset(idle | late), (), _SHARE, memory_mb)
@@ -133,7 +143,7 @@ def decide_bucket(
     """
     samples = samples_of(bucket.graph, opened.data, context.options)
     key = start.key(decision_key(opened, bucket, context.options, context.backends, context.device))
-    earlier = None if context.replan else _recalled(context, key, bucket, samples)
+    earlier = None if context.replan else _recall_decision(context, key, bucket, samples)
     if earlier is not None and not _goes_on(context, earlier.before):
         return _as_stored(earlier, opened)
     before = None if earlier is None else earlier.before
@@ -147,7 +157,7 @@ def decide_bucket(
         plan_of=partial(_plan_of, context, opened, bucket),
     )
     arrays, origin = context.inputs(opened, bucket.graph, session)
-    found = decide(
+    decided = decide(
         session,
         [GraphVariant(ORIGINAL, bucket.graph)],
         inputs=arrays,
@@ -160,11 +170,11 @@ def decide_bucket(
     )
     most = context.options.profile.continued
     decision = replace(
-        found,
+        decided,
         sizes=dict(bucket.sizes),
         overridden=dict(bucket.overridden),
         inputs_from=origin,
-        provisional=provisional_reasons(found, before, most),
+        provisional=provisional_reasons(decided, before, most),
         continued=0 if before is None else before.continued + 1,
     )
     decision = replace(decision, constant_gains=suggest_constants(session, opened, bucket, arrays, decision))
@@ -192,13 +202,13 @@ def _plan_of(context: DecisionContext, opened: Source, prepared: PreparedBucket,
     return make_plan(opened, [bucket], context.options, context.backends, context.device)
 
 
-def _recalled(
+def _recall_decision(
     context: DecisionContext, key: str, bucket: PreparedBucket, samples: GivenSamples | None
 ) -> Continuation | None:
     """The decision on record, with the variant of the graph that it ships; None where there is none that holds."""
-    known = _known_decision(context.database, key)
-    made = None if known is None else made_again(known, bucket.graph, context.options, samples)
-    return None if known is None or made is None else Continuation(known, made)
+    recorded = _known_decision(context.database, key)
+    variant = None if recorded is None else made_again(recorded, bucket.graph, context.options, samples)
+    return None if recorded is None or variant is None else Continuation(recorded, variant)
 
 
 def _goes_on(context: DecisionContext, known: Bucket) -> bool:

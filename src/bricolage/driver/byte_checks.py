@@ -25,7 +25,7 @@ _RECTIFIERS = frozenset({"Relu", "Clip"})
 def check_products(profile: Profile, stop: Stop) -> None:
     """Refuses implementations of a whole quantised graph that run one of its largest products from bytes otherwise than exactly."""
     regions = byte_products(profile.graph)
-    able = tuple(one for one, cost in profile.whole.items() if cost.ms is not None)
+    able = tuple(implementation for implementation, cost in profile.whole.items() if cost.ms is not None)
     if not regions or not able or stop():
         return
     profile.session.progress.start("products of bytes", len(regions) * len(able))
@@ -33,17 +33,19 @@ def check_products(profile: Profile, stop: Stop) -> None:
         key = profile.region_key(region)
         group = CandidateGroup(key, (region.bits,), able, workload(region), "prefix")
         costs = Measurements(measure_groups(profile, [group], stop)).of(key)
-        for one, cost in costs.items():
+        for implementation, cost in costs.items():
             if cost.outcome == "wrong":
                 names = "+".join(sorted({operator.op_type for operator in region.operators} & set().union(*_PRODUCTS)))
-                told = f"it does not multiply bytes exactly: {names} alone: {cost.reason}"
-                profile.whole[one] = replace(profile.whole[one], outcome="wrong", latency=None, reason=told)
+                reason = f"it does not multiply bytes exactly: {names} alone: {cost.reason}"
+                profile.whole[implementation] = replace(
+                    profile.whole[implementation], outcome="wrong", latency=None, reason=reason
+                )
     profile.session.progress.finish()
 
 
 def byte_products(graph: Graph) -> list[Region]:
     """The largest product of each kind, with the dequantisations that it reads and the quantisation behind it."""
-    found: list[Region] = []
+    regions: list[Region] = []
     for kinds in _PRODUCTS:
         fitting = [
             operator
@@ -51,14 +53,14 @@ def byte_products(graph: Graph) -> list[Region]:
             if operator.op_type in kinds and not operator.domain and _from_bytes(graph, operator)
         ]
         if fitting:
-            found.append(_around(graph, max(fitting, key=flops)))
-    return found
+            regions.append(_around(graph, max(fitting, key=flops)))
+    return regions
 
 
 def _from_bytes(graph: Graph, product: Operator) -> bool:
     """Whether both factors are dequantised."""
     before = [graph.operators[number] for number in graph.predecessors[product.number]]
-    read = {value for one in before if one.op_type == "DequantizeLinear" for value in one.outputs}
+    read = {value for operator in before if operator.op_type == "DequantizeLinear" for value in operator.outputs}
     return all(value in read for value in product.node.inputs[:2])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bricolage.backends.capabilities import quarantined
+from bricolage.backends.capabilities import explain_quarantine
 from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import Backend
 from bricolage.base.options import Precision
@@ -85,12 +85,12 @@ class KnownClaims:
             graph: whose operators are claimed.
             backends: as they passed their self-check.
         """
-        found, matcher = self._known.setdefault(id(graph), (graph, {}))[1], Matcher(graph)
+        claims, matcher = self._known.setdefault(id(graph), (graph, {}))[1], Matcher(graph)
         for backend in backends:
-            if backend.name not in found:
+            if backend.name not in claims:
                 offered = tuple(backend.claims())
-                found[backend.name] = matcher.accepted(offered), frozenset(matcher.regions(offered))
-        return found
+                claims[backend.name] = matcher.accepted(offered), frozenset(matcher.regions(offered))
+        return claims
 
 
 def find_candidates(
@@ -116,22 +116,26 @@ def find_candidates(
     whole: list[Implementation] = []
     unclaimed: list[Implementation] = []
     for backend in backends:
-        own = backend.suited_configs(precision, device, graph.everything)
-        suited = [Implementation(backend.name, config, device.name) for config in own]
-        found = set(claims[backend.name][1])
+        configs = backend.suited_configs(precision, device, graph.everything)
+        suited = [Implementation(backend.name, config, device.name) for config in configs]
+        regions = set(claims[backend.name][1])
         taken = accepted[backend.name]
-        claimed[backend.name] = taken | bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)
-        if taken == everything or everything in found:
+        claimed[backend.name] = taken | bitset.of(
+            bitset.lowest(region) for region in regions if region.bit_count() == 1
+        )
+        if taken == everything or everything in regions:
             whole.extend(suited)
-        elif backend.tries_whole and (graph.static or backend.dynamic) and quarantined(backend, graph) is None:
+        elif backend.tries_whole and (graph.static or backend.dynamic) and explain_quarantine(backend, graph) is None:
             unclaimed.extend(suited)
         if backend.compiles_slowly and not slow_per_region:
-            found = set()
-        found |= {large for large in (*cuts, *maximal) if large & taken == large}
-        for region in found:
+            regions = set()
+        regions |= {large for large in (*cuts, *maximal) if large & taken == large}
+        for region in regions:
             if region != everything and _worth_measuring(graph, region):
                 part = Region(graph, region)
-                offers[region].extend(one for one in suited if backend.suits(one.config, part))
+                offers[region].extend(
+                    implementation for implementation in suited if backend.suits(implementation.config, part)
+                )
     return Candidates(
         _group(graph, identities, offers, set(cuts), maximal, device.peaks),
         tuple(whole),

@@ -39,15 +39,15 @@ def references(graph: Graph, budget_s: float, memory_limit_mb: int | None) -> It
         Pool(memory_limit_mb << 20 if memory_limit_mb else None) as pool,
     ):
         worker = WorkerReference(pool, host(), directory, reference_limit(graph, budget_s))
-        yield filed(worker, Store(directory))
+        yield file_constants(worker, Store(directory))
 
 
-def filed(evaluate: Evaluate, store: Store) -> Evaluate:
+def file_constants(evaluate: Evaluate, store: Store) -> Evaluate:
     """Evaluates as `evaluate` does, which reads constants from the folder of `store`. Those of a model that it is given lie
     there from then on."""
     numbers = itertools.count()
 
-    def evaluated(
+    def evaluate_filed(
         model: ir.Model,
         inputs: Mapping[str, Any],
         *,
@@ -57,7 +57,7 @@ def filed(evaluate: Evaluate, store: Store) -> Evaluate:
         store.share([model], f"checked-{next(numbers)}.data")
         return evaluate(model, inputs, dtype=dtype, keep=keep)
 
-    return evaluated
+    return evaluate_filed
 
 
 class Check:
@@ -76,10 +76,10 @@ class Check:
         is measured when it is first needed."""
         reference = self._sample.reference
         try:
-            found = self._evaluate(prepare(model, self._sizes).model, self._sample.inputs)
+            outputs = self._evaluate(prepare(model, self._sizes).model, self._sample.inputs)
         except (NoReference, InvalidGraph):
             return Deviation(np.inf, np.inf)
-        given, wanted = [found.get(name) for name in reference], list(reference.values())
+        given, wanted = [outputs.get(name) for name in reference], list(reference.values())
         judged = deviation(given, wanted, list(self._limits.values()))
         if judged.excess <= BOUNDS["highest"] or any(self._limits.values()):
             return judged

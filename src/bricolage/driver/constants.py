@@ -36,25 +36,25 @@ def fix_inputs(
         WrongType, WrongShape: a given array, or the shape of a value, does not fit.
         BadOption: there is no value, or it is none that the input takes; or the input is no tensor of numbers.
     """
-    known = interface(model).defaults
+    defaults = interface(model).defaults
     specs = {spec.name: spec for spec in (*input_specs(model), *default_specs(model))}
     wanted = {**dict.fromkeys(planned), **options.constants}
     values: dict[str, np.ndarray] = {}
     for name, word in wanted.items():
-        spec = _checked(name, specs, model, options)
+        spec = _check_constant_input(name, specs, model, options)
         of_inputs = None if given is None or name not in options.constants else given.get(name)
         if word is not None:
             values[name] = fitting(spec, parse_array(word, spec))
         elif of_inputs is not None:
             values[name] = fitting(spec, of_inputs)
-        elif name in known:
-            values[name] = np.asarray(known[name].numpy())
+        elif name in defaults:
+            values[name] = np.asarray(defaults[name].numpy())
         else:
             advice = f"Say which: --constant {name}=VALUE, or give inputs that have it (--input FILE.npz)"
             raise BadOption(option="--constant", value=name, advice=advice)
     _check_sizes(model, values, options)
     give_defaults(model, {name: ir.tensor(array, name=name) for name, array in values.items()})
-    order = [value.name for value in model.graph.inputs if value.name not in known or value.name in values]
+    order = [value.name for value in model.graph.inputs if value.name not in defaults or value.name in values]
     return tuple(ConstantInput(name, order.index(name), words_of(array)) for name, array in values.items())
 
 
@@ -84,12 +84,12 @@ def without_constants(
     if given is None or not constants:
         return given
     specs = {spec.name: spec for spec in default_specs(model)}
-    for one in constants:
-        if one.name in given:
-            array = fitting(specs[one.name], given[one.name])
-            if not same_value(array, np.asarray(interface(model).defaults[one.name].numpy())):
-                advice = f"The inputs given have {one.name} = {words_of(array)}: give inputs of one value"
-                raise BadOption(option="--constant", value=f"{one.name}={one.value}", advice=advice)
+    for constant in constants:
+        if constant.name in given:
+            array = fitting(specs[constant.name], given[constant.name])
+            if not same_value(array, np.asarray(interface(model).defaults[constant.name].numpy())):
+                advice = f"The inputs given have {constant.name} = {words_of(array)}: give inputs of one value"
+                raise BadOption(option="--constant", value=f"{constant.name}={constant.value}", advice=advice)
     names = {constant.name for constant in constants}
     return {name: array for name, array in given.items() if name not in names} or None
 
@@ -121,7 +121,7 @@ def _rest(model: ir.Model, constants: Collection[ConstantInput], option: str, ar
     return kept
 
 
-def _checked(name: str, specs: Mapping[str, TensorSpec], model: ir.Model, options: Options) -> TensorSpec:
+def _check_constant_input(name: str, specs: Mapping[str, TensorSpec], model: ir.Model, options: Options) -> TensorSpec:
     """What the model says of an input that may be constant."""
     dimensions = symbolic_dimensions(model)
     if name not in specs and name in dimensions:
@@ -202,7 +202,7 @@ def _elements(nested: Json, spec: TensorSpec) -> Json:
         ValueError: one is none.
     """
     if isinstance(nested, list):
-        return [_elements(one, spec) for one in nested]
+        return [_elements(element, spec) for element in nested]
     if spec.dtype == "bool":
         text = str(nested).strip().lower()
         if text not in _TRUTHS:

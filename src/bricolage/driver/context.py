@@ -20,7 +20,7 @@ from bricolage.costs.database import Database
 from bricolage.costs.models.learned.installed import model_in_use
 from bricolage.costs.models.track_record import extend_shipped
 from bricolage.device.device import Device
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.session import ModelFindings, Session
 from bricolage.driver.sources import Source, measuring_inputs
 from bricolage.errors import BadOption
@@ -179,5 +179,5 @@ def open_pool(options: Options) -> Pool:
         from bricolage.measure.scale_out.ray_nodes import Cluster  # few have one
 
         with undo_on_failure(pool.close):
-            pool.scale_out(Cluster(options.ray, selected(options.isa, options.cores), limit))
+            pool.scale_out(Cluster(options.ray, select_device(options.isa, options.cores), limit))
     return pool

@@ -54,14 +54,16 @@ def decide(
 
     settled: set[str] = set()
 
-    def left(state: DecisionState) -> list[Item]:
+    def list_open_items(state: DecisionState) -> list[Item]:
         offered = [item for item in items(state) if item.name not in without]
         settled.update(item.name for item in offered if earlier is not None and earlier.settles(item))
         return [item for item in offered if item.name not in settled]
 
-    known = [EarlierDecision(earlier)] if earlier is not None else []
-    found = _conclude(session, [Reference(first=first), Baselines(first=first), *known, Agenda(left)], state)
-    return replace(found, agenda=(*earlier.settled(settled), *found.agenda)) if earlier is not None else found
+    earlier_stages = [EarlierDecision(earlier)] if earlier is not None else []
+    bucket = _conclude(
+        session, [Reference(first=first), Baselines(first=first), *earlier_stages, Agenda(list_open_items)], state
+    )
+    return replace(bucket, agenda=(*earlier.settled(settled), *bucket.agenda)) if earlier is not None else bucket
 
 
 def compete(
@@ -98,7 +100,7 @@ def _conclude(session: Session, stages: Sequence[Stage[DecisionState]], state: D
 def _bucket(session: Session, state: DecisionState, result: RaceResult, times: Sequence[StageTime]) -> Bucket:
     profile = state.profiles[result.variant]
     search = state.searches.get(result.variant)
-    tried = [ms for one in state.searches.values() for ms in one.measured_ms]
+    tried = [ms for variant_search in state.searches.values() for ms in variant_search.measured_ms]
     medians = {c.name: c.median_ms for c in result.contestants if c.median_ms is not None}
     proposed = (c for c in state.challengers if c.name in medians and c.predicted_ms is not None)
     shown = next((c for c in state.challengers if c.name == result.chosen), next(proposed, None))
@@ -150,9 +152,9 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         attempts=tuple(state.attempts),
         agenda=tuple(_with_race(state, item) for item in state.agenda),
         tuned=tuple(
-            state.tuned[one]
-            for one in dict.fromkeys(assignment.implementation for assignment in result.placement)
-            if one in state.tuned
+            state.tuned[implementation]
+            for implementation in dict.fromkeys(assignment.implementation for assignment in result.placement)
+            if implementation in state.tuned
         ),
     )
 
@@ -186,8 +188,8 @@ def _on_samples(state: DecisionState, one: Contestant) -> Contestant:
     else:
         assert one.implementation is not None
         spec = profile.whole_spec(one.implementation)
-    found = held.reached.get(replace(spec, kept=True)) or held.reached.get(spec)
-    return one if found is None else replace(one, reached=found.value, held_back_error=found.error)
+    accuracy = held.reached.get(replace(spec, kept=True)) or held.reached.get(spec)
+    return one if accuracy is None else replace(one, reached=accuracy.value, held_back_error=accuracy.error)
 
 
 def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None:
@@ -196,7 +198,7 @@ def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None
     held = profile.oracle.held_back
     if held is None:
         return None
-    found = next(
+    shipped = next(
         (_on_samples(state, contestant) for contestant in result.contestants if contestant.name == result.chosen), None
     )
     demand = held.data.demand
@@ -207,7 +209,7 @@ def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None
         demand.at_least,
         len(held.reference),
         held.data.origin,
-        None if found is None else found.reached,
+        None if shipped is None else shipped.reached,
     )
 
 
@@ -220,9 +222,9 @@ def _model_use(state: DecisionState) -> ModelUse | None:
         return None
     return ModelUse(
         session.costs_title,
-        sum(len(one.left_out) for one in used),
-        sum(len(group.implementations) for one in used for group in one.candidates.groups),
-        tuple(sorted({str(implementation) for one in used for implementation in one.forecast.unknown})),
+        sum(len(profile.left_out) for profile in used),
+        sum(len(group.implementations) for profile in used for group in profile.candidates.groups),
+        tuple(sorted({str(implementation) for profile in used for implementation in profile.forecast.unknown})),
     )
 
 

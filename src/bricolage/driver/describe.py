@@ -25,26 +25,26 @@ def planned_regions(
     graph, owner = profile.graph, operator_endpoints(placement)
     timeline = predictor.timeline(placement) if predictor is not None else None
     planned: list[PlannedRegion] = []
-    for index, one in enumerate(placement):
-        region = Region(graph, one.region)
+    for index, assignment in enumerate(placement):
+        region = Region(graph, assignment.region)
         key = profile.region_key(region)
         alternatives = _alternatives(profile, region, key, predictor)
-        own = next((a for a in alternatives if a.implementation == one.implementation), None)
+        chosen = next((a for a in alternatives if a.implementation == assignment.implementation), None)
         amount = workload(region)
         planned.append(
             PlannedRegion(
-                implementation=one.implementation,
+                implementation=assignment.implementation,
                 operators=format_numbers(region.numbers),
                 count=len(region),
                 title=title(region),
                 key=key,
                 flops=amount.flops,
                 bytes=amount.bytes,
-                cost_ms=own.median_ms if own is not None else None,
-                measured=own is not None and own.outcome == "ok",
+                cost_ms=chosen.median_ms if chosen is not None else None,
+                measured=chosen is not None and chosen.outcome == "ok",
                 start_ms=starts_ms[index] if starts_ms else timeline.slots[index].start_ms if timeline else None,
                 transfer_ms=(
-                    predictor.transfer(one.region, one.implementation.endpoint, owner)
+                    predictor.transfer(assignment.region, assignment.implementation.endpoint, owner)
                     if predictor and len(placement) > 1
                     else 0.0
                 ),
@@ -62,12 +62,12 @@ def title(region: Region) -> str:
 
 
 def _alternatives(profile: Profile, region: Region, key: str, predictor: Predictor | None) -> tuple[Alternative, ...]:
-    found: list[Alternative] = []
+    alternatives: list[Alternative] = []
     whole = region.bits == profile.graph.everything.bits
     costs = profile.alone if whole else profile.regions.of(key)
     for implementation, cost in costs.items():
         latency = cost.latency
-        found.append(
+        alternatives.append(
             Alternative(
                 implementation,
                 cost.outcome,
@@ -77,19 +77,19 @@ def _alternatives(profile: Profile, region: Region, key: str, predictor: Predict
                 cost.reason,
             )
         )
-    if not found and predictor is not None:
+    if not alternatives and predictor is not None:
         claimed = profile.candidates.claimed
-        offered = [one for group in profile.candidates.groups for one in group.implementations]
+        offered = [implementation for group in profile.candidates.groups for implementation in group.implementations]
         able = [
-            one
-            for one in dict.fromkeys([*profile.whole, *offered])
-            if claimed.get(one.backend, 0) & region.bits == region.bits
+            implementation
+            for implementation in dict.fromkeys([*profile.whole, *offered])
+            if claimed.get(implementation.backend, 0) & region.bits == region.bits
         ]
-        works = [Work(implementation=one, region=region.bits) for one in able]
+        works = [Work(implementation=implementation, region=region.bits) for implementation in able]
         for one, estimate in zip(able, predictor.costs.estimate(works, predictor.on), strict=True):
             if estimate is not None:
-                found.append(Alternative(one, "predicted", estimate.ms))
-    return tuple(sorted(found, key=lambda a: (a.median_ms is None, a.median_ms or 0.0)))
+                alternatives.append(Alternative(one, "predicted", estimate.ms))
+    return tuple(sorted(alternatives, key=lambda a: (a.median_ms is None, a.median_ms or 0.0)))
 
 
 WHOLE = "whole model on "
@@ -106,8 +106,9 @@ def placement_name(placement: Placement, variant: str = ORIGINAL) -> str:
     rewritten = "" if variant == ORIGINAL else f" {variant}"
     if len(placement) == 1:
         return f"{placement[0].implementation}{rewritten}"
-    backends = "+".join(dict.fromkeys(one.implementation.backend for one in placement))
+    backends = "+".join(dict.fromkeys(assignment.implementation.backend for assignment in placement))
     text = ";".join(
-        f"{one.region:x} {one.implementation.backend} {one.implementation.config.text}" for one in placement
+        f"{assignment.region:x} {assignment.implementation.backend} {assignment.implementation.config.text}"
+        for assignment in placement
     )
     return f"{backends} plan {hashlib.sha256((text + rewritten).encode()).hexdigest()[:4]}{rewritten}"

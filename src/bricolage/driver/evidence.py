@@ -12,7 +12,7 @@ from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.driver.profile import Profile
 from bricolage.measure.race_record import Race
-from bricolage.measure.statistics import Ratio, UncertainValue, pooled
+from bricolage.measure.statistics import Ratio, UncertainValue, pool_estimates
 from bricolage.work.implementation import Implementation, Placement
 
 _OF_A_PROCESS = 0.02
@@ -41,14 +41,16 @@ class Evidence:
         for cost in costs:
             if cost.latency is None or not cost.latency.low_ms > 0:
                 continue
-            found = _estimate(cost.latency)
+            estimate = _estimate(cost.latency)
             if cost.disturbed:
-                disturbed.append(found.widened(_OF_NEIGHBOURS))
+                disturbed.append(estimate.widened(_OF_NEIGHBOURS))
             else:
-                quiet.append(found.widened(_OF_A_PROCESS))
+                quiet.append(estimate.widened(_OF_A_PROCESS))
         if regions_ms:
             quiet.append(UncertainValue(regions_ms, regions_ms, regions_ms).widened(_OF_A_SUM))
-        return Evidence(name, pooled(quiet) if quiet else None, pooled(disturbed) if disturbed else None)
+        return Evidence(
+            name, pool_estimates(quiet) if quiet else None, pool_estimates(disturbed) if disturbed else None
+        )
 
     @property
     def ms(self) -> float | None:
@@ -61,8 +63,8 @@ class Evidence:
         nothing is known of one of them."""
         if self.quiet is not None and other.quiet is not None:
             return other.quiet.over(self.quiet)
-        own, theirs = self.disturbed or self.quiet, other.disturbed or other.quiet
-        return theirs.over(own) if own is not None and theirs is not None else None
+        ours, theirs = self.disturbed or self.quiet, other.disturbed or other.quiet
+        return theirs.over(ours) if ours is not None and theirs is not None else None
 
 
 def of_baseline(name: str, cost: Cost, profile: Profile, implementation: Implementation) -> Evidence:
@@ -92,13 +94,15 @@ def sum_of_regions(profile: Profile, implementation: Implementation) -> float | 
 
 def fastest(evidence: Sequence[Evidence]) -> str | None:
     """Who is fastest by what is known without a race; None where nothing is."""
-    known = sorted((one for one in evidence if one.ms is not None), key=lambda one: (one.ms or 0.0, one.name))
-    best = known[0] if known else None
-    for one in known[1:]:
+    timed = sorted(
+        (entry for entry in evidence if entry.ms is not None), key=lambda entry: (entry.ms or 0.0, entry.name)
+    )
+    best = timed[0] if timed else None
+    for entry in timed[1:]:
         assert best is not None
-        gain = one.speedup(best)
+        gain = entry.speedup(best)
         if gain is not None and gain.value > 1.0:
-            best = one
+            best = entry
     return best.name if best is not None else None
 
 
@@ -106,15 +110,15 @@ def weigh_evidence(name: str, other: str, ran: Race, evidence: Mapping[str, Evid
     """Speed-up of one contestant over another by the race and by what was known before, each as far as it is sure; None
     where nothing compares them."""
     raced = ran.ratio(name, other, through=ran.incumbent)
-    known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
+    prior = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
     sources = [UncertainValue(raced.value, raced.low, raced.high)] if raced is not None else []
     if raced is not None and (ran.noisy(name) or ran.noisy(other)):
         sources = [sources[0].widened(_OF_NEIGHBOURS)]
-    sources += [known] if known is not None else []
+    sources += [prior] if prior is not None else []
     if not sources:
         return None
-    found = pooled(sources)
-    return Ratio(found.value, found.low, found.high, raced.rounds if raced is not None else 0)
+    combined = pool_estimates(sources)
+    return Ratio(combined.value, combined.low, combined.high, raced.rounds if raced is not None else 0)
 
 
 def _estimate(latency: Latency) -> UncertainValue:

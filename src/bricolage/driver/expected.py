@@ -57,20 +57,20 @@ def expected_ms(profile: Profile) -> dict[Implementation, float]:
     session = profile.session
     slow = {backend.name for backend in session.backends if backend.compiles_slowly}
     data, offered = profile.oracle.data(profile.graph.everything), list[str]()
-    known: dict[Implementation, float] = {}
+    known_ms: dict[Implementation, float] = {}
     unknown: dict[Implementation, float] = {}
-    quick = [one for one in profile.candidates.whole if one.backend not in slow]
-    asked = [(profile.whole_spec(one), data) for one in quick]
-    for one, cost in zip(quick, session.measurer.cached(asked, profile.oracle.accepted), strict=True):
+    quick = [implementation for implementation in profile.candidates.whole if implementation.backend not in slow]
+    asked = [(profile.whole_spec(implementation), data) for implementation in quick]
+    for implementation, cost in zip(quick, session.measurer.cached(asked, profile.oracle.accepted), strict=True):
         if cost is not None and cost.ms is not None:
-            known[one] = cost.ms
-        elif cost is None and one in profile.forecast.unknown:
-            offered.append(one.backend)
-            unknown[one] = offered.count(one.backend) * profile.forecast.whole[one].ms
+            known_ms[implementation] = cost.ms
+        elif cost is None and implementation in profile.forecast.unknown:
+            offered.append(implementation.backend)
+            unknown[implementation] = offered.count(implementation.backend) * profile.forecast.whole[implementation].ms
         elif cost is None:
-            known[one] = profile.forecast.whole[one].ms
-    last = max(known.values(), default=0.0)
-    return known | {one: last + ms for one, ms in unknown.items()}
+            known_ms[implementation] = profile.forecast.whole[implementation].ms
+    last = max(known_ms.values(), default=0.0)
+    return known_ms | {implementation: last + ms for implementation, ms in unknown.items()}
 
 
 def expected_fastest(
@@ -81,9 +81,9 @@ def expected_fastest(
     quick = usable_backends([backend for backend in backends if not backend.compiles_slowly])
     candidates = find_candidates(graph, quick, options.precision, device, slow_per_region=False)
     everything = workload(graph.everything)
-    whole = [Work(everything, one) for one in candidates.whole]
-    told = forecast(whole, [], costs, Setting(device, options.threads))
-    return sorted(told.whole.items(), key=lambda item: (item[0] in told.unknown, item[1].ms))
+    whole = [Work(everything, implementation) for implementation in candidates.whole]
+    predictions = forecast(whole, [], costs, Setting(device, options.threads))
+    return sorted(predictions.whole.items(), key=lambda item: (item[0] in predictions.unknown, item[1].ms))
 
 
 def look_at_placements(profile: Profile, deadline: Deadline) -> PlacementLook | None:
@@ -93,15 +93,17 @@ def look_at_placements(profile: Profile, deadline: Deadline) -> PlacementLook | 
     if profile.session.costs is None or not profile.graph.static or len(profile.graph) < 2:
         return None
     estimates = _estimates(profile, profile.forecast.corrected(profile.times, power=1.0))
-    fastest = min({one for _, one in estimates}, key=profile.times.__getitem__, default=None)
+    fastest = min({implementation for _, implementation in estimates}, key=profile.times.__getitem__, default=None)
     if fastest is None:
         return None
-    candidates = [Candidate(region, one, estimate.ms) for (region, one), estimate in estimates.items()]
-    own = [candidate for candidate in candidates if candidate.implementation == fastest]
+    candidates = [
+        Candidate(region, implementation, estimate.ms) for (region, implementation), estimate in estimates.items()
+    ]
+    fastest_choices = [candidate for candidate in candidates if candidate.implementation == fastest]
     graph, seconds = to_work(profile.graph), min(profile.session.options.profile.shares.bound_s, deadline.left)
     transfers = look_up_transfers(profile, candidates)
     try:
-        divided = solve(graph, own, transfers, seconds / 2)
+        divided = solve(graph, fastest_choices, transfers, seconds / 2)
         mixture = solve(graph, candidates, transfers, seconds / 2)
     except (NoCover, NoPlacement):
         return None
@@ -120,23 +122,23 @@ def _estimates(profile: Profile, expected: Forecast) -> dict[tuple[int, Implemen
     covered: dict[Implementation, int] = {}
     for group in profile.candidates.groups:
         measured = profile.regions.of(group.key)
-        for one in group.implementations:
-            if one not in profile.times or one in profile.forecast.unknown:
+        for implementation in group.implementations:
+            if implementation not in profile.times or implementation in profile.forecast.unknown:
                 continue
-            cost = measured.get(one)
+            cost = measured.get(implementation)
             if cost is not None and cost.ms is None:
                 continue
-            predicted = expected.regions.get((group.key, one))
+            predicted = expected.regions.get((group.key, implementation))
             estimate = predicted if cost is None or cost.ms is None else Estimate.of(cost.ms, "measured")
             for region in group.regions if estimate is not None else ():
                 assert estimate is not None
-                estimates[region, one] = estimate
-                covered[one] = covered.get(one, 0) | (region if region.bit_count() == 1 else 0)
+                estimates[region, implementation] = estimate
+                covered[implementation] = covered.get(implementation, 0) | (region if region.bit_count() == 1 else 0)
     shares, everything = work_shares(profile), profile.graph.everything.bits
-    for one, ms in profile.times.items():
-        if one in covered:
-            for number in bitset.members(everything & ~covered[one]):
-                estimates.setdefault((1 << number, one), Estimate.of(ms * shares[number], "composed"))
+    for implementation, ms in profile.times.items():
+        if implementation in covered:
+            for number in bitset.members(everything & ~covered[implementation]):
+                estimates.setdefault((1 << number, implementation), Estimate.of(ms * shares[number], "composed"))
     return estimates
 
 

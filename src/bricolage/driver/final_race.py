@@ -97,10 +97,10 @@ class FinalRace(Stage[DecisionState]):
         """Always runs, except after Ctrl-C, and, where the effort says so, if the fastest is known without it."""
         original = state.original
         forgone = state.session.options.profile.forgone
-        if forgone is not None and not state.challengers and _settled(original, forgone):
+        if forgone is not None and not state.challengers and _is_settled(original, forgone):
             return
-        baselines = {str(one): one for one in original.alone}
-        measured = {str(one): cost for one, cost in original.alone.items()}
+        baselines = {str(implementation): implementation for implementation in original.alone}
+        measured = {str(implementation): cost for implementation, cost in original.alone.items()}
         if is_shared(state.session):
             baselines = without_spinning(baselines)
             measured = {name: measured[name] for name in baselines}
@@ -131,40 +131,40 @@ def race_result(state: DecisionState) -> RaceResult | None:
     """Who ships, by the race where one was held; None when nothing is correct and alive."""
     ran, original = state.race, state.original
     arrived = {name: cost.ms for name, cost in (ran.costs if ran is not None else {}).items() if cost.ms is not None}
-    found = _decision(state, arrived)
-    if found is None:
+    decision = _decision(state, arrived)
+    if decision is None:
         return None
-    table = make_table(state, found, arrived)
-    other = find_best_other(table, found.best, arrived)
+    table = make_table(state, decision, arrived)
+    other = find_best_other(table, decision.best, arrived)
     if other:
-        over = {c.name: speedup_over_other(c.name, other, found.by, ran, found.evidence) for c in table}
+        over = {c.name: speedup_over_other(c.name, other, decision.by, ran, decision.evidence) for c in table}
         table = [beside_other(c, over[c.name]) for c in table]
-    shipped = next((c for c in state.challengers if c.name == found.chosen), None)
-    baselines = {str(one): one for one in original.alone}
+    shipped = next((c for c in state.challengers if c.name == decision.chosen), None)
+    baselines = {str(implementation): implementation for implementation in original.alone}
     return RaceResult(
-        chosen=found.chosen,
+        chosen=decision.chosen,
         variant=shipped.variant if shipped is not None else ORIGINAL,
-        placement=shipped.placement if shipped is not None else original.placement_of(baselines[found.chosen]),
-        best_baseline=found.best,
-        speedup=found.speedup,
-        significant=found.chosen != found.best and significant(found.speedup),
+        placement=shipped.placement if shipped is not None else original.placement_of(baselines[decision.chosen]),
+        best_baseline=decision.best,
+        speedup=decision.speedup,
+        significant=decision.chosen != decision.best and significant(decision.speedup),
         contestants=tuple(table),
-        decided_by=found.by,
+        decided_by=decision.by,
         best_other=other,
         schedule=shipped.schedule if shipped is not None else None,
         starts_ms=shipped.starts_ms if shipped is not None else (),
         pattern=ran.pattern if ran is not None and ran.others else None,
-        other_pattern=compare_other_pattern(table, found.chosen, ran),
+        other_pattern=compare_other_pattern(table, decision.chosen, ran),
     )
 
 
 def find_evidence(state: DecisionState, name: str) -> Evidence | None:
     """What was measured before the race of the whole original on an implementation, or of a challenger; None of other plans."""
     original = state.original
-    baseline = next((one for one in original.alone if str(one) == name), None)
+    baseline = next((implementation for implementation in original.alone if str(implementation) == name), None)
     if baseline is not None:
         return of_baseline(name, original.alone[baseline], original, baseline)
-    challenger = next((one for one in state.challengers if one.name == name), None)
+    challenger = next((candidate for candidate in state.challengers if candidate.name == name), None)
     if challenger is None:
         return None
     return of_plan(name, challenger.placement, state.profiles[challenger.variant], challenger.cores)
@@ -173,21 +173,23 @@ def find_evidence(state: DecisionState, name: str) -> Evidence | None:
 def _decision(state: DecisionState, arrived: Mapping[str, float]) -> RaceDecision | None:
     """Who ships. `arrived`: medians of all that the race timed, ms."""
     original, ran = state.original, state.race
-    by_name = {str(one): one for one in original.alone}
-    measured = {str(one): cost for one, cost in original.alone.items()}
+    by_name = {str(implementation): implementation for implementation in original.alone}
+    measured = {str(implementation): cost for implementation, cost in original.alone.items()}
     raced = {name: ms for name, ms in arrived.items() if name in by_name}
     held = ran is not None and bool(raced) and len(arrived) > 1
     raced = {name: ms for name, ms in raced.items() if not by_name[name].tuned} or raced
     rivals = sorted((name for name in arrived if name not in raced), key=arrived.__getitem__)
     # Who failed in a race that came to nothing must not ship.
     before = measured if held or ran is None else {**measured, **ran.costs}
-    evidence = {name: of_baseline(name, before[name], original, one) for name, one in by_name.items()}
+    evidence = {
+        name: of_baseline(name, before[name], original, implementation) for name, implementation in by_name.items()
+    }
     by: DecidedBy = "race"
-    found: _Found | None
+    verdict: _Found | None
     if ran is None or not held:
-        usual = [one for name, one in evidence.items() if not by_name[name].tuned]
+        usual = [entry for name, entry in evidence.items() if not by_name[name].tuned]
         by, best = "prior evidence", fastest(usual) or fastest([*evidence.values()])
-        found = None if best is None else (best, best, ITSELF)
+        verdict = None if best is None else (best, best, ITSELF)
     elif ran.inconclusive:
         by = "race and prior evidence"
         evidence |= {
@@ -195,19 +197,21 @@ def _decision(state: DecisionState, arrived: Mapping[str, float]) -> RaceDecisio
             for c in state.challengers
             if c.name in arrived
         }
-        found = _by_all(ran, raced, rivals, evidence)
+        verdict = _by_all(ran, raced, rivals, evidence)
     else:
-        found = _by_race(ran, raced, rivals)
-    return None if found is None else RaceDecision(*found, by, evidence)
+        verdict = _by_race(ran, raced, rivals)
+    return None if verdict is None else RaceDecision(*verdict, by, evidence)
 
 
-def _settled(profile: Profile, forgone: float) -> bool:
+def _is_settled(profile: Profile, forgone: float) -> bool:
     """Whether the fastest by what was measured already surely loses no more than this share to any other."""
-    known = [
-        of_baseline(str(one), cost, profile, one) for one, cost in profile.alone.items() if cost.latency is not None
+    evidence = [
+        of_baseline(str(implementation), cost, profile, implementation)
+        for implementation, cost in profile.alone.items()
+        if cost.latency is not None
     ]
-    best = min(known, key=lambda one: one.ms or math.inf, default=None)
-    ratios = [best.speedup(one) for one in known if best is not None and one is not best]
+    best = min(evidence, key=lambda entry: entry.ms or math.inf, default=None)
+    ratios = [best.speedup(entry) for entry in evidence if best is not None and entry is not best]
     return bool(ratios) and all(ratio is not None and ratio.low > 1.0 - forgone for ratio in ratios)
 
 
@@ -249,7 +253,7 @@ def _by_all(
     def fastest_of(names: Sequence[str], reference: str, least: float) -> tuple[str, Ratio]:
         ratios = {name: weigh_evidence(name, reference, ran, evidence) for name in names if name != reference}
         better = {name: ratio for name, ratio in ratios.items() if ratio is not None and ratio.value > least}
-        return max(better.items(), key=lambda one: (one[1].value, one[0]), default=(reference, ITSELF))
+        return max(better.items(), key=lambda pair: (pair[1].value, pair[0]), default=(reference, ITSELF))
 
     best, _ = fastest_of(list(raced), min(raced, key=raced.__getitem__), 1.0)
     chosen, speedup = fastest_of(challengers, best, 1.0 + LEAST_GAIN)
@@ -270,7 +274,7 @@ def with_other_tool(
     racing: Sequence[str], costs: Mapping[str, Cost], baselines: Mapping[str, Implementation]
 ) -> list[str]:
     """Those that race, with the fastest other tool at the end if none is among them."""
-    others = {name for name, one in baselines.items() if other_tool(one)}
+    others = {name for name, implementation in baselines.items() if other_tool(implementation)}
     timed = {name: cost.ms for name, cost in costs.items() if cost.ms is not None and name in others}
     if others.intersection(racing) or not timed:
         return list(racing)
@@ -284,12 +288,16 @@ def without_spinning(baselines: Mapping[str, Implementation]) -> dict[str, Imple
         for baseline in baselines.values()
         if baseline.config.team == "waiting"
     }
-    return {name: one for name, one in baselines.items() if one not in waiting}
+    return {name: implementation for name, implementation in baselines.items() if implementation not in waiting}
 
 
 def with_files(racing: Sequence[str], costs: Mapping[str, Cost], baselines: Mapping[str, Implementation]) -> list[str]:
     """Those that race, with the user's file as it comes in every tool that runs it right."""
-    files = [name for name, one in baselines.items() if one.config.as_it_comes and costs[name].ms is not None]
+    files = [
+        name
+        for name, implementation in baselines.items()
+        if implementation.config.as_it_comes and costs[name].ms is not None
+    ]
     return [*racing, *(name for name in files if name not in racing)]
 
 
@@ -333,7 +341,9 @@ def _call_of(state: DecisionState, name: str, spec: CandidateSpec) -> PlannedCal
     challenger = next((c for c in state.challengers if c.name == name), None)
     profile = state.original if challenger is None else state.profiles[challenger.variant]
     if challenger is None:
-        placement = profile.placement_of(next(one for one in profile.whole if str(one) == name))
+        placement = profile.placement_of(
+            next(implementation for implementation in profile.whole if str(implementation) == name)
+        )
     else:
         placement = challenger.placement
     session = state.session

@@ -110,21 +110,21 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> GivenSamples
     most = most_samples(graph)
     if len(kept) > most:
         _LOG.warning("accuracy is judged on %d of %d samples: references of all would take too long", most, len(kept))
-    told = f"{min(len(kept), most)} sample{'s' * (min(len(kept), most) != 1)} {origin}"
+    provenance = f"{min(len(kept), most)} sample{'s' * (min(len(kept), most) != 1)} {origin}"
     if given.calibrate is not None:
         require_float(graph.model)
-        seen, others = ([inputs_of(graph.model, one) for one in part] for part in (calibration, kept))
+        seen, others = ([inputs_of(graph.model, sample) for sample in part] for part in (calibration, kept))
         require_telling(seen)
         for doubt in doubts(seen, others):
             _LOG.warning("--calibrate: %s", doubt)
-    return GivenSamples(calibration, HeldBackData(demand, spread_evenly(kept, most), told))
+    return GivenSamples(calibration, HeldBackData(demand, spread_evenly(kept, most), provenance))
 
 
 def first_inputs(graph: Graph, samples: GivenSamples) -> tuple[dict[str, np.ndarray], str]:
     """What a graph is measured with where no inputs are given: numbers of the kind that it is made for."""
-    own = {info.name for info in graph.inputs}
+    names = {info.name for info in graph.inputs}
     return {
-        name: array for name, array in samples.held_back.samples[0].items() if name in own
+        name: array for name, array in samples.held_back.samples[0].items() if name in names
     }, "a sample that is held back"
 
 
@@ -142,13 +142,13 @@ def divide_samples(graph: Graph, arrays: Arrays, option: str, *, more: bool) -> 
         reason = f"input '{missing[0]}' is missing" if missing else f"the model has no input '{unknown[0]}'"
         raise _unusable(graph, option, reason)
     try:
-        found = make_samples(graph.model, arrays, more=more)
+        samples = make_samples(graph.model, arrays, more=more)
     except BricolageError as error:
         raise _unusable(graph, option, error.sentence) from error
-    for number, sample in enumerate(found):
+    for number, sample in enumerate(samples):
         if bad := not_finite(inputs_of(graph.model, sample)):
             raise _unusable(graph, option, f"'{bad[0]}' of sample {number} holds NaN or infinite numbers")
-    return tuple(found)
+    return tuple(samples)
 
 
 def _unusable(graph: Graph, option: str, reason: str) -> UnusableSamples:
@@ -162,10 +162,10 @@ def first_rows(model: ir.Model, given: GivenData) -> dict[str, np.ndarray]:
     """The first sample of data by the ranks of a model's inputs alone, to read the sizes of open dimensions off. What does not
     fit is told when samples are made."""
     _, arrays = given.named[0]
-    found: dict[str, np.ndarray] = {}
+    rows: dict[str, np.ndarray] = {}
     for value in model.graph.inputs:
         name = value.name or ""
         array = np.asarray(arrays.get(name, 0))
         if name in arrays and value.shape is not None and array.ndim >= len(value.shape):
-            found[name] = array[0] if array.ndim == len(value.shape) + 1 and len(array) else array[:1]
-    return found
+            rows[name] = array[0] if array.ndim == len(value.shape) + 1 and len(array) else array[:1]
+    return rows

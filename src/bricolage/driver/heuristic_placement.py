@@ -29,16 +29,16 @@ Failures = Mapping[str, int]
 def usable_backends(backends: Sequence[Backend]) -> tuple[Backend, ...]:
     """The backends as they may be used at once: those whose capability table is of another version than the installed one with
     what earlier self-checks found, and those that compile quickly first."""
-    found: list[Backend] = []
-    for backend in sorted(backends, key=lambda one: one.compiles_slowly):
+    usable: list[Backend] = []
+    for backend in sorted(backends, key=lambda candidate: candidate.compiles_slowly):
         if not is_current(backend):
             backend = copy.copy(backend)
             backend.self_check = selfcheck.known_findings(backend)
-        found.append(backend)
-    return tuple(found)
+        usable.append(backend)
+    return tuple(usable)
 
 
-def preferred(graph: Graph, backends: Sequence[Backend], device: Device, failed: Failures) -> Placement:
+def place_by_preference(graph: Graph, backends: Sequence[Backend], device: Device, failed: Failures) -> Placement:
     """The placement of a graph on `backends`, of which earlier ones are preferred, in their first configuration for the precision
     "highest". An operator is not given to a backend that has failed with it.
 
@@ -49,15 +49,15 @@ def preferred(graph: Graph, backends: Sequence[Backend], device: Device, failed:
     choices: list[Candidate] = []
     last = len(backends) * len(graph) + 1
     for rank, backend in enumerate(backends):
-        own = Implementation(backend.name, backend.configs("highest", device)[0], device.name)
+        implementation = Implementation(backend.name, backend.configs("highest", device)[0], device.name)
         claims, free = tuple(backend.claims()), everything & ~failed.get(backend.name, 0)
         accepted = matcher.accepted(claims) & free
         if accepted == everything and (backend.dynamic or graph.static):
-            return (Assignment(everything, own),)
+            return (Assignment(everything, implementation),)
         regions = {region for region in matcher.regions(claims) if region & free == region}
         regions.update(matcher.maximal(accepted))
         choices += [
-            Candidate(region, own, 1 + rank * region.bit_count() / last)
+            Candidate(region, implementation, 1 + rank * region.bit_count() / last)
             for region in sorted(regions)
             if backend.dynamic or _static(graph, region)
         ]

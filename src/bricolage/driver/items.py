@@ -52,7 +52,7 @@ _OPENING = 3
 
 def items(state: DecisionState) -> list[Item]:
     """The agenda as it begins, baselines being known."""
-    wholes = [WholeModelItem(one) for one in state.original.candidates.whole]
+    wholes = [WholeModelItem(implementation) for implementation in state.original.candidates.whole]
     rewriting = state.session.options.rewrite
     variants = [RewrittenGraph()] if rewriting or len(state.variants) > 1 else []
     searches = [TailoredRewrites(), SearchedRewrites()] if rewriting else []
@@ -76,24 +76,28 @@ class WholeModelItem(Item):
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By its track record on networks of the kind; by the roofline where it has none."""
-        profile, one, session = state.original, self.implementation, state.session
-        if one in profile.whole:
+        profile, implementation, session = state.original, self.implementation, state.session
+        if implementation in profile.whole:
             return None
-        seconds = state.whole_s if not session.backend(one.backend).compiles_slowly else _compile_s(state, one.backend)
+        seconds = (
+            state.whole_s
+            if not session.backend(implementation.backend).compiles_slowly
+            else _compile_s(state, implementation.backend)
+        )
         data = profile.oracle.data(profile.graph.everything)
-        (known,) = session.measurer.cached([(profile.whole_spec(one), data)], profile.oracle.accepted)
+        (cost,) = session.measurer.cached([(profile.whole_spec(implementation), data)], profile.oracle.accepted)
         incumbent = state.incumbent_ms
-        if known is not None and known.outcome == "wrong" and incumbent is not None and state.mixing:
-            (timed,) = session.measurer.cached([(profile.whole_spec(one), data)], loosest(profile))
+        if cost is not None and cost.outcome == "wrong" and incumbent is not None and state.mixing:
+            (timed,) = session.measurer.cached([(profile.whole_spec(implementation), data)], loosest(profile))
             ms = timed.ms if timed is not None and timed.ms is not None else self._least_ms(state)
             because = "it is known to be too inaccurate for the whole, and parts of the model may do with it"
             return Promise(1.0 - ms / incumbent, seconds, because, bound=1.0 - ms / incumbent)
-        if known is not None and incumbent is not None:  # it is taken over without compiling
-            saved = 1.0 - known.ms / incumbent if known.ms is not None else 0.0
+        if cost is not None and incumbent is not None:  # it is taken over without compiling
+            saved = 1.0 - cost.ms / incumbent if cost.ms is not None else 0.0
             return promise_known(saved, 0.1, "its time is known")
         if incumbent is None:
             return Promise(1.0, seconds, "nothing else is right")
-        name, bound = f"{one.backend} {one.config.name}", 1.0 - self._least_ms(state) / incumbent
+        name, bound = f"{implementation.backend} {implementation.config.name}", 1.0 - self._least_ms(state) / incumbent
         measured = {f"{other.backend} {other.config.name}": ms for other, ms in profile.times.items()}
         expected = session.record.expect(name, state.subject, measured)
         if expected is None:
@@ -126,17 +130,23 @@ def _compile_s(state: DecisionState, backend: str) -> float:
     """Seconds until the whole is ready on a backend that compiles slowly: as long as it took in another configuration, else by the
     record, as many times as long as the baselines took over theirs: the machine may be slow, or busy."""
     profile, record = state.original, state.session.record
-    own = [cost.compile_s for one, cost in profile.whole.items() if one.backend == backend and cost.compile_s > 0]
-    if own:
-        return max(own)
-    known = record.compile_s(backend, len(profile.graph))
-    if known is None:
+    compile_times = [
+        cost.compile_s
+        for implementation, cost in profile.whole.items()
+        if implementation.backend == backend and cost.compile_s > 0
+    ]
+    if compile_times:
+        return max(compile_times)
+    recorded_s = record.compile_s(backend, len(profile.graph))
+    if recorded_s is None:
         return _COMPILE_S
-    quick = {one.backend: cost.compile_s for one, cost in profile.whole.items() if cost.compile_s > 0}
+    quick = {
+        implementation.backend: cost.compile_s for implementation, cost in profile.whole.items() if cost.compile_s > 0
+    }
     ratios = [
         taken / expected for name, taken in quick.items() if (expected := record.compile_s(name, len(profile.graph)))
     ]
-    return known * max(1.0, statistics.median(ratios)) if ratios else known
+    return recorded_s * max(1.0, statistics.median(ratios)) if ratios else recorded_s
 
 
 class RewrittenGraph(Item):
@@ -155,16 +165,16 @@ class RewrittenGraph(Item):
         if state.incumbent_ms is None:
             return None
         near = near_fastest(state.original, state.original.times)
-        known = by_tries(self.way, state, state.whole_s * len(near))
-        if known.reason_to_leave_out(accepted_risk(known.seconds, state)) is not None:
-            return known
+        track_record = by_tries(self.way, state, state.whole_s * len(near))
+        if track_record.reason_to_leave_out(accepted_risk(track_record.seconds, state)) is not None:
+            return track_record
         if self._changed is None:
             make_rewritten(state)
             self._changed = compute_changed_share(state)
         if self._changed <= 0.0:
             return None
-        because = f"{known.because}; rules change operators with {self._changed:.1%} of the work"
-        return replace(known, bound=self._changed, because=because, gain=min(known.gain, self._changed))
+        because = f"{track_record.because}; rules change operators with {self._changed:.1%} of the work"
+        return replace(track_record, bound=self._changed, because=because, gain=min(track_record.gain, self._changed))
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Times it, and enters the fastest for the race."""
@@ -284,9 +294,9 @@ class Schedules(Item):
         saved = self._stage.promise(state)
         if saved is None:
             return None
-        known = by_tries(self.way, state, 4 * state.whole_s)
-        because = f"side by side could save {max(saved, 0.0):.1%} at most; {known.because}"
-        return replace(known, gain=min(known.gain, saved), because=because, bound=saved)
+        track_record = by_tries(self.way, state, 4 * state.whole_s)
+        because = f"side by side could save {max(saved, 0.0):.1%} at most; {track_record.because}"
+        return replace(track_record, gain=min(track_record.gain, saved), because=because, bound=saved)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Tries."""

@@ -67,14 +67,14 @@ Told = Callable[[Implementation, Snapshot], None]
 def arms(profiles: Sequence[Profile], tuner: KernelTuner, deadline: Deadline) -> list[Arm]:
     """The combinations that could become the fastest by tuning: every implementation of every variant's whole that comes near the
     fastest, and the structures that its backend also offers, as far as time reaches; the fastest first."""
-    found = [
-        Arm(profile, one, ms)
+    candidates = [
+        Arm(profile, implementation, ms)
         for profile in profiles
-        for one, ms in profile.times.items()
-        if profile.session.backend(one.backend).tunable and not one.config.parameters
+        for implementation, ms in profile.times.items()
+        if profile.session.backend(implementation.backend).tunable and not implementation.config.parameters
     ]
     fastest = min((ms for profile in profiles for ms in profile.times.values()), default=math.inf)
-    near = sorted((arm for arm in found if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
+    near = sorted((arm for arm in candidates if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
     structures = deadline.at_most(_shares(profiles).structures * deadline.left)
     for arm in list(near):
         if structures() or arm.usual_ms > near[0].usual_ms * _REACH:
@@ -128,7 +128,7 @@ def _turn(arm: Arm, tuner: KernelTuner, deadline: Deadline, told: Told, *, final
     )
     arm.result, spent = result, arm.searched_s
     arm.searched_s += deadline.clock() - begun
-    arm.curve += [replace(one, seconds=one.seconds + spent) for one in result.curve]
+    arm.curve += [replace(point, seconds=point.seconds + spent) for point in result.curve]
 
 
 def _step(arm: Arm) -> Step:

@@ -8,9 +8,9 @@ from bricolage.base.deadline import Deadline
 from bricolage.costs.models.roofline import least_ms
 from bricolage.driver.agenda import Item, Promise, accepted_risk
 from bricolage.driver.expected import PlacementLook, look_at_placements
-from bricolage.driver.pricing import priced, wholes
+from bricolage.driver.pricing import price_candidates, wholes
 from bricolage.driver.profile import Profile
-from bricolage.driver.promising_variants import placed
+from bricolage.driver.promising_variants import select_divided_variants
 from bricolage.driver.region_costs import is_measured, measure_regions
 from bricolage.driver.stages.placing import Placing, place_precisions
 from bricolage.driver.state import DecisionState
@@ -32,7 +32,7 @@ def _mixable(state: DecisionState) -> list[Profile]:
     """Variants that can be divided among several implementations."""
     if not state.mixing:
         return []
-    return [one for one in placed(state) if one.graph.static and len(one.graph) > 1]
+    return [profile for profile in select_divided_variants(state) if profile.graph.static and len(profile.graph) > 1]
 
 
 class LookAtPlacements(Item):
@@ -58,7 +58,7 @@ class LookAtPlacements(Item):
 
     @staticmethod
     def _waiting(state: DecisionState) -> list[Profile]:
-        return [one for one in _mixable(state) if one.variant.name not in {*state.looks, *state.divided}]
+        return [profile for profile in _mixable(state) if profile.variant.name not in {*state.looks, *state.divided}]
 
 
 class RegionsItem(Item):
@@ -70,7 +70,7 @@ class RegionsItem(Item):
     def promise(self, state: DecisionState) -> Promise | None:
         """The most promising of what is known without regions: how often mixtures gained together with what a look at placements
         says, and what a lower precision takes for the whole."""
-        waiting = [one for one in _mixable(state) if one.variant.name not in state.divided]
+        waiting = [profile for profile in _mixable(state) if profile.variant.name not in state.divided]
         incumbent = state.incumbent_ms
         if not waiting or incumbent is None:
             return None
@@ -109,23 +109,27 @@ class PrecisionsItem(Item):
         incumbent, seconds = state.incumbent_ms, self._seconds(state)
         if incumbent is None or not state.original.times or not state.mixing or not state.original.graph.static:
             return None
-        if untried := self._untried(state):
+        if untried := self._list_untried(state):
             work, setting = workload(state.original.graph.everything), state.session.setting
-            ms = min(least_ms(work, setting, bfloat16=one.config.bfloat16) for one in untried)
+            ms = min(least_ms(work, setting, bfloat16=implementation.config.bfloat16) for implementation in untried)
             because = f"by the roofline, since {untried[0]} is not offered for the whole"
             bound = 1.0 - ms / incumbent
             return Promise(min(bound, UNKNOWN_GAIN), seconds, because, bound=bound)
-        waiting = [(ms, one) for one, ms in self._lows(state).items() if one not in self._tried]
+        waiting = [
+            (ms, implementation)
+            for implementation, ms in self._lows(state).items()
+            if implementation not in self._tried
+        ]
         if not waiting:
             return None
-        ms, low = min(waiting, key=lambda one: one[0])
+        ms, low = min(waiting, key=lambda pair: pair[0])
         because = f"all of it takes that much less on {low}, which is too inaccurate for the whole"
         return Promise(1.0 - ms / incumbent, seconds, because, bound=1.0 - ms / incumbent)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, as long as it was expected to take at most."""
         part = deadline.at_most(self._seconds(state))
-        if untried := self._untried(state):
+        if untried := self._list_untried(state):
             state.original.measure_whole(untried, part)
             measure_dropped(state.original, part)
         if lows := self._lows(state):
@@ -137,7 +141,7 @@ class PrecisionsItem(Item):
         return (_TRIALS_FULL if state.session.options.effort == "full" else _TRIALS) * state.whole_s
 
     @staticmethod
-    def _untried(state: DecisionState) -> list[Implementation]:
+    def _list_untried(state: DecisionState) -> list[Implementation]:
         """Precisions for lower accuracy words, which no decision takes for the whole: at full effort."""
         if state.session.options.effort != "full":
             return []
@@ -147,8 +151,14 @@ class PrecisionsItem(Item):
     def _lows(state: DecisionState) -> dict[Implementation, float]:
         """Those that are too inaccurate for the whole and faster than the incumbent, with their times in ms, the fastest first."""
         incumbent = state.incumbent_ms or 0.0
-        dropped = {one: cost.ms for one, cost in state.original.dropped.items() if cost.ms is not None}
-        return {one: dropped[one] for one in sorted(dropped, key=dropped.__getitem__) if dropped[one] < incumbent}
+        dropped = {
+            implementation: cost.ms for implementation, cost in state.original.dropped.items() if cost.ms is not None
+        }
+        return {
+            implementation: dropped[implementation]
+            for implementation in sorted(dropped, key=dropped.__getitem__)
+            if dropped[implementation] < incumbent
+        }
 
 
 class Placements(Item):
@@ -188,8 +198,8 @@ class Placements(Item):
         key = profile.variant.name, len(profile.regions)
         if key not in self._looks:
             self._looks[key] = look_at_placements(profile, Deadline(state.session.options.profile.shares.bound_s))
-        known = _by_look(self._looks[key], state, seconds)
-        return replace(known, because=f"{because}, as far as they were measured; {known.because}")
+        look_promise = _by_look(self._looks[key], state, seconds)
+        return replace(look_promise, because=f"{because}, as far as they were measured; {look_promise.because}")
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches one variant after the other."""
@@ -199,16 +209,16 @@ class Placements(Item):
 
     def _waiting(self, state: DecisionState) -> list[Profile]:
         divided = state.divided - self._placed
-        return [one for one in _mixable(state) if one.regions and one.variant.name in divided]
+        return [profile for profile in _mixable(state) if profile.regions and profile.variant.name in divided]
 
 
 def _by_look(look: PlacementLook | None, state: DecisionState, seconds: float) -> Promise:
     """What a mixture promises by how often mixtures gained elsewhere, together with what a look at this network says, if any."""
-    known = by_tries(Placements.way, state, seconds)
+    track_record = by_tries(Placements.way, state, seconds)
     if look is None:
-        return known
-    chance = pool_chances(known.chance, look.chance)
-    return Promise(max(look.saving, LEAST_GAIN), seconds, f"{known.because}; {look}", chance)
+        return track_record
+    chance = pool_chances(track_record.chance, look.chance)
+    return Promise(max(look.saving, LEAST_GAIN), seconds, f"{track_record.because}; {look}", chance)
 
 
 def _cheapest_ms(profile: Profile) -> float | None:
@@ -216,7 +226,9 @@ def _cheapest_ms(profile: Profile) -> float | None:
     was measured cost what they are predicted to."""
     try:
         seconds = profile.session.options.profile.shares.bound_s
-        found = solve(to_work(profile.graph), [*priced(profile), *wholes(profile)], NoTransferCosts(), seconds)
+        solution = solve(
+            to_work(profile.graph), [*price_candidates(profile), *wholes(profile)], NoTransferCosts(), seconds
+        )
     except (NoCover, NoPlacement):
         return None
-    return found.lower_bound_ms
+    return solution.lower_bound_ms

@@ -85,7 +85,7 @@ class ThroughputSearch:
         """
         first = self.batch(self.sizes[0])
         programs = self._reachable(first, deadline.at_most(deadline.left / 3))
-        self._measure([one for each in programs for one in of_backend(each, first, self.session)], deadline)
+        self._measure([candidate for each in programs for candidate in of_backend(each, first, self.session)], deadline)
         self._check()
         best = self._best_rate(plans=False)
         for rows in self.sizes[1:]:
@@ -97,7 +97,9 @@ class ThroughputSearch:
             except NotBatched as reason:
                 self.no_batches = str(reason)
                 break
-            self._measure([one for each in programs for one in of_backend(each, batch, self.session)], deadline)
+            self._measure(
+                [candidate for each in programs for candidate in of_backend(each, batch, self.session)], deadline
+            )
             previous, best = best, self._best_rate(plans=False)
             if best <= previous * (1 + LEAST_GAIN):
                 break
@@ -111,29 +113,29 @@ class ThroughputSearch:
         check_baselines(profile)
         times, cores = profile.times, usable_cores(self.session)
         fastest = min(times.values())
-        found = []
+        reachable = []
         for place, time in enumerate(sorted(times, key=times.__getitem__)):
             slow = self.session.backend(time.backend).compiles_slowly
             if place < _AT_LEAST or times[time] <= fastest * (NEAR if slow else max(cores, NEAR)):
-                found.append(time)
+                reachable.append(time)
             else:
                 _LOG.info("%s is out of reach: %.3g ms a call, the best %.3g ms", time, times[time], fastest)
-        return found
+        return reachable
 
     def _survivors(self, programs: Sequence[Implementation]) -> list[Implementation]:
         best = self._best_rate(plans=False)
         rates: dict[str, float] = {}
-        for one in self._feasible():
-            rates[one.candidate.program] = max(rates.get(one.candidate.program, 0.0), one.served.rate or 0.0)
+        for trial in self._feasible():
+            rates[trial.candidate.program] = max(rates.get(trial.candidate.program, 0.0), trial.served.rate or 0.0)
         return [program for program in programs if rates.get(str(program), 0.0) * _SURVIVES >= best]
 
     def _check(self) -> None:
-        answered = [one for one in self.tried.values() if one.served.p99_ms is not None]
+        answered = [trial for trial in self.tried.values() if trial.served.p99_ms is not None]
         if not answered:
-            reasons = "; ".join(f"{name}: {one.served.cost.reason}" for name, one in self.tried.items())
+            reasons = "; ".join(f"{name}: {trial.served.cost.reason}" for name, trial in self.tried.items())
             raise NoBackend(why=f" in streams ({reasons})" if reasons else " in the time given")
         if not self._feasible():
-            raise self._too_late(min(answered, key=lambda one: one.served.p99_ms or 0.0))
+            raise self._too_late(min(answered, key=lambda trial: trial.served.p99_ms or 0.0))
 
     def _too_late(self, best: TriedCandidate) -> LatencyLimit:
         limit, reached = f"{self.limit_ms or 0.0:g} ms", f"{best.served.p99_ms or 0.0:.3g} ms"
@@ -143,50 +145,50 @@ class ThroughputSearch:
 
     def _measure(self, candidates: Iterable[ServingCandidate], deadline: Deadline) -> None:
         """Times candidates of one batch, as many at a time as memory takes."""
-        todo = [one for one in unique(list(candidates)) if one.name not in self.tried]
+        todo = [candidate for candidate in unique(list(candidates)) if candidate.name not in self.tried]
         progress = self.session.progress
         progress.start(f"streams, batch {todo[0].batch.rows}" if todo else "streams", len(todo))
         while todo and not (deadline() and self._best_rate(plans=False)):
-            some = self._that_fit(todo)
-            todo = todo[len(some) :]
-            self._measure_together(some, deadline)
-            progress.advance(len(some), some[0].program)
+            fitting = self._that_fit(todo)
+            todo = todo[len(fitting) :]
+            self._measure_together(fitting, deadline)
+            progress.advance(len(fitting), fitting[0].program)
         progress.finish()
 
     def _measure_together(self, some: Sequence[ServingCandidate], deadline: Deadline) -> None:
         batch = some[0].batch
-        by_name = {one.name: one for one in some}
+        by_name = {candidate.name: candidate for candidate in some}
         policy = replace(_POLICY, seconds=max(1.0, min(len(some) * 3.0, deadline.left)))
-        found = time_serving(
+        served_loads = time_serving(
             self.session.measurer,
-            {name: one.spec(self.session) for name, one in by_name.items()},
+            {name: candidate.spec(self.session) for name, candidate in by_name.items()},
             batch.inputs,
             batch.expected,
             batch.bound,
             policy,
         )
-        self.tried.update({name: TriedCandidate(by_name[name], served) for name, served in found.items()})
+        self.tried.update({name: TriedCandidate(by_name[name], served) for name, served in served_loads.items()})
 
     @staticmethod
     def _that_fit(todo: Sequence[ServingCandidate]) -> list[ServingCandidate]:
         """The first, and those after it for whose copies there is memory: each takes twice its weights."""
         room = max(0, memory.available_bytes() - memory.reserve_bytes()) // 2
-        found: list[ServingCandidate] = []
-        for one in todo:
-            room -= one.streams * max(_LEAST_COPY_BYTES, 2 * weight_bytes(one.graph))
-            if found and room < 0:
+        fitting: list[ServingCandidate] = []
+        for candidate in todo:
+            room -= candidate.streams * max(_LEAST_COPY_BYTES, 2 * weight_bytes(candidate.graph))
+            if fitting and room < 0:
                 break
-            found.append(one)
-        return found
+            fitting.append(candidate)
+        return fitting
 
     def _feasible(self) -> list[TriedCandidate]:
         """Those that are right and in time, the most requests a second first."""
-        found = [one for one in self.tried.values() if one.served.within(self.limit_ms)]
-        return sorted(found, key=lambda one: (-(one.served.rate or 0.0), one.candidate.name))
+        feasible = [trial for trial in self.tried.values() if trial.served.within(self.limit_ms)]
+        return sorted(feasible, key=lambda trial: (-(trial.served.rate or 0.0), trial.candidate.name))
 
     def _best_rate(self, *, plans: bool = True) -> float:
         """Requests a second of the best one; without `plans`, of single backends."""
-        rates = (one.served.rate or 0.0 for one in self._feasible() if plans or one.candidate.kind != "plan")
+        rates = (trial.served.rate or 0.0 for trial in self._feasible() if plans or trial.candidate.kind != "plan")
         return max(rates, default=0.0)
 
     def enter(self, candidates: Iterable[ServingCandidate]) -> None:
@@ -200,35 +202,39 @@ class ThroughputSearch:
         """Decides placements for the best operating points of copies, and tries them."""
         best = self._best_rate()
         points: dict[tuple[int, int, int], ServingCandidate] = {}
-        for one in self._feasible():
-            candidate = one.candidate
-            if candidate.kind == "copies" and (not points or (one.served.rate or 0.0) * _NEAR_BEST >= best):
+        for trial in self._feasible():
+            candidate = trial.candidate
+            if candidate.kind == "copies" and (not points or (trial.served.rate or 0.0) * _NEAR_BEST >= best):
                 points.setdefault((candidate.streams, candidate.threads, candidate.batch.rows), candidate)
         chosen = list(points.values())[:_PLACED]
         for number, candidate in enumerate(chosen):
             if deadline():
                 break
-            found = place(candidate, deadline.at_most(deadline.left / (len(chosen) - number)))
-            if found is not None:
-                self._measure([found], deadline.at_most(float("inf")))
+            placed = place(candidate, deadline.at_most(deadline.left / (len(chosen) - number)))
+            if placed is not None:
+                self._measure([placed], deadline.at_most(float("inf")))
 
     # --- the race ---------------------------------------------------------------------------------------------------
 
     def finalists(self) -> list[ServingCandidate]:
         """Who races: of each single backend and queue the best operating points, where they come near the best; every plan; and
         the best other tool in any case."""
-        best, own, found = self._best_rate(), dict[tuple[str, str], list[float]](), list[ServingCandidate]()
-        for one in self._feasible():
-            rate, plan = one.served.rate or 0.0, one.candidate.kind == "plan"
-            known = own.setdefault((one.candidate.program, one.candidate.kind), [])
-            near = rate * _SURVIVES >= best or (not known and len(own) <= _AT_LEAST)
-            open_ = not known or (len(known) < _POINTS and rate * _NEAR_BEST >= known[0])
-            if open_ and (plan or (near and len(found) < _FINALISTS)):
-                known.append(rate)
-                found.append(one.candidate)
-        others = [one.candidate for one in self._feasible() if _other_tool(one)]
-        known_names = {one.name for one in found}
-        return found if not others or any(other.name in known_names for other in others) else [*found, others[0]]
+        best, program_rates, selected = (
+            self._best_rate(),
+            dict[tuple[str, str], list[float]](),
+            list[ServingCandidate](),
+        )
+        for trial in self._feasible():
+            rate, plan = trial.served.rate or 0.0, trial.candidate.kind == "plan"
+            rates = program_rates.setdefault((trial.candidate.program, trial.candidate.kind), [])
+            near = rate * _SURVIVES >= best or (not rates and len(program_rates) <= _AT_LEAST)
+            open_ = not rates or (len(rates) < _POINTS and rate * _NEAR_BEST >= rates[0])
+            if open_ and (plan or (near and len(selected) < _FINALISTS)):
+                rates.append(rate)
+                selected.append(trial.candidate)
+        others = [trial.candidate for trial in self._feasible() if _other_tool(trial)]
+        known_names = {candidate.name for candidate in selected}
+        return selected if not others or any(other.name in known_names for other in others) else [*selected, others[0]]
 
     def decide(self, deadline: Deadline) -> Throughput:
         """Races the finalists, and chooses.
@@ -239,25 +245,25 @@ class ThroughputSearch:
         racing = self.finalists()
         ran = self._race(racing, deadline) if len(racing) > 1 and not deadline.interrupted else None
         if ran is not None:
-            for one in racing:
-                if one.name in ran.costs:
-                    served = ServedLoad.of(ran.costs[one.name], ran.served.get(one.name, ()))
-                    self.tried[one.name] = TriedCandidate(one, served, raced=served.rate is not None)
+            for candidate in racing:
+                if candidate.name in ran.costs:
+                    served = ServedLoad.of(ran.costs[candidate.name], ran.served.get(candidate.name, ()))
+                    self.tried[candidate.name] = TriedCandidate(candidate, served, raced=served.rate is not None)
         self._check()
         return self._chosen(ran)
 
     def _race(self, racing: Sequence[ServingCandidate], deadline: Deadline) -> Race:
         effort, progress = self.session.options.profile, self.session.progress
         progress.start("final race", effort.race_rounds * len(racing))
-        incumbent = next((one for one in racing if one.kind != "plan"), racing[0])
+        incumbent = next((candidate for candidate in racing if candidate.kind != "plan"), racing[0])
         operators = len(incumbent.batch.profile.graph)
         ran = race(
             self.session.measurer,
-            {one.name: one.spec(self.session) for one in racing},
+            {candidate.name: candidate.spec(self.session) for candidate in racing},
             incumbent.batch.inputs,
             incumbent.batch.expected,
             incumbent.batch.bound,
-            files={one.name: (one.batch.inputs, one.batch.expected) for one in racing},
+            files={candidate.name: (candidate.batch.inputs, candidate.batch.expected) for candidate in racing},
             rounds=effort.race_rounds,
             seconds=self.session.options.race_seconds(operators),
             incumbent=incumbent.name,
@@ -270,16 +276,16 @@ class ThroughputSearch:
 
     def _chosen(self, ran: Race | None) -> Throughput:
         feasible = self._feasible()
-        raced = [one for one in feasible if one.raced] or feasible
-        peers = [one for one in raced if one.candidate.kind != "plan"]
-        shippable = [one for one in raced if one.candidate.kind != "queue"] or [
-            one for one in feasible if one.candidate.kind != "queue"
+        raced = [trial for trial in feasible if trial.raced] or feasible
+        peers = [trial for trial in raced if trial.candidate.kind != "plan"]
+        shippable = [trial for trial in raced if trial.candidate.kind != "queue"] or [
+            trial for trial in feasible if trial.candidate.kind != "queue"
         ]
         if not shippable:
             raise self._too_late(feasible[0])
-        copies = [one for one in shippable if one.candidate.kind == "copies"]
+        copies = [trial for trial in shippable if trial.candidate.kind == "copies"]
         chosen = (copies or shippable)[0]
-        for plan in (one for one in shippable if one.candidate.kind == "plan" and copies):
+        for plan in (trial for trial in shippable if trial.candidate.kind == "plan" and copies):
             ratio = _ratio(ran, plan, chosen)
             if ratio is not None and significant(ratio):
                 chosen = plan
@@ -290,7 +296,7 @@ class ThroughputSearch:
             value = (chosen.served.rate or 0.0) / (best.served.rate or 1.0)
             over = Ratio(value, value, value, 0)
         other = best if _other_tool(best) else next((peer for peer in (*peers, *feasible) if _other_tool(peer)), None)
-        servers = [self._server(one, ran, best, chosen) for one in self.tried.values()]
+        servers = [self._server(trial, ran, best, chosen) for trial in self.tried.values()]
         servers.sort(key=lambda server: (server.rate is None, -(server.rate or 0.0), server.name))
         # Figures of the race and of before it are not from the same minutes: the front is of one kind.
         shown = [
@@ -303,7 +309,7 @@ class ThroughputSearch:
             ratio=over.value,
             ratio_ci=(over.low, over.high),
             significant=chosen.candidate.kind == "plan" and significant(over),
-            front=front({one.name: (one.rate or 0.0, one.p99_ms or 0.0) for one in shown}),
+            front=front({server.name: (server.rate or 0.0, server.p99_ms or 0.0) for server in shown}),
             latency_limit_ms=self.limit_ms,
             no_batches=self.no_batches,
         )
@@ -322,15 +328,15 @@ class ThroughputSearch:
                 reason = "a queue of the backend's own, which no plan can hold"
             elif one.candidate.kind == "plan":
                 reason = "not raced" if ratio is None else f"{ratio} of {best.candidate.name}"
-        made = one.candidate.server(one.served, one.raced, reason)
+        server = one.candidate.server(one.served, one.raced, reason)
         if ratio is None:
-            return made
-        return replace(made, ratio=ratio.value, ratio_ci=(ratio.low, ratio.high))
+            return server
+        return replace(server, ratio=ratio.value, ratio_ci=(ratio.low, ratio.high))
 
 
 def _other_tool(one: TriedCandidate) -> bool:
-    own = one.candidate.implementation
-    return own is not None and other_tool(own)
+    implementation = one.candidate.implementation
+    return implementation is not None and other_tool(implementation)
 
 
 def _beside_other(found: Throughput, ran: Race | None, chosen: TriedCandidate, other: TriedCandidate) -> Throughput:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from bricolage.base.deadline import Deadline
 from bricolage.costs.models.composed import region_costs
 from bricolage.costs.models.measured_transfer import Pair
-from bricolage.driver.pricing import priced, wholes
+from bricolage.driver.pricing import price_candidates, wholes
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
@@ -37,8 +37,8 @@ class PlacementProblem:
         """`backends`: who takes part; by default the most promising."""
         self._profile, self._session = profile, profile.session
         self.graph = to_work(profile.graph)
-        names = self._contenders(priced(profile)) if backends is None else backends
-        self.candidates = [*priced(profile, names), *wholes(profile, names)]
+        names = self._contenders(price_candidates(profile)) if backends is None else backends
+        self.candidates = [*price_candidates(profile, names), *wholes(profile, names)]
         self.transfer_table: tuple[Transfer, ...] = ()
         """What was measured of transfers, for the plan."""
         self.transfers = self._measured_transfers(deadline)
@@ -48,13 +48,13 @@ class PlacementProblem:
         """Backends that could be part of a winning mix, the most promising `_CONTENDERS`: near the best as a whole, or best
         on a noticeable share of the work. Transfers are measured for every pair of them, so they are few."""
         times: dict[str, float] = {}
-        for one, ms in self._profile.times.items():
-            times[one.backend] = min(ms, times.get(one.backend, ms))
+        for implementation, ms in self._profile.times.items():
+            times[implementation.backend] = min(ms, times.get(implementation.backend, ms))
         fastest = min(times.values(), default=0.0)
         best: dict[int, Candidate] = {}
         for candidate in candidates:
-            known = best.get(candidate.region)
-            if known is None or candidate.cost_ms < known.cost_ms:
+            incumbent = best.get(candidate.region)
+            if incumbent is None or candidate.cost_ms < incumbent.cost_ms:
                 best[candidate.region] = candidate
         total = sum(candidate.cost_ms for candidate in best.values()) or 1.0
         merit: dict[str, float] = {}
@@ -113,7 +113,7 @@ class PlacementProblem:
         """What is known of an optimum, for the plan."""
         measured = sum(1 for candidate in self.candidates if candidate.key)
         total = sum(candidate.cost_ms for candidate in self.candidates)
-        known = sum(candidate.cost_ms for candidate in self.candidates if candidate.key)
+        measured_ms = sum(candidate.cost_ms for candidate in self.candidates if candidate.key)
         return Proof(
             method=found.statistics.method,
             optimal=found.proven_optimal,
@@ -121,7 +121,7 @@ class PlacementProblem:
             lower_bound_ms=found.lower_bound_ms,
             measured=measured,
             predicted=len(self.candidates) - measured,
-            measured_share=known / total if total > 0 else 1.0,
+            measured_share=measured_ms / total if total > 0 else 1.0,
             seconds=found.statistics.seconds,
         )
 
@@ -144,7 +144,7 @@ class PlacementProblem:
             should_stop=deadline,
         )
         self._session.progress.finish()
-        return [(one.placement, one.measured_ms) for one in result.measured if one.measured_ms is not None]
+        return [(trial.placement, trial.measured_ms) for trial in result.measured if trial.measured_ms is not None]
 
     def allowed(self, region: int) -> list[Implementation]:
         """Engines that may run a region of the graph."""

@@ -56,7 +56,7 @@ class PrecisionSearchResult:
     @property
     def best(self) -> tuple[Placement, float] | None:
         """The fastest that passed."""
-        return min(self.passed, key=lambda one: one[1], default=None)
+        return min(self.passed, key=lambda entry: entry[1], default=None)
 
 
 @dataclass(frozen=True)
@@ -121,22 +121,22 @@ class _Shares:
 
     def __init__(self, segments: Sequence[int], work: Mapping[int, float], alone: Mapping[int, AloneCost]) -> None:
         least = 1e-6 * sum(work.values()) or 1.0
-        own = {number: max(work.get(number, 0.0), least) for number in members(sum(segments))}
-        known = sum(own[number] for segment in alone for number in members(segment))
+        loads = {number: max(work.get(number, 0.0), least) for number in members(sum(segments))}
+        covered = sum(loads[number] for segment in alone for number in members(segment))
         by_work = {
-            "gain": sum(one.gain_ms for one in alone.values()) / known if known else 1.0,
-            "square": sum(one.error**2 for one in alone.values()) / known if known else 1.0,
+            "gain": sum(alone_cost.gain_ms for alone_cost in alone.values()) / covered if covered else 1.0,
+            "square": sum(alone_cost.error**2 for alone_cost in alone.values()) / covered if covered else 1.0,
         }
         self._gains: dict[int, float] = {}
         self._squares: dict[int, float] = {}
         for segment in segments:
-            total = sum(own[number] for number in members(segment))
+            total = sum(loads[number] for number in members(segment))
             cost = alone.get(segment)
             gain = by_work["gain"] * total if cost is None else cost.gain_ms
             square = by_work["square"] * total if cost is None else cost.error**2
             for number in members(segment):
-                self._gains[number] = max(gain, 1e-12) * own[number] / total
-                self._squares[number] = max(square, 1e-20) * own[number] / total
+                self._gains[number] = max(gain, 1e-12) * loads[number] / total
+                self._squares[number] = max(square, 1e-20) * loads[number] / total
 
     def gain(self, bits: int) -> float:
         """Of these operators."""
@@ -259,23 +259,26 @@ class _Search:
         pieces = list(self.segments)
         for parts in self.parts.values():
             pieces = [piece & part.bits for piece in pieces for part in parts if piece & part.bits]
-        known = max(self.parts.values(), key=len)
+        finest = max(self.parts.values(), key=len)
         spread = {
             piece: part.square * self.shares.square(piece) / self.shares.square(part.bits)
-            for part in known
+            for part in finest
             for piece in pieces
             if piece & part.bits
         }
-        found: dict[int, list[tuple[Implementation, float, float]]] = {piece: [] for piece in pieces}
+        choices: dict[int, list[tuple[Implementation, float, float]]] = {piece: [] for piece in pieces}
         for low, parts in self.parts.items():
             for part in parts:
-                own = [piece for piece in pieces if piece & part.bits]
-                total = max(sum(spread[piece] for piece in own), 1e-300)
-                for piece in own:
+                part_pieces = [piece for piece in pieces if piece & part.bits]
+                total = max(sum(spread[piece] for piece in part_pieces), 1e-300)
+                for piece in part_pieces:
                     gain = part.gain_ms * self.shares.gain(piece) / self.shares.gain(part.bits)
-                    found[piece].append((low, gain, part.square * spread[piece] / total))
-        by = self._corrections(found)
-        return {piece: [(low, gain, square * by[low]) for low, gain, square in some] for piece, some in found.items()}
+                    choices[piece].append((low, gain, part.square * spread[piece] / total))
+        by = self._corrections(choices)
+        return {
+            piece: [(low, gain, square * by[low]) for low, gain, square in piece_choices]
+            for piece, piece_choices in choices.items()
+        }
 
     def _note(self, chosen: Mapping[int, Implementation], cost: Cost | None) -> None:
         """What a choice measured corrects the errors of the precision in it of which the least is known."""
@@ -295,13 +298,13 @@ class _Search:
         corrections = dict.fromkeys(self.parts, 1.0)
         for low in sorted(self.last, key=lambda low: -len(self.parts[low])):
             who, error = self.last[low]
-            own = others = 0.0
+            own_square = others = 0.0
             for piece, costs in options.items():
-                for one, _, square in costs:
-                    share = sum(who.get(number) == one for number in members(piece)) / piece.bit_count()
-                    own += share * square if one == low else 0.0
-                    others += share * square * corrections[one] if one != low else 0.0
-            corrections[low] = min(max((error**2 - others) / max(own, 1e-30), _CORRECTION[0]), _CORRECTION[1])
+                for precision, _, square in costs:
+                    share = sum(who.get(number) == precision for number in members(piece)) / piece.bit_count()
+                    own_square += share * square if precision == low else 0.0
+                    others += share * square * corrections[precision] if precision != low else 0.0
+            corrections[low] = min(max((error**2 - others) / max(own_square, 1e-30), _CORRECTION[0]), _CORRECTION[1])
         return corrections
 
     # --- which part is divided --------------------------------------------------------------------------------------
@@ -333,7 +336,7 @@ class _Search:
             return [sum(touched[:middle]), sum(touched[middle:])]
         numbers = members(part)
         middle = len(numbers) // 2
-        return [sum(1 << n for n in some) for some in (numbers[:middle], numbers[middle:])]
+        return [sum(1 << n for n in half) for half in (numbers[:middle], numbers[middle:])]
 
     # --- trials -----------------------------------------------------------------------------------------------------
 
@@ -342,27 +345,27 @@ class _Search:
         who = {number: low for piece, low in chosen.items() for number in members(piece)}
         order = [number for segment in self.segments for number in members(segment)]
         groups = groupby(order, key=lambda number: who.get(number, full or self.full))
-        return tuple(Assignment(sum(1 << n for n in numbers), one) for one, numbers in groups)
+        return tuple(Assignment(sum(1 << n for n in numbers), implementation) for implementation, numbers in groups)
 
     def _measure(self, placements: Sequence[Placement]) -> list[Cost | None]:
         """Of each its cost, measured once; what passes is remembered with its time. What no trial is left for is None."""
-        new = [one for one in dict.fromkeys(placements) if one not in self.known][
+        new = [placement for placement in dict.fromkeys(placements) if placement not in self.known][
             : max(0, self.most - self.found.trials)
         ]
         costs = self.trial(new) if new else []
         self.found.trials += len(new)
-        for one, cost in zip(new, costs, strict=True):
-            self.known[one] = cost
+        for placement, cost in zip(new, costs, strict=True):
+            self.known[placement] = cost
             if cost is not None and cost.ms is not None:
-                self.found.passed.append((one, cost.ms))
+                self.found.passed.append((placement, cost.ms))
         return [self.known.get(placement) for placement in placements]
 
 
 def worth_trying(lows: Sequence[LowPrecision]) -> list[LowPrecision]:
     """Those than which none that is faster is about as accurate, the most accurate first."""
     kept: list[LowPrecision] = []
-    for low in sorted(lows, key=lambda one: (one.ms, _error(one))):
-        if all(_error(low) < _ABOUT * _error(one) for one in kept):
+    for low in sorted(lows, key=lambda candidate: (candidate.ms, _error(candidate))):
+        if all(_error(low) < _ABOUT * _error(other) for other in kept):
             kept.append(low)
     return sorted(kept, key=_error)
 
@@ -374,7 +377,7 @@ def _error(low: LowPrecision) -> float:
 def _hull(options: Sequence[tuple[Implementation, float, float]]) -> list[tuple[Implementation, float, float]]:
     """Of (who, gain, cost), those on the upper concave hull from (0, 0), by rising cost and gain."""
     kept: list[tuple[Implementation, float, float]] = []
-    for option in sorted(options, key=lambda one: (one[2], -one[1])):
+    for option in sorted(options, key=lambda entry: (entry[2], -entry[1])):
         if option[1] <= (kept[-1][1] if kept else 0.0):
             continue
         while kept:

@@ -12,7 +12,7 @@ from bricolage.work.cost import CostModel, FirstKnown, Work
 from bricolage.work.placement import Candidate
 
 
-def priced(profile: Profile, backends: Collection[str] | None = None) -> list[Candidate]:
+def price_candidates(profile: Profile, backends: Collection[str] | None = None) -> list[Candidate]:
     """All candidates with a cost, or those of some backends. What the forecast made needless to measure has the cost that it
     expects; operators that no region covers get one predicted from the whole graph's time on each implementation, in proportion
     to their work. Those that were not measured have no key."""
@@ -27,18 +27,20 @@ def priced(profile: Profile, backends: Collection[str] | None = None) -> list[Ca
     models: tuple[CostModel, ...] = (profile.regions,)
     if unmeasured:
         models += (profile.forecast.corrected(profile.times).only(unmeasured),)
-    works = [Work(implementation=one, key=group.key) for group, one in pairs]
-    found: list[Candidate] = []
+    works = [Work(implementation=implementation, key=group.key) for group, implementation in pairs]
+    candidates: list[Candidate] = []
     covered = 0
-    for (group, one), cost in zip(pairs, FirstKnown(models).estimate(works, profile.session.setting), strict=True):
+    for (group, implementation), cost in zip(
+        pairs, FirstKnown(models).estimate(works, profile.session.setting), strict=True
+    ):
         if cost is None:
             continue
         key = group.key if cost.source == "measured" else ""
         for region in group.regions:
             covered |= region if region.bit_count() == 1 else 0
-            found.append(Candidate(region, one, cost.ms, key, merges[one.backend]))
+            candidates.append(Candidate(region, implementation, cost.ms, key, merges[implementation.backend]))
     return [
-        *found,
+        *candidates,
         *(c for c in _in_proportion(profile, covered) if backends is None or c.implementation.backend in backends),
     ]
 
@@ -47,9 +49,9 @@ def wholes(profile: Profile, backends: Collection[str] | None = None) -> list[Ca
     """The whole graph on each implementation that runs it, or on those of some backends, as candidates of a placement."""
     merges, everything = _merges(profile), profile.graph.everything.bits
     return [
-        Candidate(everything, one, ms, profile.key, merges[one.backend])
-        for one, ms in profile.times.items()
-        if backends is None or one.backend in backends
+        Candidate(everything, implementation, ms, profile.key, merges[implementation.backend])
+        for implementation, ms in profile.times.items()
+        if backends is None or implementation.backend in backends
     ]
 
 
@@ -73,8 +75,8 @@ def _in_proportion(profile: Profile, covered: int) -> list[Candidate]:
         unclaimed &= ~bits
     # What no backend claims goes to those that have run all of the graph.
     return [
-        Candidate(1 << number, one, ms * shares[number], "", merges[one.backend])
+        Candidate(1 << number, implementation, ms * shares[number], "", merges[implementation.backend])
         for number in bitset.members(everything & ~covered)
-        for one, ms in profile.times.items()
-        if (claimed.get(one.backend, 0) | unclaimed) >> number & 1
+        for implementation, ms in profile.times.items()
+        if (claimed.get(implementation.backend, 0) | unclaimed) >> number & 1
     ]

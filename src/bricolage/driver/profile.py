@@ -96,13 +96,13 @@ class Profile:
     @property
     def times(self) -> dict[Implementation, float]:
         """Times of the whole graph in ms, of those that run it and are right."""
-        return {one: cost.ms for one, cost in self.whole.items() if cost.ms is not None}
+        return {implementation: cost.ms for implementation, cost in self.whole.items() if cost.ms is not None}
 
     @cached_property
     def forecast(self) -> Forecast:
         """What is expected of the candidates before anything is measured; by the roofline alone where the session has no model."""
         everything = workload(self._everything)
-        whole = [Work(everything, one) for one in self.candidates.whole]
+        whole = [Work(everything, implementation) for implementation in self.candidates.whole]
         groups = self.candidates.groups
         regions = [
             Work(group.work, implementation, group.key) for group in groups for implementation in group.implementations
@@ -118,8 +118,8 @@ class Profile:
     def first_configurations(self) -> list[Implementation]:
         """The first configuration of every backend that takes the whole graph and compiles quickly."""
         slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
-        quick = [one for one in self.candidates.whole if one.backend not in slow]
-        return list({one.backend: one for one in reversed(quick)}.values())[::-1]
+        quick = [implementation for implementation in self.candidates.whole if implementation.backend not in slow]
+        return list({implementation.backend: implementation for implementation in reversed(quick)}.values())[::-1]
 
     # --- what is measured -------------------------------------------------------------------------------------------
 
@@ -139,10 +139,10 @@ class Profile:
         if len(placement) == 1:
             return self.whole_spec(placement[0].implementation)
         steps = placement_steps(self.graph, placement, self.session.store, self._identities)
-        division = ";".join(f"{one.region:x}" for one in placement)
+        division = ";".join(f"{assignment.region:x}" for assignment in placement)
         if cores:
             division += " on " + ";".join(",".join(map(str, core)) for core in cores)
-        alone = len({one.implementation.backend for one in placement}) == 1
+        alone = len({assignment.implementation.backend for assignment in placement}) == 1
         key, options = f"{self.key}|{division}", self.session.options
         device = self.session.device
         return CandidateSpec(key, steps, self._outputs, options.threads, alone, device, cores=tuple(cores))
@@ -190,5 +190,5 @@ class Profile:
 
     def note(self, event: Event) -> None:
         """Tells the user of one finished measurement."""
-        told = f"{event.spec.title}: {event.cost}" if event.kind == "failed" else event.spec.title
-        self.session.progress.advance(1, told)
+        text = f"{event.spec.title}: {event.cost}" if event.kind == "failed" else event.spec.title
+        self.session.progress.advance(1, text)

@@ -46,8 +46,8 @@ def made_again(
     if bucket.variant not in QUANTISED_VARIANTS:
         variant = recreated_variant(graph, bucket.variant, bucket.steps, bucket.rewrite_config)
         return variant if variant is not None and _is_of(bucket, variant) else None
-    made = remade(graph, bucket.variant, options, samples) if options is not None else ()
-    return next((variant for variant in made if _is_of(bucket, variant)), None)
+    variants = remade(graph, bucket.variant, options, samples) if options is not None else ()
+    return next((variant for variant in variants if _is_of(bucket, variant)), None)
 
 
 def _is_of(bucket: Bucket, variant: GraphVariant) -> bool:
@@ -64,23 +64,23 @@ def _is_of(bucket: Bucket, variant: GraphVariant) -> bool:
 def measured_samples(profile: Profile) -> list[CalibrationSample]:
     """Everything that was measured of a graph, each region with the time of its fastest implementation."""
     fastest = profile.fastest
-    found = [] if fastest is None else [CalibrationSample(workload(profile.graph.everything).operators, fastest[1])]
+    samples = [] if fastest is None else [CalibrationSample(workload(profile.graph.everything).operators, fastest[1])]
     for group in profile.candidates.groups:
         ms = profile.regions.fastest_ms(group.key, group.implementations)
         if ms is not None:
-            found.append(CalibrationSample(group.work.operators, ms))
-    return found
+            samples.append(CalibrationSample(group.work.operators, ms))
+    return samples
 
 
 def promising(profiles: Mapping[str, Profile]) -> list[Profile]:
     """The variants that could win, best first; the original before what is hardly faster."""
-    times = {name: found[1] for name, profile in profiles.items() if (found := profile.fastest) is not None}
+    times = {name: fastest[1] for name, profile in profiles.items() if (fastest := profile.fastest) is not None}
     limit = _PROMISING * min(times.values(), default=0.0)
     shown = {name: ms / _CLEARLY if name == ORIGINAL else ms for name, ms in times.items()}
     return [profiles[name] for name in sorted(times, key=lambda name: shown[name]) if times[name] <= limit]
 
 
-def placed(state: DecisionState) -> list[Profile]:
+def select_divided_variants(state: DecisionState) -> list[Profile]:
     """The variants that are divided into regions: the most promising, as many as the effort says; also the original
     where a backend offers to run a part of it and of none of those: rules may have replaced the very patterns that it knows."""
     ranked = promising(state.profiles)
@@ -95,11 +95,11 @@ def placed(state: DecisionState) -> list[Profile]:
 def whole_challengers(profiles: Iterable[Profile]) -> list[Challenger]:
     """The fastest implementation on each rewritten variant. All of them race: a profile is too coarse to leave one
     out, and who is clearly beaten retires early."""
-    found: list[Challenger] = []
+    challengers: list[Challenger] = []
     for profile in profiles:
         variant, fastest = profile.variant, profile.fastest
         if variant.name != ORIGINAL and fastest is not None:
             placement = (Assignment(variant.graph.everything.bits, fastest[0]),)
             name = placement_name(placement, variant.name)
-            found.append(Challenger(name, placement, variant.predicted_ms, variant.name))
-    return found
+            challengers.append(Challenger(name, placement, variant.predicted_ms, variant.name))
+    return challengers

@@ -18,7 +18,13 @@ from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.byte_checks import check_products
 from bricolage.driver.profile import Profile
 from bricolage.driver.promising_variants import whole_challengers, write_variant_files
-from bricolage.driver.quantised_variants import CALIBRATED, MadeQuantised, accepted, float_results, quantised_variant
+from bricolage.driver.quantised_variants import (
+    CALIBRATED,
+    MadeQuantised,
+    compute_accepted_error,
+    float_results,
+    quantised_variant,
+)
 from bricolage.driver.state import DecisionState
 from bricolage.errors import BricolageError, MetricFails
 from bricolage.graph.graph import Graph
@@ -62,7 +68,7 @@ class QuantisedGraphItem(Item):
         session.progress.start(self.name)
         try:
             floats = float_results(backend.name for backend in session.backends)
-            made = quantised_variant(state.oracle.graph, self._variant, session.options, session.samples, floats)
+            quantised = quantised_variant(state.oracle.graph, self._variant, session.options, session.samples, floats)
         except MetricFails:
             raise
         except BricolageError as error:
@@ -71,27 +77,33 @@ class QuantisedGraphItem(Item):
             self._note(state, None, "not made", error.sentence)
             return
         held = state.oracle.held_back
-        held = None if held is None else held.at(accepted(session.options))
-        write_variant_files(made.variant, session.store)
-        refusal, error_found = _judged(state, made.variant.graph, held)
+        held = None if held is None else held.at(compute_accepted_error(session.options))
+        write_variant_files(quantised.variant, session.store)
+        refusal, error_found = _judge_graph(state, quantised.variant.graph, held)
         session.progress.finish()
         if refusal:
-            self._note(state, made, "too inaccurate", refusal, error_found)
+            self._note(state, quantised, "too inaccurate", refusal, error_found)
             return
-        profile = self._profile(state, made, held)
+        profile = self._profile(state, quantised, held)
         self._measure(profile, deadline)
         check_products(profile, deadline)
         challengers = whole_challengers([profile])
         state.challenge(*challengers)
         times = sorted(profile.times.items(), key=lambda pair: pair[1])
-        told = ", ".join(f"{one} {ms:.3g} ms" for one, ms in times)
+        timings = ", ".join(f"{implementation} {ms:.3g} ms" for implementation, ms in times)
         failed = [
-            f"{one} {cost.outcome}: {cost.reason}" if cost.reason else f"{one} {cost.outcome}"
-            for one, cost in profile.whole.items()
+            f"{implementation} {cost.outcome}: {cost.reason}" if cost.reason else f"{implementation} {cost.outcome}"
+            for implementation, cost in profile.whole.items()
             if cost.ms is None
         ]
         outcome = "raced" if challengers else "not run by any"
-        self._note(state, made, outcome, "; ".join([told] * bool(told) + failed) or "no backend takes it", error_found)
+        self._note(
+            state,
+            quantised,
+            outcome,
+            "; ".join([timings] * bool(timings) + failed) or "no backend takes it",
+            error_found,
+        )
 
     def _seconds(self, state: DecisionState) -> float:
         samples = state.session.samples
@@ -116,7 +128,7 @@ class QuantisedGraphItem(Item):
     def _measure(profile: Profile, deadline: Deadline) -> None:
         slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
         offered = [*profile.candidates.whole, *profile.candidates.unclaimed]
-        quick = [one for one in offered if one.backend not in slow]
+        quick = [implementation for implementation in offered if implementation.backend not in slow]
         profile.session.progress.start(f"{profile.variant.name} model on each backend", len(quick))
         if quick and not deadline():
             profile.measure_whole(quick, deadline)
@@ -131,7 +143,11 @@ class QuantisedGraphItem(Item):
         error: float | None = None,
     ) -> None:
         report = made.report if made is not None else None
-        floats = tuple(FloatOperator(one.name, one.op_type, one.reason) for one in report.kept_float) if report else ()
+        floats = (
+            tuple(FloatOperator(operator.name, operator.op_type, operator.reason) for operator in report.kept_float)
+            if report
+            else ()
+        )
         state.quantised.append(
             QuantisedGraph(
                 self._variant,
@@ -146,20 +162,25 @@ class QuantisedGraphItem(Item):
         )
 
 
-def _judged(state: DecisionState, graph: Graph, held: HeldBack | None) -> tuple[str, float | None]:
+def _judge_graph(state: DecisionState, graph: Graph, held: HeldBack | None) -> tuple[str, float | None]:
     """Why a quantised graph is not accurate enough with exact integers, empty where it is; and its largest relative error."""
     evaluate, names = state.session.evaluate, [info.name for info in graph.outputs]
     if held is None:
-        own = {info.name for info in graph.inputs}
-        inputs = {name: array for name, array in state.inputs.items() if name in own}
+        input_names = {info.name for info in graph.inputs}
+        inputs = {name: array for name, array in state.inputs.items() if name in input_names}
         answer = evaluate(graph.model, inputs, dtype=np.float64)
         right = [state.oracle.outputs[info.name] for info in state.oracle.graph.outputs]
-        error, bound = relative_error([answer[name] for name in names], right), accepted(state.session.options)
+        error, bound = (
+            relative_error([answer[name] for name in names], right),
+            compute_accepted_error(state.session.options),
+        )
         return (f"its error is {error:.2e}, the bound {bound:.2e}" if error > bound else ""), error
     inputs_of = {info.name for info in graph.inputs}
     answers: list[Mapping[str, np.ndarray]] = []
     for sample in held.data.samples:
-        found = evaluate(graph.model, {name: sample[name] for name in sample if name in inputs_of}, dtype=np.float64)
-        answers.append({own: np.asarray(found[name]) for own, name in zip(held.names, names, strict=True)})
+        outputs = evaluate(graph.model, {name: sample[name] for name in sample if name in inputs_of}, dtype=np.float64)
+        answers.append(
+            {held_name: np.asarray(outputs[name]) for held_name, name in zip(held.names, names, strict=True)}
+        )
     reached = held.judged(answers)
     return ("" if reached.met else f"{reached.told} ({held.data.origin})"), reached.error

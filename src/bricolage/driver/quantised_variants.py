@@ -13,7 +13,7 @@ from bricolage.graph.prepare import simplify
 from bricolage.quantization.canonical import canonical
 from bricolage.quantization.outcome import QuantizationReport
 from bricolage.quantization.quantization_options import QuantizationOptions
-from bricolage.quantization.quantize_model import quantized
+from bricolage.quantization.quantize_model import quantize_graph
 from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.held_back import GivenSamples
@@ -64,7 +64,7 @@ def quantised_variant(
     """
     calibration = samples.calibration if samples is not None else ()
     wanted = QuantizationOptions(
-        max_error=accepted(options),
+        max_error=compute_accepted_error(options),
         accuracy=options.accuracy if calibration and options.accuracy != "relative" else None,
         float_results=floats,
         errors_by_operator=False,
@@ -73,10 +73,10 @@ def quantised_variant(
     )
     whole = canonical(graph.model, wanted)
     if name == CALIBRATED:
-        made = quantized(whole, calibration, wanted)
+        quantisation = quantize_graph(whole, calibration, wanted)
     else:
-        made = quantized_weights_only(whole, calibration or None, wanted)
-    return MadeQuantised(GraphVariant(name, simplify(made.model), quantised=True), made.report)
+        quantisation = quantized_weights_only(whole, calibration or None, wanted)
+    return MadeQuantised(GraphVariant(name, simplify(quantisation.model), quantised=True), quantisation.report)
 
 
 def remade(graph: Graph, name: str, options: Options, samples: GivenSamples | None) -> Iterator[GraphVariant]:
@@ -89,6 +89,6 @@ def remade(graph: Graph, name: str, options: Options, samples: GivenSamples | No
             _LOG.info("a quantised graph is not made again: %s", error.sentence)
 
 
-def accepted(options: Options) -> float:
+def compute_accepted_error(options: Options) -> float:
     """The relative error that a quantised model may have: who asks for integers asks for `low` at least."""
     return options.tolerance if options.tolerance is not None else max(options.bound, BOUNDS["low"])

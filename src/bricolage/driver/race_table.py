@@ -36,18 +36,18 @@ class RaceDecision:
 def make_table(state: DecisionState, found: RaceDecision, arrived: Mapping[str, float]) -> list[Contestant]:
     """All contestants, the fastest first, and the baselines that were not measured."""
     original, ran = state.original, state.race
-    by_name = {str(one): one for one in original.alone}
+    by_name = {str(implementation): implementation for implementation in original.alone}
     challengers = {c.name: c for c in state.challengers}
-    costs = {str(one): cost for one, cost in original.alone.items()}
+    costs = {str(implementation): cost for implementation, cost in original.alone.items()}
     for name, cost in (ran.costs if ran is not None else {}).items():  # where it raced, its code lay in the cache
         first = costs[name].compile_s if name in costs else 0.0
         costs[name] = replace(cost, compile_s=max(cost.compile_s, first))
-    known = {
+    ratios = {
         name: weigh_evidence(name, found.best, ran, found.evidence)
         for name in arrived
         if ran is not None and found.by == "race and prior evidence" and name != found.best
     }
-    dropped = {str(one): cost.ms for one, cost in original.dropped.items()}
+    dropped = {str(implementation): cost.ms for implementation, cost in original.dropped.items()}
     table = [
         _contestant(
             name,
@@ -58,19 +58,30 @@ def make_table(state: DecisionState, found: RaceDecision, arrived: Mapping[str, 
             chosen=found.chosen,
             best=found.best,
             dropped_ms=dropped.get(name),
-            known=known.get(name),
+            known=ratios.get(name),
         )
         for name, cost in costs.items()
     ]
-    told = {
-        str(one): "; ".join(filter(None, (original.replacing.get(one), _done_without(original, one))))
-        for one in original.whole
+    reasons = {
+        str(implementation): "; ".join(
+            filter(None, (original.replacing.get(implementation), _done_without(original, implementation)))
+        )
+        for implementation in original.whole
     }
-    table = [replace(c, reason="; ".join(filter(None, (told.get(c.name), c.reason)))) for c in table]
+    table = [replace(c, reason="; ".join(filter(None, (reasons.get(c.name), c.reason)))) for c in table]
     table += [
-        Contestant(str(one), "baseline", None, None, None, False, _unmeasured(state, one), implementation=one)
-        for one in original.candidates.whole
-        if one not in original.whole
+        Contestant(
+            str(implementation),
+            "baseline",
+            None,
+            None,
+            None,
+            False,
+            _explain_unmeasured(state, implementation),
+            implementation=implementation,
+        )
+        for implementation in original.candidates.whole
+        if implementation not in original.whole
     ]
     table += [
         Contestant(str(implementation), "baseline", None, None, None, False, _TIME_UP, implementation=implementation)
@@ -93,13 +104,13 @@ def _with_other_pattern(contestant: Contestant, ran: Race) -> Contestant:
 
 def _compare_with_file(contestant: Contestant, table: Sequence[Contestant], ran: Race) -> Contestant:
     """Says where a tool runs the graph that we prepared more slowly than the user's file, or does not take the graph at all."""
-    own = contestant.implementation
-    if own is None or contestant.as_it_comes or not contestant.other_tool:
+    implementation = contestant.implementation
+    if implementation is None or contestant.as_it_comes or not contestant.other_tool:
         return contestant
-    file = next((c for c in table if c.as_it_comes and c.accepted and _backend(c) == own.backend), None)
-    if file is None or own.config.team:
+    file = next((c for c in table if c.as_it_comes and c.accepted and _backend(c) == implementation.backend), None)
+    if file is None or implementation.config.team:
         return contestant
-    if not any(c.accepted and not c.as_it_comes and _backend(c) == own.backend for c in table):
+    if not any(c.accepted and not c.as_it_comes and _backend(c) == implementation.backend for c in table):
         return replace(contestant, reason=f"{contestant.reason}; it runs the file as it comes")
     ratio = ran.ratio(file.name, contestant.name)
     if ratio is None or not significant(ratio):
@@ -128,7 +139,7 @@ def _done_without(profile: Profile, one: Implementation) -> str:
     return f"without {', '.join(names)}, which would make it wrong (docs/backend-bugs.md)" if names else ""
 
 
-def _unmeasured(state: DecisionState, one: Implementation) -> str:
+def _explain_unmeasured(state: DecisionState, one: Implementation) -> str:
     """Why the whole graph was not measured on an implementation."""
     for entry in state.agenda:
         if entry.name == whole_model(one):
@@ -158,8 +169,8 @@ def speedup_over_other(
     if ran is not None and decided_by == "race and prior evidence":
         return weigh_evidence(name, other, ran, evidence)
     raced = ran.ratio(name, other, through=ran.incumbent) if ran is not None and decided_by == "race" else None
-    known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
-    return raced or (Ratio(known.value, known.low, known.high, 0) if known is not None else None)
+    prior = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
+    return raced or (Ratio(prior.value, prior.low, prior.high, 0) if prior is not None else None)
 
 
 def beside_other(one: Contestant, ratio: Ratio | None) -> Contestant:
@@ -192,8 +203,8 @@ def _contestant(
         elif plan and ratio is None:
             reason = "not raced"
         elif plan and ratio is not None:
-            found = "behind the winner" if significant(ratio) else "not a significant gain"
-            reason = f"{ratio} of {best}: {found}"
+            verdict = "behind the winner" if significant(ratio) else "not a significant gain"
+            reason = f"{ratio} of {best}: {verdict}"
         elif ran is not None and name not in ran.costs:
             waiting = baseline is not None and str(replace(baseline, config=replace(baseline.config, team="waiting")))
             stepped = waiting in ran.costs and waiting != name

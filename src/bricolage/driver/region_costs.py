@@ -37,10 +37,10 @@ def measure_regions(profile: Profile, stop: Stop) -> None:
         # Who was predicted to be fast may have failed: then others are worth measuring after all.
         before = set(profile.left_out)
         groups = [
-            replace(group, implementations=own)
+            replace(group, implementations=remaining)
             for group in _worth_measuring(profile)
             if (
-                own := tuple(
+                remaining := tuple(
                     implementation
                     for implementation in group.implementations
                     if (group.key, implementation) in before - profile.left_out
@@ -53,11 +53,11 @@ def measure_segments(profile: Profile, implementations: Sequence[Implementation]
     """Times the segments of the graph on these alone, until `stop` says so."""
     keys = {profile.region_key(Region(profile.graph, bits)) for bits in profile.candidates.segments}
     groups = [
-        replace(group, implementations=own)
+        replace(group, implementations=selected)
         for group in profile.candidates.groups
         if group.key in keys
         and (
-            own := tuple(
+            selected := tuple(
                 implementation for implementation in group.implementations if implementation in implementations
             )
         )
@@ -77,11 +77,11 @@ def _worth_measuring(profile: Profile) -> list[CandidateGroup]:
     kept: list[CandidateGroup] = []
     profile.left_out.clear()
     for group in groups:
-        own = expected.worth_measuring(group.key, group.implementations, standing, right, profile.regions)
+        worthwhile = expected.worth_measuring(group.key, group.implementations, standing, right, profile.regions)
         profile.left_out |= {
-            (group.key, implementation) for implementation in group.implementations if implementation not in own
+            (group.key, implementation) for implementation in group.implementations if implementation not in worthwhile
         }
-        kept.append(replace(group, implementations=own))
+        kept.append(replace(group, implementations=worthwhile))
     gains = {
         group.key: len(group.regions) * expected.gain_ms(group.key, group.implementations, standing, right)
         for group in groups
@@ -108,8 +108,8 @@ def _promising(profile: Profile, implementation: Implementation) -> bool:
         return True
     if profile.session.options.profile.slow_compilers_per_region:
         return True
-    own = profile.times.get(implementation)
-    return own is not None and own <= NEAR * min(profile.times.values())
+    whole_ms = profile.times.get(implementation)
+    return whole_ms is not None and whole_ms <= NEAR * min(profile.times.values())
 
 
 def measure_groups(
@@ -125,15 +125,15 @@ def measure_groups(
     for number, (group, region) in enumerate(zip(groups, regions, strict=True)):
         outputs = tuple(value.name or "" for value in region.outputs)
         path, data = profile.session.store.region(region, group.key), profile.oracle.data(region)
-        for one in filter(partial(_promising, profile), group.implementations):
-            spec = CandidateSpec(group.key, (Step(one, path),), outputs, threads, alone=False, device=device)
+        for implementation in filter(partial(_promising, profile), group.implementations):
+            spec = CandidateSpec(group.key, (Step(implementation, path),), outputs, threads, alone=False, device=device)
             asked.append((number, spec, data))
-    known = measurer.cached([(spec, data) for _, spec, data in asked], profile.oracle.accepted)
-    found: dict[CandidateSpec, Cost] = {}
+    cached_costs = measurer.cached([(spec, data) for _, spec, data in asked], profile.oracle.accepted)
+    spec_costs: dict[CandidateSpec, Cost] = {}
     missing: dict[int, list[CandidateSpec]] = {}
-    for (number, spec, _), cost in zip(asked, known, strict=True):
+    for (number, spec, _), cost in zip(asked, cached_costs, strict=True):
         if cost is not None and cost.outcome != "wrong":
-            found[spec] = cost
+            spec_costs[spec] = cost
             profile.session.progress.advance()
         else:
             missing.setdefault(number, []).append(spec)
@@ -145,5 +145,5 @@ def measure_groups(
         data, limits = profile.oracle.data(region), partial(profile.oracle.limits, region)
         described = partial(workload, region, profile.session.network)
         tasks.append(RegionTask(inputs, expected, bound, tuple(specs), data, limits, described))
-    found |= measurer.measure(tasks, profile.note, stop)
-    return [Measurement(spec.region_key, spec.steps[0].implementation, cost) for spec, cost in found.items()]
+    spec_costs |= measurer.measure(tasks, profile.note, stop)
+    return [Measurement(spec.region_key, spec.steps[0].implementation, cost) for spec, cost in spec_costs.items()]

@@ -38,14 +38,18 @@ def measured_curves(measured: Callable[[int], Sequence[float] | None], cores: in
     used = 1
     before: Sequence[float] | None = None
     while True:
-        found = measured(used)
-        if found is None:
+        region_ms = measured(used)
+        if region_ms is None:
             return None
-        times[used] = found
-        falling = set(range(len(found))) if before is None else {one for one in falling if not found[one] > before[one]}
+        times[used] = region_ms
+        falling = (
+            set(range(len(region_ms)))
+            if before is None
+            else {index for index in falling if not region_ms[index] > before[index]}
+        )
         if used == cores or not falling:
             break
-        used, before = min(used + step, cores), found
+        used, before = min(used + step, cores), region_ms
 
     def curve(region: int) -> SpeedupCurve:
         return climb(lambda count: times[count][region], cores, step=step)
@@ -61,13 +65,13 @@ def curves_in_place(
     bucket = plan.buckets[index]
     count = len(bucket.regions)
 
-    def measured(used: int) -> Sequence[float]:
+    def measure_regions(used: int) -> Sequence[float]:
         """Of every region on `used` cores, milliseconds."""
         kept = PlannedSchedule((tuple(cores[:used]),) * count, "curves", 0.0, 0.0, 0.0)
         buckets = (*plan.buckets[:index], replace(bucket, schedule=kept), *plan.buckets[index + 1 :])
         return timed(replace(plan, buckets=buckets))
 
-    curves = measured_curves(measured, len(cores))
+    curves = measured_curves(measure_regions, len(cores))
     assert curves is not None  # `measured` always gives some
     return curves
 
@@ -78,20 +82,20 @@ def region_problem(
     """Regions of a graph (bit-sets that cover it) with their curves, on one kind of core."""
     readers = quotient(graph, regions)
     operators = tuple(WorkOperator(f"region {number + 1}") for number in range(len(regions)))
-    edges = tuple(WorkTensor(str(number), number, tuple(sorted(some))) for number, some in enumerate(readers))
+    edges = tuple(WorkTensor(str(number), number, tuple(sorted(sinks))) for number, sinks in enumerate(readers))
     times = tuple({"cpu": curve.table(cores)} for curve in curves)
     return ScheduleProblem(WorkGraph(operators, edges), times, {"cpu": cores})
 
 
 def timetable(proposal: Proposal, proposals: Proposals, cores: Sequence[int]) -> Timetable:
     """The proposal on these cores (processors by number). `proposals` give the bounds."""
-    found = proposal.schedule
-    order = found.order()
-    intervals = [found.intervals[region] for region in order]
+    schedule = proposal.schedule
+    order = schedule.order()
+    intervals = [schedule.intervals[region] for region in order]
     kept = PlannedSchedule(
         cores=tuple(tuple(sorted(cores[lane] for lane in interval.lanes)) for interval in intervals),
-        method=found.method,
-        predicted_ms=found.makespan_ms,
+        method=schedule.method,
+        predicted_ms=schedule.makespan_ms,
         lower_ms=proposals.lower_ms,
         upper_ms=proposals.sequential_ms,
         ms=tuple(interval.end_ms - interval.start_ms for interval in intervals),

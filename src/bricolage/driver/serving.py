@@ -14,7 +14,7 @@ from bricolage.graph.graph import Graph
 from bricolage.measure.closed_loop import Serving
 from bricolage.measure.request_rates import ServedLoad
 from bricolage.measure.specs import CandidateSpec
-from bricolage.plan.operating_point import OperatingPoint, counted
+from bricolage.plan.operating_point import OperatingPoint, format_count
 from bricolage.plan.program_step import placement_steps
 from bricolage.plan.throughput import Kind, ServingConfig
 from bricolage.work.implementation import Assignment, Implementation, Placement
@@ -56,7 +56,7 @@ class ServingCandidate:
         """For people, and one for each candidate."""
         batch = "" if self.batch.rows == 1 else f", batch {self.batch.rows}"
         if self.queue is not None:
-            asked = "" if self.queue == 0 else f", {counted(self.queue, 'stream')}"
+            asked = "" if self.queue == 0 else f", {format_count(self.queue, 'stream')}"
             return f"{self.program} queue{asked}{batch}"
         return f"{self.program}, {self.point.layout}{batch}"
 

@@ -102,11 +102,11 @@ def planned_trial(opened: Source, index: int) -> ArtifactTrial:
     if not (given.exists() and wanted.exists()):
         return ArtifactTrial(where, index, True, None, None, ())
     names = [info.name for info in graph.outputs]
-    expected, own = load_values(wanted, names), load_limits(wanted, names)
+    expected, limits = load_values(wanted, names), load_limits(wanted, names)
     inputs = load_values(given)
     for path in (given, wanted):
         path.unlink()
-    return ArtifactTrial(where, index, True, inputs, tuple(expected[name] for name in names), tuple(own))
+    return ArtifactTrial(where, index, True, inputs, tuple(expected[name] for name in names), tuple(limits))
 
 
 def ship_plan(
@@ -147,11 +147,11 @@ def ship_plan(
                 (t, run, _too_large(context, run) or _fault(exact(t) or t, run, options, bound, evaluate))
                 for t, run in both
             )
-            found = next((one for one in judged if one[2]), None)
-            if found is None:
+            failure = next((entry for entry in judged if entry[2]), None)
+            if failure is None:
                 break
-            trial, run, fault = found
-            better = _replaced(opened, plan, trial, run, fault) if replacements < _REPLACEMENTS else None
+            trial, run, fault = failure
+            better = _replace_guilty(opened, plan, trial, run, fault) if replacements < _REPLACEMENTS else None
             if better is None:
                 known.forget()
                 raise ArtifactFails(where=trial.where, reason=fault)
@@ -191,8 +191,8 @@ def _with_inputs(opened: Source, trial: ArtifactTrial, options: Options, evaluat
         return trial
     graph = opened.buckets[trial.bucket].graph
     inputs, _ = measuring_inputs(opened, graph, options, evaluate)
-    found = evaluate(graph.model, inputs)
-    expected = tuple(found[info.name] for info in graph.outputs)
+    outputs = evaluate(graph.model, inputs)
+    expected = tuple(outputs[info.name] for info in graph.outputs)
     return replace(trial, inputs=inputs, expected=expected, limits=(0.0,) * len(expected), graph=graph)
 
 
@@ -201,7 +201,7 @@ def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluat
     bucket, begun = opened.buckets[0], time.monotonic()
     shares = options.profile.shares
     given_s = max(shares.sizes_s, shares.sizes * sum(plan.buckets[0].seconds.values()))
-    taken = [one.sizes for one in opened.buckets]
+    taken = [prepared.sizes for prepared in opened.buckets]
     for number, (name, size) in enumerate(bucket.sizes.items()):
         file = f"sized-{number}.data"
         other = next(n for n in (1, 2, 3, 4) if n != size and {**bucket.sizes, name: n} not in taken)
@@ -224,16 +224,16 @@ def _fault(trial: ArtifactTrial, run: ArtifactRun, options: Options, bound: floa
     if run.failure or trial.expected is None:
         return run.failure
     bound = bound if trial.bound is None else trial.bound
-    found = deviation(run.outputs, trial.expected, trial.limits)
-    if found.excess <= bound:
+    judged = deviation(run.outputs, trial.expected, trial.limits)
+    if judged.excess <= bound:
         return ""
     if trial.graph is not None and trial.inputs is not None and (trial.bound is not None or options.tolerance is None):
         model, names = trial.graph.model, [info.name for info in trial.graph.outputs]
         reference = dict(zip(names, trial.expected, strict=True))
         rounding = rounding_errors(model, trial.inputs, reference, draws_for(trial.graph), evaluate)
-        own = error_limits(rounding, reference, quantised=is_quantised(model))
-        found = deviation(run.outputs, trial.expected, [own[name] for name in names])
-    return "" if found.excess <= bound else too_far(found, bound)
+        limits = error_limits(rounding, reference, quantised=is_quantised(model))
+        judged = deviation(run.outputs, trial.expected, [limits[name] for name in names])
+    return "" if judged.excess <= bound else too_far(judged, bound)
 
 
 def _exactly(opened: Source, plan: Plan, trial: ArtifactTrial, evaluate: Evaluate) -> ArtifactTrial | None:
@@ -242,9 +242,9 @@ def _exactly(opened: Source, plan: Plan, trial: ArtifactTrial, evaluate: Evaluat
     if bucket.variant not in QUANTISED_VARIANTS or not trial.planned or trial.inputs is None:
         return None
     graph = graph_of(opened.store.directory / bucket.graph)
-    own = {info.name for info in graph.inputs}
-    found = evaluate(graph.model, {name: array for name, array in trial.inputs.items() if name in own})
-    expected = tuple(found[info.name] for info in graph.outputs)
+    names = {info.name for info in graph.inputs}
+    outputs = evaluate(graph.model, {name: array for name, array in trial.inputs.items() if name in names})
+    expected = tuple(outputs[info.name] for info in graph.outputs)
     return replace(trial, expected=expected, limits=(0.0,) * len(expected), graph=graph, bound=EXACT_BOUND)
 
 
@@ -252,21 +252,27 @@ def _is_narrow(one: Implementation) -> bool:
     return one.config.bfloat16 or one.config.in_bytes
 
 
-def _replaced(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun, fault: str) -> Plan | None:
+def _replace_guilty(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun, fault: str) -> Plan | None:
     """The plan without those that gave the answer; None where no other was accepted, or streams depend on them."""
     if plan.operating_point is not None:
         return None
     bucket, reason = plan.buckets[trial.bucket], f"{trial.where}, {fault}"
     ranked = ranked_baselines(bucket)
-    guilty = set(run.backends) or (set(bucket.backends) if trial.planned else {one.backend for one in ranked[:1]})
+    guilty = set(run.backends) or (
+        set(bucket.backends) if trial.planned else {baseline.backend for baseline in ranked[:1]}
+    )
     # What is inaccurate in a narrow arithmetic may be right in the wider ones of the same backend.
     used = [*(region.implementation for region in bucket.regions), *(ranked[:1] if not trial.planned else ())]
-    narrow = not run.failure and any(_is_narrow(one) for one in used if one.backend in guilty)
+    narrow = not run.failure and any(
+        _is_narrow(implementation) for implementation in used if implementation.backend in guilty
+    )
     contestants = tuple(
         replace(contestant, accepted=False, reason=reason)
         if contestant.name == bucket.chosen
         or (
-            (own := contestant.implementation) is not None and own.backend in guilty and (not narrow or _is_narrow(own))
+            (candidate := contestant.implementation) is not None
+            and candidate.backend in guilty
+            and (not narrow or _is_narrow(candidate))
         )
         else contestant
         for contestant in bucket.contestants

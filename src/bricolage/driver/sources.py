@@ -28,8 +28,8 @@ from bricolage.frontends.torch_module import examples_of
 from bricolage.graph import model_interface
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
-from bricolage.graph.model_interface import externalised
-from bricolage.graph.open_sizes import settled
+from bricolage.graph.model_interface import externalise_model
+from bricolage.graph.open_sizes import settle_sizes
 from bricolage.graph.prepare import prepare, prepare_for_call, shape_buckets
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.plan import artifact
@@ -134,7 +134,7 @@ def open_source(
     sized = given if given is not None or not data.named else first_rows(model, data)
     prepared = _prepare_buckets(model, options, sized, batch)
     _correct_outputs(model, prepared)
-    store, written = Store(directory), externalised(model)
+    store, written = Store(directory), externalise_model(model)
     store.share([model, written, *(bucket.graph.model for bucket in prepared)])
     write_model(written, directory / artifact.MODEL)
     digest, latency = _digest(directory), options.objective == "latency"  # a server's own queue races no file
@@ -212,12 +212,14 @@ def _prepare_buckets(
     if given is not None:
         for name, size in _sizes_of(model, given).items():
             shapes.setdefault(name, (size,))
-    found = settled(model, shapes)
-    for note in found.notes:
+    bindings = settle_sizes(model, shapes)
+    for note in bindings.notes:
         _LOG.warning("%s", note)
     overridden = _overridden(model, given or {})
     ready = prepare if given is None and not options.shapes else prepare_for_call  # whose fault it is that nothing fits
-    return [PreparedBucket(sizes, ready(model, sizes, overridden), overridden) for sizes in shape_buckets(found.shapes)]
+    return [
+        PreparedBucket(sizes, ready(model, sizes, overridden), overridden) for sizes in shape_buckets(bindings.shapes)
+    ]
 
 
 def _overridden(model: ir.Model, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -229,25 +231,29 @@ def _correct_outputs(model: ir.Model, prepared: Sequence[PreparedBucket]) -> Non
     """Forgets what the model states of sizes of its outputs where they come out otherwise, in place."""
     for index, value in enumerate(model.graph.outputs):
         for bucket in prepared:
-            found = bucket.graph.outputs[index].shape
-            if value.shape is None or found is None:
+            actual_shape = bucket.graph.outputs[index].shape
+            if value.shape is None or actual_shape is None:
                 continue
             stated = [size if isinstance(size, int) else size.value for size in value.shape]
-            if len(stated) != len(found):
+            if len(stated) != len(actual_shape):
                 value.shape = None
             else:
                 pairs = [
-                    (bucket.sizes.get(one, new) if isinstance(one, str) else one, new)
-                    for one, new in zip(stated, found, strict=True)
+                    (bucket.sizes.get(dimension, new) if isinstance(dimension, str) else dimension, new)
+                    for dimension, new in zip(stated, actual_shape, strict=True)
                 ]
-                wrong = [isinstance(one, int) and isinstance(new, int) and one != new for one, new in pairs]
-                value.shape = ir.Shape([None if bad else one for one, bad in zip(stated, wrong, strict=True)])
+                wrong = [
+                    isinstance(dimension, int) and isinstance(new, int) and dimension != new for dimension, new in pairs
+                ]
+                value.shape = ir.Shape(
+                    [None if bad else dimension for dimension, bad in zip(stated, wrong, strict=True)]
+                )
             if value.shape is None or any(wrong):
                 _LOG.warning(
                     "output '%s' is declared as %s, and is %s: the declaration is ignored",
                     value.name,
                     stated,
-                    list(found),
+                    list(actual_shape),
                 )
 
 

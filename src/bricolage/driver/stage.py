@@ -71,12 +71,12 @@ class Runner(Generic[S]):
         for number, stage in enumerate(self._stages):
             kept = scale * sum(later.share(state) for later in self._stages[number + 1 :])
             share, began = scale * stage.share(state), deadline.clock()
-            own = deadline.reserve(kept)
+            stage_deadline = deadline.reserve(kept)
             if stage.essential:
-                stage.run(state, own)
+                stage.run(state, stage_deadline)
             else:
                 with deadline.catching_interrupts():
-                    stage.run(state, own)
+                    stage.run(state, stage_deadline)
             times.append(StageTime(stage.name, deadline.clock() - began, share))
             _LOG.debug("%s: %.1f s of a share of %.1f s", stage.name, times[-1].seconds, share)
         return tuple(times)
@@ -87,7 +87,7 @@ def _check_order(stages: Sequence[Stage[S]], state: S) -> None:
     stays empty, which is right."""
     filled: set[str] = set()
     for place, stage in enumerate(stages):
-        later = frozenset[str]().union(*(one.adds for one in stages[place + 1 :]))
+        later = frozenset[str]().union(*(following.adds for following in stages[place + 1 :]))
         for name in sorted(stage.reads - filled):
             value = getattr(state, name)
             if value is None or (not value and name in later - stage.adds):

@@ -110,11 +110,13 @@ class DecisionState:
         """Times in ms of all plans that are right, as first measured, by the names under which they race."""
         if not self.profiles:
             return dict(self.mixtures)
-        files = {str(one): cost.ms for one, cost in self.original.files.items() if cost.ms is not None}
+        files = {
+            str(implementation): cost.ms for implementation, cost in self.original.files.items() if cost.ms is not None
+        }
         wholes = {
-            placement_name(profile.placement_of(one), name): ms
+            placement_name(profile.placement_of(implementation), name): ms
             for name, profile in self.profiles.items()
-            for one, ms in profile.times.items()
+            for implementation, ms in profile.times.items()
         }
         return {**files, **wholes, **self.mixtures}
 
@@ -126,8 +128,8 @@ class DecisionState:
     @property
     def incumbent(self) -> Implementation | None:
         """Who runs a whole graph fastest, of what was measured so far; None where none does."""
-        found = [fastest for profile in self.profiles.values() if (fastest := profile.fastest) is not None]
-        return min(found, key=lambda one: one[1])[0] if found else None
+        candidates = [fastest for profile in self.profiles.values() if (fastest := profile.fastest) is not None]
+        return min(candidates, key=lambda pair: pair[1])[0] if candidates else None
 
     @cached_property
     def subject(self) -> DecisionSubject:
@@ -145,5 +147,5 @@ class DecisionState:
 
     def challenge(self, *challengers: Challenger) -> None:
         """Enters plans for the race, each name once."""
-        known = {challenger.name for challenger in self.challengers}
-        self.challengers += [challenger for challenger in challengers if challenger.name not in known]
+        entered = {challenger.name for challenger in self.challengers}
+        self.challengers += [challenger for challenger in challengers if challenger.name not in entered]

@@ -15,7 +15,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.costs.models.speedup import SpeedupCurve
 from bricolage.device.device import Device
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.describe import title
 from bricolage.driver.region_schedule import curves_in_place
 from bricolage.errors import ForeignArtifact, Refused, UnsupportedType
@@ -69,8 +69,8 @@ class Divided:
         """Ready to run with these cores for each sub-graph, which begin in this order (that of `regions`)."""
         order = range(len(self.regions)) if order is None else order
         bucket = self.plan.buckets[0]
-        kept = PlannedSchedule(tuple(cores[one] for one in order), "given", 0.0, 0.0, 0.0)
-        bucket = dataclasses.replace(bucket, regions=tuple(bucket.regions[one] for one in order), schedule=kept)
+        kept = PlannedSchedule(tuple(cores[index] for index in order), "given", 0.0, 0.0, 0.0)
+        bucket = dataclasses.replace(bucket, regions=tuple(bucket.regions[index] for index in order), schedule=kept)
         return Executable(dataclasses.replace(self.plan, buckets=(bucket,)), self.directory)
 
     def curves(self, runs: int = _RUNS) -> list[SpeedupCurve]:
@@ -97,8 +97,8 @@ def divide(path: str | Path, inputs: Mapping[str, Any] | None = None) -> Divided
     whole = to_work(graph)
     regions = chains(whole, [bits.of(parse_numbers(region.operators)) for region in bucket.regions])
     options = plan.provenance.options
-    made = _cut(plan, directory, [Region(graph, region) for region in regions])
-    return Divided(made, directory, given, whole, regions, selected(options.isa, options.cores))
+    cut_plan = _cut(plan, directory, [Region(graph, region) for region in regions])
+    return Divided(cut_plan, directory, given, whole, regions, select_device(options.isa, options.cores))
 
 
 def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None) -> tuple[Plan, Mapping[str, Any]]:
@@ -129,15 +129,17 @@ def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None)
 def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
     """The plan with these regions, each run by the backend that runs it now."""
     bucket = plan.buckets[0]
-    made: list[PlannedRegion] = []
+    planned: list[PlannedRegion] = []
     source = PlanSource(plan, directory)
     for region in regions:
-        mine = next(one for one in bucket.regions if region.bits & bits.of(parse_numbers(one.operators)))
+        mine = next(
+            candidate for candidate in bucket.regions if region.bits & bits.of(parse_numbers(candidate.operators))
+        )
         implementation = mine.implementation
         if region.bits != bits.of(parse_numbers(mine.operators)):
             implementation = of_part(source, region, implementation)
         amount = workload(region)
-        made.append(
+        planned.append(
             PlannedRegion(
                 implementation,
                 format_numbers(region.numbers),
@@ -150,14 +152,14 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
                 measured=False,
             )
         )
-    return dataclasses.replace(plan, buckets=(dataclasses.replace(bucket, regions=tuple(made)),))
+    return dataclasses.replace(plan, buckets=(dataclasses.replace(bucket, regions=tuple(planned)),))
 
 
 def of_part(source: PlanSource, region: Region, whole: Implementation) -> Implementation:
     """What a part of a region that runs as `whole` runs as: without what was tuned for the whole; and where the backend refuses
     the part in that configuration (it may have nothing that it is for), in the backend's first."""
     options = source.plan.provenance.options
-    device = selected(options.isa, options.cores)
+    device = select_device(options.isa, options.cores)
     plain = dataclasses.replace(whole, config=whole.config.base)
     (step,) = placement_steps(region.graph, (Assignment(region.bits, plain),), source.store)
     try:

@@ -43,12 +43,12 @@ def suggest_constants(
     spent_s = sum(decided.seconds.values())
     needed_s = sum(decided.seconds.get(stage, 0.0) for stage in _LIKE_THE_WHOLE)
     for name, count in deciding_inputs(bucket.graph.model).items():
-        value = _given(opened, name)
+        value = _read_given_value(opened, name)
         if value is None:
             gains.append(ConstantGain(name, "", count))
             continue
         try:
-            graph = _folded(opened, bucket, name, value)
+            graph = _fold_constant(opened, bucket, name, value)
         except BricolageError as error:
             _LOG.info("'%s' is not folded: %s", name, error.sentence)
             continue
@@ -56,27 +56,29 @@ def suggest_constants(
         left_s = session.options.budget(len(bucket.graph)) - spent_s - needed_s * len(gains)
         if left_s >= needed_s and not decided.interrupted:
             rest = {other: array for other, array in arrays.items() if other != name}
-            timed = _timed(session, opened, graph, gain, rest, _runners(session, decided), Deadline(left_s))
+            timed = _time_folded(session, opened, graph, gain, rest, _runners(session, decided), Deadline(left_s))
             gain = gain if timed is None else replace(gain, implementation=str(timed[0]), median_ms=timed[1])
         gains.append(gain)
     return tuple(gains)
 
 
-def _given(opened: Source, name: str) -> np.ndarray | None:
+def _read_given_value(opened: Source, name: str) -> np.ndarray | None:
     """The value that the user gave an input; None where it is none for a command line."""
-    spec = next(one for one in (*input_specs(opened.model), *default_specs(opened.model)) if one.name == name)
+    spec = next(entry for entry in (*input_specs(opened.model), *default_specs(opened.model)) if entry.name == name)
     if opened.inputs is None or name not in opened.inputs or not may_be_constant(spec):
         return None
     array = fitting(spec, opened.inputs[name])
     return array if array.size <= _MOST_ELEMENTS else None
 
 
-def _folded(opened: Source, bucket: PreparedBucket, name: str, value: np.ndarray) -> Graph:
+def _fold_constant(opened: Source, bucket: PreparedBucket, name: str, value: np.ndarray) -> Graph:
     model = opened.model.clone()
     give_defaults(model, {name: ir.tensor(value, name=name)})
-    known = symbolic_dimensions(model)
-    sizes = {dimension: size for dimension, size in bucket.sizes.items() if dimension in known}
-    return prepare(model, sizes, {one: shape for one, shape in bucket.overridden.items() if one != name})
+    dimensions = symbolic_dimensions(model)
+    sizes = {dimension: size for dimension, size in bucket.sizes.items() if dimension in dimensions}
+    return prepare(
+        model, sizes, {input_name: shape for input_name, shape in bucket.overridden.items() if input_name != name}
+    )
 
 
 def _count(graph: Graph) -> int:
@@ -91,10 +93,12 @@ def _runners(session: Session, decided: Bucket) -> list[Implementation]:
         for contestant in decided.contestants
         if contestant.kind == "baseline" and contestant.accepted
     ]
-    return [one for one in right if one is not None and one.backend not in slow]
+    return [
+        implementation for implementation in right if implementation is not None and implementation.backend not in slow
+    ]
 
 
-def _timed(
+def _time_folded(
     session: Session,
     opened: Source,
     graph: Graph,

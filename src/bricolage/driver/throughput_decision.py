@@ -11,7 +11,7 @@ from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.base.deadline import Deadline
 from bricolage.base.time_shares import ThroughputShares
 from bricolage.device.device import Device
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.batch_sizes import BatchedModel, batch_sizes, bound_to_rows
 from bricolage.driver.bucket_decision import decide_bucket, decision_key
 from bricolage.driver.context import DecisionContext
@@ -51,9 +51,9 @@ def decide_throughput(context: DecisionContext, opened: Source) -> Decision:
     options, device, base = context.options, context.device, opened.buckets[0]
     sizes = batch_sizes(opened, options)
     key = decision_key(opened, base, options, context.backends, device, sizes)
-    known = None if context.replan else _known(opened, context.database.get_race(key))
-    if known is not None:
-        return known
+    recalled = None if context.replan else _recall_decision(opened, context.database.get_race(key))
+    if recalled is not None:
+        return recalled
     # The decisions for streams within it have time given back, too: theirs is no more than this one's.
     most, taken = options.profile.shares.given_back, TimeTaken(device.cores)
     deadline = Deadline(options.budget(len(base.graph)), taken=taken, most=most)
@@ -69,16 +69,20 @@ def decide_throughput(context: DecisionContext, opened: Source) -> Decision:
             return None
         group = candidate.point.groups(device.cores, usable_cores(session))[0]
         cores = options.cores if len(group) == len(device.cores) else group
-        own = replace(options, objective="latency", latency_limit_ms=None, shapes={}, threads=candidate.threads)
-        own = replace(own, cores=cores, budget_s=left)
-        given, on = model.given(candidate.batch.rows), selected(options.isa, cores)
+        stream_options = replace(
+            options, objective="latency", latency_limit_ms=None, shapes={}, threads=candidate.threads
+        )
+        stream_options = replace(stream_options, cores=cores, budget_s=left)
+        given, on = model.given(candidate.batch.rows), select_device(options.isa, cores)
         log = MeasurementLog()
-        bucket = decide_bucket(replace(context, options=own, device=on, replan=False), given, given.buckets[0], log)
+        bucket = decide_bucket(
+            replace(context, options=stream_options, device=on, replan=False), given, given.buckets[0], log
+        )
         session.measurer.log.lost += log.lost
-        found = _placed(candidate, bucket, device, session.store.directory)
-        if found is not None:
-            placed[found.name] = bucket
-        return found
+        plan_candidate = _make_placed_candidate(candidate, bucket, device, session.store.directory)
+        if plan_candidate is not None:
+            placed[plan_candidate.name] = bucket
+        return plan_candidate
 
     throughput = search_within(search, deadline, place)
     decision = _decision(search, throughput, model, opened, device, placed)
@@ -103,18 +107,20 @@ def compare_operating_points(
     model = BatchedModel(opened, session)
     sizes = batch_sizes(opened, options)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
-    entered = [_entered(name, plan, folder, model, session) for name, plan, folder in plans]
+    entered = [_make_plan_candidate(name, plan, folder, model, session) for name, plan, folder in plans]
     throughput = search_within(search, deadline, None, entered)
     bucket = _bucket(search, sizes[0], search.tried[throughput.chosen].candidate)
     sized = replace(bucket, sizes=dict(base.sizes), overridden=dict(base.overridden), inputs_from=model.origin)
     return sized, replace(throughput, batch_dimension=opened.batch)
 
 
-def _entered(name: str, plan: Plan, folder: Path, model: BatchedModel, session: Session) -> ServingCandidate:
+def _make_plan_candidate(
+    name: str, plan: Plan, folder: Path, model: BatchedModel, session: Session
+) -> ServingCandidate:
     """A plan at its operating point, as a candidate."""
     point = plan.operating_point or OperatingPoint(threads=usable_cores(session))
     sizes = dict(model.prepared(point.batch).sizes)
-    bucket = next((one for one in plan.buckets if dict(one.sizes) == sizes), None)
+    bucket = next((planned_bucket for planned_bucket in plan.buckets if dict(planned_bucket.sizes) == sizes), None)
     if bucket is None:
         raise ForeignPlan(name=name, difference=f"it has no bucket for {sizes or 'fixed shapes'}")
     batch = model.at(point.batch)
@@ -218,7 +224,9 @@ def search_within(
     return state.found if state.found is not None else search.decide(deadline)
 
 
-def _placed(candidate: ServingCandidate, bucket: Bucket, device: Device, folder: Path) -> ServingCandidate | None:
+def _make_placed_candidate(
+    candidate: ServingCandidate, bucket: Bucket, device: Device, folder: Path
+) -> ServingCandidate | None:
     """What a decision for latency ships, as a candidate with the same operating point; None where it is one backend on the
     original, which has been tried."""
     if bucket.chosen == bucket.best_baseline:
@@ -248,7 +256,7 @@ def _decision(
     """The buckets of all batch sizes that were tried up to the chosen one, and the operating point."""
     winner = throughput.winner
     chosen = search.tried[winner.name].candidate
-    sizes = sorted({one.candidate.batch.rows for one in search.tried.values()})
+    sizes = sorted({trial.candidate.batch.rows for trial in search.tried.values()})
     buckets = []
     for rows in (size for size in sizes if size <= winner.batch):
         if rows == winner.batch and winner.name in placed:
@@ -256,8 +264,8 @@ def _decision(
         else:
             bucket = _bucket(search, rows, chosen)
         of = model.prepared(rows)
-        made = replace(bucket, sizes=dict(of.sizes), overridden=dict(of.overridden), inputs_from=model.origin)
-        buckets.append(made)
+        sized_bucket = replace(bucket, sizes=dict(of.sizes), overridden=dict(of.overridden), inputs_from=model.origin)
+        buckets.append(sized_bucket)
     limit = throughput.latency_limit_ms
     room = LONGEST_DELAY_MS if limit is None else max(0.0, limit - (winner.p99_ms or 0.0))
     delay = 0.0 if winner.batch == 1 else min(winner.p50_ms or 0.0, room, LONGEST_DELAY_MS)
@@ -267,24 +275,28 @@ def _decision(
 
 def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bucket:
     """A bucket that a single backend runs: the chosen one, else the best one at this size."""
-    here = [one for one in search.tried.values() if one.candidate.batch.rows == rows and one.candidate.kind == "copies"]
-    right = sorted((one for one in here if one.served.rate), key=lambda one: -(one.served.rate or 0.0))
-    ours = [one for one in right if one.candidate.program == chosen.program]
+    here = [
+        trial
+        for trial in search.tried.values()
+        if trial.candidate.batch.rows == rows and trial.candidate.kind == "copies"
+    ]
+    right = sorted((trial for trial in here if trial.served.rate), key=lambda trial: -(trial.served.rate or 0.0))
+    ours = [trial for trial in right if trial.candidate.program == chosen.program]
     best = next((server for server in ours if server.candidate.threads == chosen.threads), (ours or right)[0])
     profile, oracle = best.candidate.batch.profile, best.candidate.batch.profile.oracle
     contestants = tuple(
         Contestant(
-            name=one.candidate.name,
+            name=trial.candidate.name,
             kind="baseline",
-            median_ms=one.served.p50_ms,
+            median_ms=trial.served.p50_ms,
             ci_ms=None,
-            error=one.served.cost.error,
-            accepted=one.served.p50_ms is not None,
-            reason=one.served.cost.reason,
-            compile_s=one.served.cost.compile_s,
-            implementation=one.candidate.implementation,
+            error=trial.served.cost.error,
+            accepted=trial.served.p50_ms is not None,
+            reason=trial.served.cost.reason,
+            compile_s=trial.served.cost.compile_s,
+            implementation=trial.candidate.implementation,
         )
-        for one in here
+        for trial in here
     )
     (region,) = planned_regions(profile, best.candidate.placement, None)
     region = replace(region, cost_ms=best.served.p50_ms, measured=True, alternatives=())
@@ -309,20 +321,20 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bu
     )
 
 
-def _known(opened: Source, stored: object | None) -> Decision | None:
+def _recall_decision(opened: Source, stored: object | None) -> Decision | None:
     """A stored decision with the graphs of its buckets; None where there is none that holds."""
     if stored is None:
         return None
     try:
-        found = decode(Decision, stored)
+        decision = decode(Decision, stored)
     except DecodeError:  # written by another build of the same version: decide again
         return None
     buckets = []
-    for bucket in found.buckets:
-        made = made_again(bucket, bound_to_rows(opened, bucket.sizes.get(opened.batch, 1)).graph)
-        if made is None:
+    for bucket in decision.buckets:
+        variant = made_again(bucket, bound_to_rows(opened, bucket.sizes.get(opened.batch, 1)).graph)
+        if variant is None:
             return None
-        if made.name != ORIGINAL:
-            write_variant_files(made, opened.store)
-        buckets.append(replace(bucket, graph=opened.store.graph(made.graph)))
-    return replace(found, buckets=tuple(buckets))
+        if variant.name != ORIGINAL:
+            write_variant_files(variant, opened.store)
+        buckets.append(replace(bucket, graph=opened.store.graph(variant.graph)))
+    return replace(decision, buckets=tuple(buckets))

@@ -33,6 +33,6 @@ def pool_chances(*chances: float | None) -> float | None:
     """A chance by several kinds of evidence that do not rest on each other: their odds multiply (the independent opinion pool:
     Clemen & Winkler, Combining probability distributions from experts, 1999). An unknown one says as much as a half, nothing; None
     where all are unknown. A chance of 0 or 1 is taken to be as sure as evidence gets."""
-    known = [min(max(chance, _SUREST), 1.0 - _SUREST) for chance in chances if chance is not None]
-    odds = math.prod(chance / (1.0 - chance) for chance in known)
-    return odds / (1.0 + odds) if known else None
+    known_chances = [min(max(chance, _SUREST), 1.0 - _SUREST) for chance in chances if chance is not None]
+    odds = math.prod(chance / (1.0 - chance) for chance in known_chances)
+    return odds / (1.0 + odds) if known_chances else None

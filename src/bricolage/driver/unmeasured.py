@@ -12,11 +12,11 @@ from bricolage.backends import registry
 from bricolage.base import scratch
 from bricolage.base.options import Options
 from bricolage.costs.models.learned.installed import model_in_use
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.driver.bucket_decision import make_plan
 from bricolage.driver.describe import title
 from bricolage.driver.expected import expected_fastest
-from bricolage.driver.heuristic_placement import preferred, usable_backends
+from bricolage.driver.heuristic_placement import place_by_preference, usable_backends
 from bricolage.driver.sources import PreparedBucket, open_source, working_folder
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
@@ -43,7 +43,7 @@ class UnmeasuredPlans:
             Unclaimed, NoBackend: nothing installed can run it.
         """
         options.check_here()
-        self._options, self._device = options, selected(options.isa, options.cores)
+        self._options, self._device = options, select_device(options.isa, options.cores)
         self._backends = registry.available(options.backends)
         directory = working_folder()
         weakref.finalize(self, scratch.remove, directory)
@@ -54,24 +54,24 @@ class UnmeasuredPlans:
         bucket = self._source.buckets[0]
         graph = bucket.graph
         costs = model_in_use() if options.predict else None
-        found = expected_fastest(graph, self._backends, options, self._device, costs)
+        expected = expected_fastest(graph, self._backends, options, self._device, costs)
         everything = graph.everything.bits
         self._placements: list[tuple[Placement, Estimate | None]] = [
-            ((Assignment(everything, one),), told) for one, told in found
+            ((Assignment(everything, implementation),), estimate) for implementation, estimate in expected
         ]
-        if not found:
-            self._placements = [(preferred(graph, usable_backends(self._backends), self._device, {}), None)]
+        if not expected:
+            self._placements = [(place_by_preference(graph, usable_backends(self._backends), self._device, {}), None)]
         self._bucket = bucket
 
     @property
     def least_ms(self) -> tuple[float | None, ...]:
         """What a call is expected to take at least, by plan: in one of twenty cases it takes less. None where nothing is known."""
-        return tuple(None if told is None else told.low_ms for _, told in self._placements)
+        return tuple(None if estimate is None else estimate.low_ms for _, estimate in self._placements)
 
     def executable(self, number: int) -> Executable:
         """One of the plans made ready. It is compiled at its first call."""
-        placement, told = self._placements[number]
-        ms = None if told is None else told.ms
+        placement, estimate = self._placements[number]
+        ms = None if estimate is None else estimate.ms
         decided = unmeasured_bucket(
             self._source.store.graph(self._bucket.graph), self._bucket, placement, ms, self._options
         )
@@ -85,12 +85,12 @@ def unmeasured_bucket(
     """The decision for a shape bucket, of which nothing is measured."""
     graph, identities = bucket.graph, Identities(bucket.graph)
     regions = []
-    for one in placement:
-        region, alone = Region(graph, one.region), len(placement) == 1
+    for assignment in placement:
+        region, alone = Region(graph, assignment.region), len(placement) == 1
         amount = workload(region)
         regions.append(
             PlannedRegion(
-                implementation=one.implementation,
+                implementation=assignment.implementation,
                 operators=format_numbers(region.numbers),
                 count=len(region),
                 title=title(region),

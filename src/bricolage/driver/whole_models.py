@@ -44,8 +44,8 @@ def measure_baselines(
     cases, some at a time until `stop` says so, on backends that compile slowly; then on who does not claim all of it
     (`_measure_unclaimed`)."""
     slowly = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
-    quick = [one for one in profile.candidates.whole if one.backend not in slowly]
-    others = [one for one in profile.candidates.whole if one.backend in slowly]
+    quick = [implementation for implementation in profile.candidates.whole if implementation.backend not in slowly]
+    others = [implementation for implementation in profile.candidates.whole if implementation.backend in slowly]
     first = sorted(quick if every else first or profile.first_configurations, key=partial(_compile_s, profile))
     files = profile.file_implementations
     profile.session.progress.start("whole model on each backend", len(first) + len(files) + every * len(others))
@@ -55,9 +55,11 @@ def measure_baselines(
         _measure_in_turn(profile, first, always if not every else (), stop if not every else lambda: False)
         if not profile.whole:
             profile.measure_whole(first[:1], lambda: False)
-        if missing := [one for one in first if one not in profile.whole]:
+        if missing := [implementation for implementation in first if implementation not in profile.whole]:
             _LOG.warning("the time was up before %s had their turn", ", ".join(map(str, missing)))
-    if not profile.times and (rest := [one for one in quick if one not in profile.whole]):
+    if not profile.times and (
+        rest := [implementation for implementation in quick if implementation not in profile.whole]
+    ):
         profile.measure_whole(rest, lambda: False)
     step = max(1, profile.session.options.threads) * profile.session.machines
     for start in range(0, len(others), step):
@@ -84,11 +86,15 @@ def measure_teams(profile: Profile, stop: Stop) -> None:
         return
     small = fastest[1] < _SMALL_MS
     shared = is_shared(profile.session)
-    usual = [one for one, ms in profile.times.items() if ms <= _WITHIN_REACH * fastest[1] and not one.config.team]
+    usual = [
+        implementation
+        for implementation, ms in profile.times.items()
+        if ms <= _WITHIN_REACH * fastest[1] and not implementation.config.team
+    ]
     wanted = [
-        replace(one, config=replace(one.config, team=team))
-        for one in usual
-        for team in profile.session.backend(one.backend).teams
+        replace(implementation, config=replace(implementation.config, team=team))
+        for implementation in usual
+        for team in profile.session.backend(implementation.backend).teams
         if (small and profile.session.options.threads > 1) or (shared and team == "waiting")
     ]
     if wanted and not stop():
@@ -99,9 +105,9 @@ def measure_teams(profile: Profile, stop: Stop) -> None:
 
 def _measure_in_turn(profile: Profile, wanted: Sequence[Implementation], always: Collection[str], stop: Stop) -> None:
     """Times the whole graph on those on backends that are `always` measured, then on the others until `stop` says so."""
-    if turns := [one for one in wanted if one.backend in always]:
+    if turns := [implementation for implementation in wanted if implementation.backend in always]:
         profile.measure_whole(turns, lambda: False)
-    if others := [one for one in wanted if one.backend not in always]:
+    if others := [implementation for implementation in wanted if implementation.backend not in always]:
         profile.measure_whole(others, stop)
 
 
@@ -109,7 +115,9 @@ def _measure_unclaimed(profile: Profile, stop: Stop, always: Collection[str] = (
     """Tries the whole graph on backends that do not claim all of it, each first in one configuration. Those that compile
     slowly are tried only as long as nothing is right; those that are `always` measured, whatever the clock says."""
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
-    firsts = list({one.backend: one for one in reversed(profile.candidates.unclaimed)}.values())[::-1]
+    firsts = list(
+        {implementation.backend: implementation for implementation in reversed(profile.candidates.unclaimed)}.values()
+    )[::-1]
     if stop() and profile.times:
         firsts = [first for first in firsts if first.backend in always]
     if not firsts:
@@ -117,11 +125,15 @@ def _measure_unclaimed(profile: Profile, stop: Stop, always: Collection[str] = (
     profile.session.progress.start("whole model on backends that do not claim all of it", None)
     if quick := [first for first in firsts if first.backend not in slow]:
         _measure_in_turn(profile, quick, always, stop if profile.times else lambda: False)
-    for one in firsts:
-        if one.backend in slow and not profile.times:
-            profile.measure_whole([one], lambda: False)
+    for implementation in firsts:
+        if implementation.backend in slow and not profile.times:
+            profile.measure_whole([implementation], lambda: False)
     able = {implementation.backend for implementation in profile.times}
-    others = [one for one in profile.candidates.unclaimed if one.backend in able and one not in profile.whole]
+    others = [
+        implementation
+        for implementation in profile.candidates.unclaimed
+        if implementation.backend in able and implementation not in profile.whole
+    ]
     if others and not stop():
         profile.measure_whole(others, stop)
     _measure_unoptimised(profile)
@@ -133,13 +145,13 @@ def _doubt_variations(profile: Profile) -> None:
     nothing for the model: those backends are judged without."""
     bound = profile.oracle.bound
     doubting = [
-        one
-        for one, cost in profile.whole.items()
+        implementation
+        for implementation, cost in profile.whole.items()
         if cost.outcome == "wrong"
         and cost.deviation is not None
         and cost.deviation.error <= bound < cost.deviation.excess
     ]
-    if len({one.backend for one in doubting}) > 1:
+    if len({implementation.backend for implementation in doubting}) > 1:
         _LOG.warning("no backend agrees with the reference on variations of the inputs: they are left out")
         profile.oracle.without_variations()
         profile.measure_whole(doubting, lambda: False)
@@ -149,49 +161,63 @@ def _measure_unoptimised(profile: Profile) -> None:
     """Where an answer is far off, or a backend whose optimisations may be at fault refuses the graph, times the same backend
     without its graph optimisations. Where that is right, it takes part under its own name, and the plan says why."""
     spared: dict[Implementation, list[Implementation]] = {}
-    for one in (*_far_off(profile), *_refused(profile)):
-        config = profile.session.backend(one.backend).unoptimised(one.config)
+    for implementation in (*_far_off(profile), *_list_refused(profile)):
+        config = profile.session.backend(implementation.backend).unoptimised(implementation.config)
         if config is not None:
-            spared.setdefault(replace(one, config=config), []).append(one)
-    missing = [one for one in spared if one not in profile.whole]
+            spared.setdefault(replace(implementation, config=config), []).append(implementation)
+    missing = [implementation for implementation in spared if implementation not in profile.whole]
     if not missing:
         return
     profile.measure_whole(missing, lambda: False)
-    for one in missing:
-        if one not in profile.whole or profile.whole[one].ms is None:
+    for implementation in missing:
+        if implementation not in profile.whole or profile.whole[implementation].ms is None:
             continue
-        backend = profile.session.backend(one.backend)
-        failure = "; ".join(f"{lost} {_happened(profile.whole[lost])}" for lost in spared[one])
-        profile.replacing[one] = f"takes part without graph optimisations, since {failure}"
+        backend = profile.session.backend(implementation.backend)
+        failure = "; ".join(f"{lost} {_describe_outcome(profile.whole[lost])}" for lost in spared[implementation])
+        profile.replacing[implementation] = f"takes part without graph optimisations, since {failure}"
         _LOG.warning(
-            "%s %s: %s %s", backend.title or backend.name, backend.table_version(), one, profile.replacing[one]
+            "%s %s: %s %s",
+            backend.title or backend.name,
+            backend.table_version(),
+            implementation,
+            profile.replacing[implementation],
         )
-        for lost in spared[one]:
+        for lost in spared[implementation]:
             cost = profile.whole[lost]
-            profile.whole[lost] = replace(cost, reason=f"{cost.reason}; right without its graph optimisations ({one})")
+            profile.whole[lost] = replace(
+                cost, reason=f"{cost.reason}; right without its graph optimisations ({implementation})"
+            )
 
 
 def _far_off(profile: Profile) -> list[Implementation]:
     """Whose answer is further off than rounding explains."""
     return [
-        one
-        for one, cost in profile.whole.items()
+        implementation
+        for implementation, cost in profile.whole.items()
         if cost.outcome == "wrong" and cost.deviation is not None and cost.deviation.excess > FAR
     ]
 
 
-def _refused(profile: Profile) -> list[Implementation]:
+def _list_refused(profile: Profile) -> list[Implementation]:
     """The first configuration of each backend whose optimisations may refuse a graph, where it has no answer in any."""
     lost: dict[str, Implementation] = {}
-    for one in (*profile.candidates.whole, *profile.candidates.unclaimed):
-        cost = profile.whole.get(one)
+    for implementation in (*profile.candidates.whole, *profile.candidates.unclaimed):
+        cost = profile.whole.get(implementation)
         if cost is not None and cost.outcome in _COMPILING_FAILED:
-            lost.setdefault(one.backend, one)
-    able = {one.backend for one, cost in profile.whole.items() if cost.outcome not in _COMPILING_FAILED}
-    return [one for name, one in lost.items() if name not in able and profile.session.backend(name).optimiser_refuses]
+            lost.setdefault(implementation.backend, implementation)
+    able = {
+        implementation.backend
+        for implementation, cost in profile.whole.items()
+        if cost.outcome not in _COMPILING_FAILED
+    }
+    return [
+        implementation
+        for name, implementation in lost.items()
+        if name not in able and profile.session.backend(name).optimiser_refuses
+    ]
 
 
-def _happened(cost: Cost) -> str:
+def _describe_outcome(cost: Cost) -> str:
     if cost.outcome == "wrong":
         return "is wrong on this model"
     return f"{_COMPILING_FAILED.get(cost.outcome, cost.outcome)}: {cost.reason}"
@@ -208,15 +234,15 @@ def measure_dropped(profile: Profile, stop: Stop) -> None:
     suit some regions."""
     bound = loosest(profile)
     wrong = [
-        one
-        for one, cost in profile.whole.items()
+        implementation
+        for implementation, cost in profile.whole.items()
         if cost.outcome == "wrong"
-        and one not in profile.dropped
+        and implementation not in profile.dropped
         and cost.deviation is not None
         and 0.0 < cost.deviation.excess < bound
-        and not profile.session.backend(one.backend).compiles_slowly
+        and not profile.session.backend(implementation.backend).compiles_slowly
     ]
-    specs = {profile.whole_spec(one): one for one in wrong}
+    specs = {profile.whole_spec(implementation): implementation for implementation in wrong}
     if specs and not stop():
         costs = profile.session.measurer.measure([replace(profile.task(list(specs)), bound=bound)], should_stop=stop)
         profile.dropped.update({specs[spec]: cost for spec, cost in costs.items()})
@@ -232,8 +258,8 @@ def looser_precisions(profile: Profile) -> list[Implementation]:
     words = PRECISIONS[PRECISIONS.index(session.options.precision) + 1 :]
     whole = profile.graph.everything
     configs = dict.fromkeys(config for word in words for config in backend.suited_configs(word, session.device, whole))
-    found = [replace(profile.fastest[0], config=config) for config in configs]
-    return [one for one in found if one not in profile.candidates.whole]
+    configured = [replace(profile.fastest[0], config=config) for config in configs]
+    return [implementation for implementation in configured if implementation not in profile.candidates.whole]
 
 
 def measure_near(profile: Profile, baselines: Mapping[Implementation, float], stop: Stop) -> None:
@@ -256,9 +282,19 @@ def near_fastest(profile: Profile, baselines: Mapping[Implementation, float]) ->
         for baseline in baselines
         if baseline.config.team and replace(baseline, config=baseline.config.of_all) in offered
     ]
-    known = {one: ms for one in offered if (ms := _known_ms(profile, one, baselines)) is not None}
-    reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in known}
-    return sorted((one for one, ms in known.items() if ms <= reach[one]), key=known.__getitem__)
+    known_times = {
+        implementation: ms
+        for implementation in offered
+        if (ms := _known_ms(profile, implementation, baselines)) is not None
+    }
+    reach = {
+        implementation: fastest * (NEAR if implementation.backend in slow else _WITHIN_REACH)
+        for implementation in known_times
+    }
+    return sorted(
+        (implementation for implementation, ms in known_times.items() if ms <= reach[implementation]),
+        key=known_times.__getitem__,
+    )
 
 
 def _known_ms(profile: Profile, one: Implementation, baselines: Mapping[Implementation, float]) -> float | None:
@@ -271,5 +307,5 @@ def _known_ms(profile: Profile, one: Implementation, baselines: Mapping[Implemen
 
 def _compile_s(profile: Profile, one: Implementation) -> float:
     """What its backend takes until the graph is ready, as far as that is known."""
-    known = profile.session.record.compile_s(one.backend, len(profile.graph))
-    return math.inf if known is None else known
+    recorded_s = profile.session.record.compile_s(one.backend, len(profile.graph))
+    return math.inf if recorded_s is None else recorded_s

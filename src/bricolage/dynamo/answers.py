@@ -32,7 +32,12 @@ class RealEnds(torch.nn.Module):
         """Its results."""
         pairs = zip(given, self._complex, strict=True)
         return tuple(
-            map(real, _tuple(self.inner(*(torch.view_as_complex(one) if whole else one for one, whole in pairs))))
+            map(
+                real,
+                _tuple(
+                    self.inner(*(torch.view_as_complex(argument) if whole else argument for argument, whole in pairs))
+                ),
+            )
         )
 
 
@@ -46,25 +51,25 @@ class Form:
     narrower type than eager; how far that is off is for those to say who compare answers."""
 
     def __init__(self, expected: Outputs) -> None:
-        self._complex = [one.is_complex() for one in expected]
-        self._types = [one.dtype if one.is_floating_point() else None for one in expected]
-        self._strides = [None if one.is_contiguous() else one.stride() for one in expected]
+        self._complex = [tensor.is_complex() for tensor in expected]
+        self._types = [tensor.dtype if tensor.is_floating_point() else None for tensor in expected]
+        self._strides = [None if tensor.is_contiguous() else tensor.stride() for tensor in expected]
 
     def __call__(self, found: object) -> Outputs:
         """What an executable returned, in this form."""
-        return tuple(map(_formed, _tuple(found), self._complex, self._types, self._strides))
+        return tuple(map(_restore_form, _tuple(found), self._complex, self._types, self._strides))
 
 
-def _formed(
+def _restore_form(
     tensor: torch.Tensor, is_complex: bool, dtype: torch.dtype | None, stride: tuple[int, ...] | None
 ) -> torch.Tensor:
     tensor = torch.view_as_complex(tensor) if is_complex else tensor
     if dtype is not None and tensor.dtype != dtype and tensor.is_floating_point():
         tensor = tensor.to(dtype)
-    return tensor if stride is None else _strided(tensor, stride)
+    return tensor if stride is None else _restore_strides(tensor, stride)
 
 
-def _strided(tensor: torch.Tensor, like: tuple[int, ...]) -> torch.Tensor:
+def _restore_strides(tensor: torch.Tensor, like: tuple[int, ...]) -> torch.Tensor:
     """The same values, dimensions in memory in the order of these strides."""
     order = sorted(range(tensor.ndim), key=lambda d: -like[d])
     back = sorted(range(tensor.ndim), key=lambda d: order[d])
@@ -96,18 +101,18 @@ def check_in_float64(
     exact = _in_float64(module)
     for given in (inputs, [-source if source.is_floating_point() else source for source in inputs]):
         expected = eager(*given)
-        if given is not inputs and not all(bool(torch.isfinite(one).all()) for one in expected):
+        if given is not inputs and not all(bool(torch.isfinite(tensor).all()) for tensor in expected):
             continue  # a square root, say
-        found, own = ours(*given), 0.0
+        outputs, eager_error = ours(*given), 0.0
         wanted: Outputs | None = None
         try:  # calling the module itself would print what it fails with
             wanted = None if exact is None else _tuple(exact.forward(*map(_wide, given)))
         except Exception:  # it names types of its own: eager replaces float64, and is as far off as an answer may be
             exact = None
         if wanted is not None:
-            own = _apart(expected, wanted)
-        error = answer_difference(found, expected) if wanted is None else _apart(found, wanted)
-        bound = options.bound if options.tolerance is not None else max(options.bound, FACTOR * own)
+            eager_error = _apart(expected, wanted)
+        error = answer_difference(outputs, expected) if wanted is None else _apart(outputs, wanted)
+        bound = options.bound if options.tolerance is not None else max(options.bound, FACTOR * eager_error)
         bound *= FACTOR if wanted is None else 1.0
         if not error <= bound:
             what = "eager's" if wanted is None else "what float64 makes of it"
@@ -118,11 +123,11 @@ def _in_float64(module: torch.nn.Module) -> torch.nn.Module | None:
     tensors = [*module.parameters(), *module.buffers()]
     if sum(tensor.numel() for tensor in tensors) > _MOST_WEIGHTS:
         return None
-    made = copy.deepcopy(module)
-    for part in made.modules():
-        for name, one in part._buffers.items():
-            part._buffers[name] = None if one is None else _wide(one)
-    return made.double()
+    double_module = copy.deepcopy(module)
+    for part in double_module.modules():
+        for name, buffer in part._buffers.items():
+            part._buffers[name] = None if buffer is None else _wide(buffer)
+    return double_module.double()
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
@@ -132,7 +137,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _apart(found: Outputs, wanted: Outputs) -> float:
-    return relative_error([_array(one) for one in found], [_array(one) for one in wanted])
+    return relative_error([_array(tensor) for tensor in found], [_array(tensor) for tensor in wanted])
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
@@ -142,5 +147,5 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 def _tuple(found: object) -> Outputs:
     several = found if isinstance(found, tuple) else (found,)
-    assert all(isinstance(one, torch.Tensor) for one in several)
+    assert all(isinstance(output, torch.Tensor) for output in several)
     return several

@@ -58,7 +58,9 @@ def compile_graph(
 
 def graphs() -> tuple[GraphReport, ...]:
     """What became of the graphs that `torch.compile` handed over in this process and that are still there, in their order."""
-    return tuple(made.report for made in sorted(_made, key=lambda made: made.number))
+    return tuple(
+        compiled_graph.report for compiled_graph in sorted(_made, key=lambda compiled_graph: compiled_graph.number)
+    )
 
 
 def _options(mode: str | None, given: Mapping[str, Any]) -> Options:
@@ -67,11 +69,11 @@ def _options(mode: str | None, given: Mapping[str, Any]) -> Options:
         if mode not in _MODES:
             raise BadOption(option="mode", value=mode, advice=f"Use default, {', '.join(_MODES)}")
         words.setdefault("effort", _MODES[mode])
-    known = [field.name for field in fields(Options) if field.name != "accuracy"]  # which needs samples
+    option_names = [field.name for field in fields(Options) if field.name != "accuracy"]  # which needs samples
     for name in words:
-        if name not in known:
+        if name not in option_names:
             raise BadOption(
-                option="options", value=name, advice=f"There are {', '.join([*known, 'replan', 'provisional'])}"
+                option="options", value=name, advice=f"There are {', '.join([*option_names, 'replan', 'provisional'])}"
             )
     chosen = Options(**words)
     if chosen.objective != "latency":

@@ -78,13 +78,13 @@ class CompiledGraph:
         if places is None:
             return self._module(*args)
         weights = [args[place] for place in places.weights]
-        known = self._decided.get(tuple(map(id, weights)))
-        if known is None:
+        decision = self._decided.get(tuple(map(id, weights)))
+        if decision is None:
             return self._first(places, weights, args)
-        if not known.weights.unchanged(weights):
-            return self._changed(known, weights, args)
+        if not decision.weights.unchanged(weights):
+            return self._run_changed(decision, weights, args)
         try:
-            return known.kept([args[place] for place in places.inputs])
+            return decision.kept([args[place] for place in places.inputs])
         except BricolageError as error:
             self.leave(str(error))
             return self._module(*args)
@@ -175,7 +175,7 @@ class CompiledGraph:
         before.watch(weights, gains[-1])
         return _Decided(before, kept, time.monotonic() - start, gains[-1])
 
-    def _changed(self, known: _Decided, weights: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
+    def _run_changed(self, known: _Decided, weights: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
         """With other weights than it was decided with. Whether they are still being trained is unknown, so eager runs
         until it has cost, against what was decided before, what deciding takes: no more than twice what the best choice
         would have."""
@@ -207,16 +207,18 @@ class _Before:
         Raises:
             LeftToPyTorch: it wrote its arguments, drew random numbers, or its results are memory of its arguments.
         """
-        if stamp(self._tensors) != self._stamp or not all(torch.equal(one, copy) for one, copy in self._copies):
+        if stamp(self._tensors) != self._stamp or not all(
+            torch.equal(original, copy) for original, copy in self._copies
+        ):
             raise LeftToPyTorch(reason="it writes one of its arguments")
         if not torch.equal(torch.get_rng_state(), self._random):
             raise LeftToPyTorch(reason="it draws random numbers")
         if not isinstance(outputs, tuple) or not outputs:
             raise LeftToPyTorch(reason="it has no results")
-        for one in outputs:
-            if not isinstance(one, torch.Tensor) or one.layout != torch.strided:
-                raise LeftToPyTorch(reason=f"a result is of type {type(one).__name__}")
-        results = [one.untyped_storage().data_ptr() for one in outputs if one.numel()]
+        for output in outputs:
+            if not isinstance(output, torch.Tensor) or output.layout != torch.strided:
+                raise LeftToPyTorch(reason=f"a result is of type {type(output).__name__}")
+        results = [output.untyped_storage().data_ptr() for output in outputs if output.numel()]
         given = {tensor.untyped_storage().data_ptr() for tensor in self._tensors if tensor.numel()}
         if len(set(results)) < len(results) or given.intersection(results):
             raise LeftToPyTorch(reason="a result shares memory with an argument or another result")

@@ -49,7 +49,7 @@ class GraphCall:
     def traced(self) -> torch.nn.Module:
         """The module as ONNX can hold it."""
         ends = [source.dtype for source in self.inputs]
-        whole = any(one.is_complex for one in (*ends, *(one.dtype for one in self.expected)))
+        whole = any(entry.is_complex for entry in (*ends, *(entry.dtype for entry in self.expected)))
         return RealEnds(self.module, ends) if whole else self.module
 
     @property
@@ -91,7 +91,7 @@ def by_measuring(case: GraphCall, replan: bool, provisional: bool) -> Kept:
         replan=replan,
         provisional=provisional,
     )
-    kept = _kept(case, executable)
+    kept = _wrap_executable(case, executable)
     bucket = executable.plan.buckets[0]
     error = answer_difference(kept(case.inputs), case.expected)
     case.note(error=error)
@@ -119,7 +119,7 @@ def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
         given = f"{case.options.budget(case.operators):g} s"
         raise LeftToPyTorch(reason=f"its budget is {given}, and exporting it takes some {takes:.0f} s")
     plans = UnmeasuredPlans(case.traced, case.options, example_inputs=case.examples, dynamic=case.dynamic)
-    case.note(least_ms=min((one for one in plans.least_ms if one is not None), default=None))
+    case.note(least_ms=min((ms for ms in plans.least_ms if ms is not None), default=None))
     if unlikely := _unlikely(plans, eager_ms):
         raise LeftToPyTorch(reason=unlikely)
     lost = failed = refused = ""
@@ -128,7 +128,7 @@ def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
         if tried == _TRIES or time.monotonic() > end:
             break
         try:
-            kept = _kept(case, plans.executable(number), plans)
+            kept = _wrap_executable(case, plans.executable(number), plans)
             case.note(error=answer_difference(_first(kept, case.inputs), case.expected))
             check_in_float64(case.module, case.inputs, case.module, kept.of, case.options)
             case.win(partial(kept, case.inputs))
@@ -147,10 +147,10 @@ def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
 
 def _unlikely(plans: UnmeasuredPlans, eager_ms: float) -> str:
     """Why no plan is worth compiling; empty if one may be."""
-    known = [one for one in plans.least_ms if one is not None]
-    if len(known) < len(plans.least_ms) or min(known) < eager_ms:
+    estimates = [ms for ms in plans.least_ms if ms is not None]
+    if len(estimates) < len(plans.least_ms) or min(estimates) < eager_ms:
         return ""
-    return f"learnt costs expect {min(known):.2g} ms of bricolage at least"
+    return f"learnt costs expect {min(estimates):.2g} ms of bricolage at least"
 
 
 def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
@@ -169,7 +169,7 @@ def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
         raise BackendFailed(backend=name, stage="to run", reason=words[:_LONGEST]) from error
 
 
-def _kept(case: GraphCall, executable: Executable, plans: object = None) -> Kept:
+def _wrap_executable(case: GraphCall, executable: Executable, plans: object = None) -> Kept:
     if len(executable.inputs) != len(case.inputs) or len(executable.outputs) != len(case.expected):
         raise LeftToPyTorch(reason=f"its export takes {describe_inputs(executable.inputs)}, which is not what it takes")
     case.note(shipped=executable.plan.buckets[0].chosen)

@@ -35,7 +35,7 @@ def arguments_of(module: torch.fx.GraphModule, examples: Sequence[object]) -> Ar
     placeholders = module.graph.find_nodes(op="placeholder")
     numbers: dict[str, int] = {}
     weights, inputs, dynamic = list[int](), list[int](), list[tuple[int, ...]]()
-    found: dict[str, tuple[int, int]] = {}
+    origins: dict[str, tuple[int, int]] = {}
     for place, (node, example) in enumerate(zip(placeholders, examples, strict=True)):
         if isinstance(example, torch.SymInt):
             if node.users:
@@ -51,16 +51,16 @@ def arguments_of(module: torch.fx.GraphModule, examples: Sequence[object]) -> Ar
             continue
         changing = [(d, size) for d, size in enumerate(_shape(node, example)) if isinstance(size, torch.SymInt)]
         for dimension, size in changing:
-            found.setdefault(str(size.node.expr), (place, dimension))
-        if node.users or any(found[str(size.node.expr)][0] == place for _, size in changing):
+            origins.setdefault(str(size.node.expr), (place, dimension))
+        if node.users or any(origins[str(size.node.expr)][0] == place for _, size in changing):
             inputs.append(place)
             dynamic.append(tuple(dimension for dimension, _ in changing))
-    alone = [name for name in numbers if name not in found]
+    alone = [name for name in numbers if name not in origins]
     if alone:
         raise LeftToPyTorch(reason=f"an argument is a number that changes from call to call ({', '.join(alone)})")
     if not inputs:
         raise LeftToPyTorch(reason="it has no inputs")
-    sizes = {place: found[name] for name, place in numbers.items()}
+    sizes = {place: origins[name] for name, place in numbers.items()}
     return Arguments(tuple(weights), tuple(inputs), sizes, tuple(dynamic))
 
 

@@ -45,11 +45,11 @@ def _traced_for() -> object:
     """Whom the frame is compiled for that Dynamo has begun; None where this version of it does not tell."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        found: object = frame.f_locals.get("compiler_fn") if frame.f_code.co_name == "_compile" else None
-        while (inner := getattr(found, "_torchdynamo_orig_backend", None)) is not None:
-            found = inner
-        if found is not None:
-            return getattr(found, "compiler_fn", found)
+        compiler: object = frame.f_locals.get("compiler_fn") if frame.f_code.co_name == "_compile" else None
+        while (inner := getattr(compiler, "_torchdynamo_orig_backend", None)) is not None:
+            compiler = inner
+        if compiler is not None:
+            return getattr(compiler, "compiler_fn", compiler)
         frame = frame.f_back
     _LOG.debug("Dynamo does not tell whom it compiles for: recurrent layers break graphs")
     return None

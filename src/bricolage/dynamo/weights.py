@@ -71,7 +71,7 @@ class Weights:
                 self._spans.append((tensor.data_ptr() + begin, copy.data_ptr() + begin, count))
 
     def _copy_ends(self, tensors: Sequence[torch.Tensor]) -> None:
-        for tensor in sorted(filter(_dense, tensors), key=lambda one: -one.numel())[:_PROBED]:
+        for tensor in sorted(filter(_dense, tensors), key=lambda candidate: -candidate.numel())[:_PROBED]:
             size = tensor.numel() * tensor.element_size()
             for begin in (0, max(size - _END, 0)):
                 count = min(_END, size)

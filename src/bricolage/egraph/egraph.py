@@ -114,9 +114,9 @@ class EGraph(Generic[Data]):
             if not 0 <= child < len(self._leader):
                 raise BadTerm(operator=operator, child=child)
         node = self._canonical(ENode(operator, tuple(children)))
-        known = self._known.get(node)
-        if known is not None:
-            return self.find(known)
+        existing = self._known.get(node)
+        if existing is not None:
+            return self.find(existing)
         number = len(self._leader)
         data = self._analysis.make(self, node)
         self._leader.append(number)
@@ -162,17 +162,17 @@ class EGraph(Generic[Data]):
             for number in dict.fromkeys(self.find(each) for each in changed):
                 self._update_parents(number)
         for number in dict.fromkeys(self.find(each) for each in sorted(stale)):
-            own = self._classes[number]
-            nodes, own.nodes = own.nodes, {}
-            _unite(own, ((self._canonical(node), age) for node, age in nodes.items()))
-            self._live += len(own.nodes) - len(nodes)
+            eclass = self._classes[number]
+            nodes, eclass.nodes = eclass.nodes, {}
+            _unite(eclass, ((self._canonical(node), age) for node, age in nodes.items()))
+            self._live += len(eclass.nodes) - len(nodes)
 
     def _repair(self, number: int) -> list[int]:
         """Writes the parents of a merged class anew and merges those that became equal; the classes they are in."""
         if number not in self._classes:  # merged away by an earlier repair, which put its leader on the list
             return []
-        own = self._classes[number]
-        parents, own.parents = own.parents, []
+        eclass = self._classes[number]
+        parents, eclass.parents = eclass.parents, []
         fresh: dict[ENode, int] = {}
         for node, home in parents:
             self._known.pop(node, None)
@@ -187,10 +187,10 @@ class EGraph(Generic[Data]):
     def _update_parents(self, number: int) -> None:
         for node, home in list(self._classes[number].parents):
             home = self.find(home)
-            own = self._classes[home]
-            joined = self._analysis.join(own.data, self._analysis.make(self, self._canonical(node)))
-            if joined != own.data:
-                own.data = joined
+            eclass = self._classes[home]
+            joined = self._analysis.join(eclass.data, self._analysis.make(self, self._canonical(node)))
+            if joined != eclass.data:
+                eclass.data = joined
                 self._changed.append(home)
 
     def snapshot(

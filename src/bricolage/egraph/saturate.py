@@ -46,8 +46,8 @@ class EGraphRule(Generic[Data]):
         if isinstance(self.right, tuple) and isinstance(self.left, tuple):
             if len(self.left) != len(self.right):
                 raise BadRule(name=self.name, reason=f"{len(self.left)} patterns, {len(self.right)} terms")
-            known = set[str]().union(*(bound_names(term) for term in self.left))
-            unknown = sorted(set[str]().union(*(bound_names(term) for term in self.right)) - known)
+            left_names = set[str]().union(*(bound_names(term) for term in self.left))
+            unknown = sorted(set[str]().union(*(bound_names(term) for term in self.right)) - left_names)
             if unknown:
                 raise BadRule(name=self.name, reason=f"{', '.join(unknown)} is not bound on the left")
 
@@ -131,7 +131,7 @@ class _Saturator(Generic[Data]):
         self.standing = [_RuleSchedule() for _ in self.rules]
         self.egraph.rebuild()
         rounds: list[Round] = []
-        stop = self._exhausted()
+        stop = self._find_exhausted_limit()
         while stop is None:
             if len(rounds) >= self.limits.rounds:
                 stop = "rounds"
@@ -146,11 +146,11 @@ class _Saturator(Generic[Data]):
     def _state(self) -> tuple[int, int]:
         return self.egraph.merges, self.egraph.node_count
 
-    def _banned(self, number: int) -> tuple[str, ...]:
+    def _list_banned_rules(self, number: int) -> tuple[str, ...]:
         pairs = zip(self.rules, self.standing, strict=True)
         return tuple(rule.name for rule, standing in pairs if standing.banned_until > number)
 
-    def _exhausted(self) -> Stop | None:
+    def _find_exhausted_limit(self) -> Stop | None:
         limits = self.limits
         if limits.applications is not None and self.applications >= limits.applications:
             return "applications"
@@ -162,40 +162,40 @@ class _Saturator(Generic[Data]):
 
     def _round(self, number: int) -> tuple[Round, Stop | None]:
         egraph = self.egraph
-        found = self._matches(number)
+        matches = self._matches(number)
         applied: dict[str, int] = {}
-        stop = self._exhausted()
-        for rule, match in found:
+        stop = self._find_exhausted_limit()
+        for rule, match in matches:
             if stop is not None:
                 break
             if self._apply(rule, match):
                 applied[rule.name] = applied.get(rule.name, 0) + 1
                 self.applications += 1
-            stop = self._exhausted()
+            stop = self._find_exhausted_limit()
         egraph.rebuild()
-        return Round(applied, self._banned(number), egraph.node_count, egraph.class_count), stop
+        return Round(applied, self._list_banned_rules(number), egraph.node_count, egraph.class_count), stop
 
     def _matches(self, number: int) -> list[tuple[EGraphRule[Data], EGraphMatch]]:
         index = OperatorIndex(self.egraph)
-        found: list[tuple[EGraphRule[Data], EGraphMatch]] = []
+        round_matches: list[tuple[EGraphRule[Data], EGraphMatch]] = []
         for rule, standing in zip(self.rules, self.standing, strict=True):
             if standing.banned_until > number or (rule.several and number >= self.limits.multi_rounds):
                 continue
             if time.monotonic() - self.started >= self.limits.seconds:
-                return found
+                return round_matches
             most = self.limits.matches << standing.times_banned
             matches: list[tuple[EGraphRule[Data], EGraphMatch]] = []
             for match in index.matches(rule.left) if isinstance(rule.left, tuple) else rule.left(self.egraph):
                 if time.monotonic() - self.started >= self.limits.seconds:
-                    return found
+                    return round_matches
                 matches.append((rule, match))
                 if len(matches) > most:
                     standing.banned_until = number + 1 + (self.limits.ban_rounds << standing.times_banned)
                     standing.times_banned += 1
                     break
             else:
-                found += matches
-        return found
+                round_matches += matches
+        return round_matches
 
     def _apply(self, rule: EGraphRule[Data], match: EGraphMatch) -> bool:
         """Whether the e-graph changed."""

@@ -70,12 +70,12 @@ class OperatorIndex:
 
     def matches(self, patterns: Sequence[Apply]) -> Iterator[EGraphMatch]:
         """All matches of all `patterns` together, each once, as they are found."""
-        found: Iterable[EGraphMatch] = self._single(patterns[0])
+        joint_matches: Iterable[EGraphMatch] = self._single(patterns[0])
         bound = bound_names(patterns[0])
         for pattern in patterns[1:]:
-            found = _join(found, self._single(pattern), sorted(bound & bound_names(pattern)))
+            joint_matches = _join(joint_matches, self._single(pattern), sorted(bound & bound_names(pattern)))
             bound |= bound_names(pattern)
-        yield from found
+        yield from joint_matches
 
     def _single(self, pattern: Apply) -> Iterator[EGraphMatch]:
         operator = pattern.operator
@@ -136,8 +136,8 @@ def bound_names(term: Term) -> set[str]:
     """The names that a term binds or uses."""
     if isinstance(term, Variable):
         return {term.name}
-    own = {term.operator.name} if isinstance(term.operator, AnyOperator) else set()
-    return own.union(*(bound_names(child) for child in term.children))
+    operator_names = {term.operator.name} if isinstance(term.operator, AnyOperator) else set()
+    return operator_names.union(*(bound_names(child) for child in term.children))
 
 
 def add_term(egraph: EGraph[Data], term: Term, bindings: Bindings) -> int:

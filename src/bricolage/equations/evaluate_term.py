@@ -18,18 +18,18 @@ _ROUNDING = 1e-9
 
 def evaluate_term(term: Term, arrays: Mapping[str, Array], shapes: Mapping[str, Shape], xp: TermArithmetic) -> Array:
     """What a term computes from arrays [samples..., *shape] of its variables; `shapes` hold names nowhere."""
-    found: dict[Term, tuple[Array, Shape]] = {name: (arrays[name], shape) for name, shape in shapes.items()}
+    term_values: dict[Term, tuple[Array, Shape]] = {name: (arrays[name], shape) for name, shape in shapes.items()}
 
     def visit(part: Term) -> tuple[Array, Shape]:
-        if part not in found:
+        if part not in term_values:
             operator = BY_NAME[part[0]]
             children = [visit(child) for child in part[1:]]
             bound = operator.bind(*(shape for _, shape in children))
             assert bound is not None, f"{part} is not well-typed"
             sizes = {name: substitute_size(size, {}) for name, size in bound.items() if not is_row(name)}
             value = np.asarray(operator.meaning(xp, sizes, tuple(array for array, _ in children)))
-            found[part] = value, substitute(operator.output, bound)
-        return found[part]
+            term_values[part] = value, substitute(operator.output, bound)
+        return term_values[part]
 
     return visit(term)[0]
 

@@ -28,27 +28,27 @@ Side = Literal["left", "right"]
 
 def inaccurate(equation: Equation, seed: int = 0) -> list[Side]:
     """The sides that somewhere are much less accurate than the other, and less than the strictest precision word allows."""
-    found: set[Side] = set()
+    lossy_sides: set[Side] = set()
     generator = np.random.default_rng([seed, 2])
     for shapes in instances(equation):
         sizes = {name: concrete(shape) for name, shape in shapes.items()}
         opposite = [pair for pair in combinations(sizes, 2) if sizes[pair[0]] == sizes[pair[1]]]
         for kind, pair in [*((kind, None) for kind in range(4)), *((0, pair) for pair in opposite)]:
             for _ in range(_TRIALS):
-                arrays = {name: _drawn(generator, own, kind) for name, own in sizes.items()}
+                arrays = {name: _draw_array(generator, dimensions, kind) for name, dimensions in sizes.items()}
                 if pair is not None:
-                    one, other = pair
-                    near = -arrays[one] * (1 + _NEAR * generator.standard_normal(sizes[one]))
+                    first, other = pair
+                    near = -arrays[first] * (1 + _NEAR * generator.standard_normal(sizes[first]))
                     arrays[other] = np.asarray(near, np.float32)
                 left, right = (_error(side, arrays, shapes) for side in (equation.left, equation.right))
                 if left > max(BOUND, GROWTH * right):
-                    found.add("left")
+                    lossy_sides.add("left")
                 if right > max(BOUND, GROWTH * left):
-                    found.add("right")
-    return sorted(found)
+                    lossy_sides.add("right")
+    return sorted(lossy_sides)
 
 
-def _drawn(generator: np.random.Generator, shape: tuple[int, ...], kind: int) -> Array:
+def _draw_array(generator: np.random.Generator, shape: tuple[int, ...], kind: int) -> Array:
     drawn = np.asarray(generator.standard_normal(shape))
     if kind == 1:
         drawn = np.abs(drawn)
@@ -62,11 +62,11 @@ def _drawn(generator: np.random.Generator, shape: tuple[int, ...], kind: int) ->
 def _error(side: Terms, arrays: Mapping[str, Array], shapes: Mapping[str, Shape]) -> float:
     """The largest relative error of the side's terms, by norm."""
     wide = {name: array.astype(np.float64) for name, array in arrays.items()}
-    found = 0.0
+    largest_error = 0.0
     for term in side:
         exact = evaluate_term(term, wide, shapes, Reals())
         single = evaluate_term(term, arrays, shapes, Reals(np.float32))
         size = float(np.linalg.norm(exact))
         if size:
-            found = max(found, float(np.linalg.norm(single - exact)) / size)
-    return found
+            largest_error = max(largest_error, float(np.linalg.norm(single - exact)) / size)
+    return largest_error

@@ -67,39 +67,39 @@ class Residues:
         return drawn
 
     def add(self, a: Array, b: Array) -> Array:
-        return _reduced(a + b)
+        return _reduce_modulo(a + b)
 
     def multiply(self, a: Array, b: Array) -> Array:
-        return _reduced(a * b)
+        return _reduce_modulo(a * b)
 
     def matmul(self, a: Array, b: Array) -> Array:
-        return _reduced(np.matmul(a, b))
+        return _reduce_modulo(np.matmul(a, b))
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        return _reduced(a.sum(axes, keepdims=True))
+        return _reduce_modulo(a.sum(axes, keepdims=True))
 
     def divide(self, a: Array, count: int) -> Array:
         inverse = pow(count, -1, P)
-        return _reduced(a * (inverse - P if inverse > _HALF else inverse))
+        return _reduce_modulo(a * (inverse - P if inverse > _HALF else inverse))
 
     def function(self, name: str, a: Array) -> Array:
         if name == "relu":
-            found: Array = np.maximum(a, 0)
+            output: Array = np.maximum(a, 0)
         elif name == "tanh":
-            found = np.sign(a) * _grown(np.abs(a), _KEYS[name])
+            output = np.sign(a) * _evaluate_growing(np.abs(a), _KEYS[name])
         else:
-            found = 1 + _grown(a + _HALF, _KEYS[name])
-        return found
+            output = 1 + _evaluate_growing(a + _HALF, _KEYS[name])
+        return output
 
 
-def _grown(a: Array, key: np.uint64) -> Array:
+def _evaluate_growing(a: Array, key: np.uint64) -> Array:
     """A random growing function from [0, P) into [0, P/2) that keeps 0 at 0."""
     steps = a >> 3
     mixed = (steps.astype(np.uint64) ^ key) * _MIX
     return np.where(steps > 0, 3 * steps + ((mixed >> np.uint64(40)) % np.uint64(3)).astype(np.int64), 0)
 
 
-def _reduced(a: Array) -> Array:
+def _reduce_modulo(a: Array) -> Array:
     a = np.remainder(a, P)
     return np.where(a > _HALF, a - P, a)
 
@@ -113,31 +113,31 @@ class Reals:
         self._dtype = dtype
 
     def add(self, a: Array, b: Array) -> Array:
-        found: Array = a + b
-        return found
+        total: Array = a + b
+        return total
 
     def multiply(self, a: Array, b: Array) -> Array:
-        found: Array = a * b
-        return found
+        product: Array = a * b
+        return product
 
     def matmul(self, a: Array, b: Array) -> Array:
-        found: Array = np.matmul(a, b)
-        return found
+        product: Array = np.matmul(a, b)
+        return product
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        found: Array = a.sum(axes, keepdims=True)
-        return found
+        total: Array = a.sum(axes, keepdims=True)
+        return total
 
     def divide(self, a: Array, count: int) -> Array:
-        found: Array = a / self._dtype(count)
-        return found
+        quotient: Array = a / self._dtype(count)
+        return quotient
 
     def function(self, name: str, a: Array) -> Array:
         half = self._dtype(0.5)
         if name == "relu":
-            found: Array = np.maximum(a, self._dtype(0))
+            output: Array = np.maximum(a, self._dtype(0))
         elif name == "tanh":
-            found = np.tanh(a)
+            output = np.tanh(a)
         else:
-            found = half + half * np.tanh(half * a)
-        return found
+            output = half + half * np.tanh(half * a)
+        return output

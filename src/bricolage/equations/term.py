@@ -50,12 +50,12 @@ def read_equation(source: str) -> Equation:
 
 def _read_side(source: str) -> Terms:
     try:
-        found = ast.parse(f"({source.strip()},)", mode="eval").body
+        tree = ast.parse(f"({source.strip()},)", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadSyntax(f"'{source.strip()}' is no term") from error
-    if not isinstance(found, ast.Tuple):
+    if not isinstance(tree, ast.Tuple):
         raise BadSyntax(f"'{source.strip()}' is no term")
-    return tuple(map(_read, found.elts))
+    return tuple(map(_read, tree.elts))
 
 
 def _read(node: ast.expr) -> Term:
@@ -94,11 +94,11 @@ def variables(*terms: Term) -> list[str]:
     return list(dict.fromkeys(part for term in terms for part in subterms(term) if isinstance(part, str)))
 
 
-def replaced(term: Term, bound: Mapping[str, Term]) -> Term:
+def replace_variables(term: Term, bound: Mapping[str, Term]) -> Term:
     """Variables replaced by terms."""
     if isinstance(term, str):
         return bound.get(term, term)
-    return (term[0], *(replaced(child, bound) for child in term[1:]))
+    return (term[0], *(replace_variables(child, bound) for child in term[1:]))
 
 
 def embeddings(pattern: Term, term: Term, bound: Mapping[str, Term]) -> Iterator[Mapping[str, Term]]:
@@ -160,7 +160,7 @@ class Equation:
             pairs = list(zip(equation.left, equation.right, strict=True))
             for order in permutations(pairs):
                 left, right = zip(*order, strict=True)
-                choices += [_named(Equation(lefts, right)) for lefts in product(*map(_orders, left))]
+                choices += [_normalise_names(Equation(lefts, right)) for lefts in product(*map(_orders, left))]
         return min(choices, key=lambda choice: (choice._weight, str(choice)))
 
     @property
@@ -188,24 +188,24 @@ def _orders(term: Term) -> list[Term]:
         return [term]
     orders: list[Term] = [(term[0], *children) for children in product(*map(_orders, term[1:]))]
     if BY_NAME[term[0]].commutative:
-        orders += [(one[0], one[2], one[1]) for one in orders if one[1] != one[2]]
+        orders += [(ordering[0], ordering[2], ordering[1]) for ordering in orders if ordering[1] != ordering[2]]
     return orders
 
 
-def _named(equation: Equation) -> Equation:
+def _normalise_names(equation: Equation) -> Equation:
     """Variables called x1, x2, ... by first occurrence; then commutative operands on the right in the order of their texts."""
     order = variables(*equation.left, *equation.right)
     bound: dict[str, Term] = {name: f"x{i}" for i, name in enumerate(order, 1)}
     return Equation(
-        tuple(replaced(term, bound) for term in equation.left),
-        tuple(_sorted(replaced(term, bound)) for term in equation.right),
+        tuple(replace_variables(term, bound) for term in equation.left),
+        tuple(_sort_operands(replace_variables(term, bound)) for term in equation.right),
     )
 
 
-def _sorted(term: Term) -> Term:
+def _sort_operands(term: Term) -> Term:
     if isinstance(term, str):
         return term
-    children = [_sorted(child) for child in term[1:]]
+    children = [_sort_operands(child) for child in term[1:]]
     return (term[0], *(sorted(children, key=format_term) if BY_NAME[term[0]].commutative else children))
 
 
@@ -233,8 +233,8 @@ class Typing:
                     unifier.unify(shapes[child], _fresh(wanted, count))
         for left, right in zip(equation.left, equation.right, strict=True):
             unifier.unify(shapes[left], shapes[right])
-        found = {part: unifier.shape(shape) for part, shape in shapes.items()}
-        return cls(_renamed(found, variables(*equation.left, *equation.right)))
+        term_shapes = {part: unifier.shape(shape) for part, shape in shapes.items()}
+        return cls(_rename_sizes(term_shapes, variables(*equation.left, *equation.right)))
 
     def variables(self) -> dict[str, Shape]:
         """Shapes of the variables."""
@@ -250,15 +250,15 @@ class Typing:
 
 
 def _fresh(shape: Shape, number: int) -> Shape:
-    def renamed(size: Any) -> Any:
+    def rename_size(size: Any) -> Any:
         if isinstance(size, str):
             return f"{size}{number}"
-        return (size[0], *map(renamed, size[1:])) if isinstance(size, tuple) else size
+        return (size[0], *map(rename_size, size[1:])) if isinstance(size, tuple) else size
 
-    return tuple(map(renamed, shape))
+    return tuple(map(rename_size, shape))
 
 
-def _renamed(shapes: Mapping[Term, Shape], first: Sequence[str]) -> dict[Term, Shape]:
+def _rename_sizes(shapes: Mapping[Term, Shape], first: Sequence[str]) -> dict[Term, Shape]:
     """Sizes called d1, d2, ... and rows `...`, `...2`, in the order of the variables."""
     order = [name for part in (*first, *shapes) for name in shape_names(shapes[part])]
     rows, sizes = dict[str, Any](), dict[str, Any]()
@@ -270,7 +270,7 @@ def _renamed(shapes: Mapping[Term, Shape], first: Sequence[str]) -> dict[Term, S
     return {part: substitute(shape, {**rows, **sizes}) for part, shape in shapes.items()}
 
 
-def directed(equation: Equation) -> bool:
+def is_directed(equation: Equation) -> bool:
     """Whether the left side can be replaced by the right one: it is no variable, and has all variables of the right."""
     return not any(isinstance(term, str) for term in equation.left) and set(variables(*equation.right)) <= set(
         variables(*equation.left)

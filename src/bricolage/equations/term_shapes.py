@@ -50,19 +50,19 @@ def _fits(pattern: Size, ground: Size, bound: Bound) -> bool:
 
 def substitute(shape: Shape, bound: Mapping[str, Any]) -> Shape:
     """Names replaced by what they are bound to; a name that is not bound stays."""
-    found: list[Size] = []
+    sizes: list[Size] = []
     for size in shape:
         if is_row(size):
-            found += bound.get(str(size), (size,))
+            sizes += bound.get(str(size), (size,))
         else:
-            found.append(_substitute(size, bound))
-    return tuple(found)
+            sizes.append(_substitute(size, bound))
+    return tuple(sizes)
 
 
 def _substitute(size: Size, bound: Mapping[str, Any]) -> Size:
     if isinstance(size, str):
-        found: Size = bound.get(size, size)
-        return found
+        bound_size: Size = bound.get(size, size)
+        return bound_size
     if isinstance(size, tuple):
         return (size[0], *(_substitute(part, bound) for part in size[1:]))
     return size

@@ -52,7 +52,7 @@ def _function(name: str) -> TermOperator:
     return TermOperator(name, (_ANY,), _ANY, lambda xp, _, a: xp.function(name, a[0]))
 
 
-def _scaled(xp: TermArithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
+def _scale_operand(xp: TermArithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
     x, factor = a
     return xp.multiply(x, factor.reshape((*factor.shape, *[1] * (x.ndim - factor.ndim))))
 
@@ -86,15 +86,17 @@ def _movements(name: str, axis: int, rank: int | None) -> list[TermOperator]:
 
 def _windows(x: Array, kernel: int, stride: int) -> Array:
     """[..., h, w] → [..., places down, places across, kernel²]."""
-    found = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(-2, -1))[..., ::stride, ::stride, :, :]
-    return found.reshape(*found.shape[:-2], kernel * kernel)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(-2, -1))[
+        ..., ::stride, ::stride, :, :
+    ]
+    return windows.reshape(*windows.shape[:-2], kernel * kernel)
 
 
-def _padded(x: Array, value: float = 0) -> Array:
+def _pad_borders(x: Array, value: float = 0) -> Array:
     return np.pad(x, [(0, 0)] * (x.ndim - 2) + [(1, 1)] * 2, constant_values=value)
 
 
-def _convolved(xp: TermArithmetic, x: Array, w: Array, stride: int) -> Array:
+def _convolve_windows(xp: TermArithmetic, x: Array, w: Array, stride: int) -> Array:
     kernel = w.shape[-1]
     windows = _windows(x, kernel, stride)  # [..., n, c, h, w, taps]
     *_, n, c, h, width, taps = windows.shape
@@ -107,9 +109,9 @@ def _convolved(xp: TermArithmetic, x: Array, w: Array, stride: int) -> Array:
 def _convolution(kernel: int, stride: int = 1, groups: int = 1, valid: bool = False) -> TermOperator:
     def meaning(xp: TermArithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         x, w = a
-        x = x if kernel == 1 or valid else _padded(x)
+        x = x if kernel == 1 or valid else _pad_borders(x)
         parts = zip(np.split(x, groups, -3), np.split(w, groups, -4), strict=True)
-        return np.concatenate([_convolved(xp, part, weight, stride) for part, weight in parts], -3)
+        return np.concatenate([_convolve_windows(xp, part, weight, stride) for part, weight in parts], -3)
 
     inputs: str | tuple[str, str, str] = "c" if groups == 1 else ("+", "c", "c")
     outputs: str | tuple[str, str, str] = "o" if groups == 1 else ("+", "o", "o")
@@ -127,9 +129,9 @@ def _convolution(kernel: int, stride: int = 1, groups: int = 1, valid: bool = Fa
 def _pool(kind: str, stride: int) -> TermOperator:
     def meaning(xp: TermArithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         if kind == "max":
-            largest: Array = _windows(_padded(a[0], xp.lowest), 3, stride).max(-1)
+            largest: Array = _windows(_pad_borders(a[0], xp.lowest), 3, stride).max(-1)
             return largest
-        return xp.divide(xp.sum(_windows(_padded(a[0]), 3, stride), (-1,))[..., 0], 9)
+        return xp.divide(xp.sum(_windows(_pad_borders(a[0]), 3, stride), (-1,))[..., 0], 9)
 
     after: Shape = ("h", "w") if stride == 1 else (("half", "h"), ("half", "w"))
     name = f"{kind}_pool3" + ("_stride2" if stride == 2 else "")
@@ -147,7 +149,7 @@ def _reduction(kind: str, name: str, axes: tuple[int, ...], before: Shape, after
     return TermOperator(f"{kind}_{name}", (before,), after, meaning)
 
 
-def _permuted(*permutation: int) -> Meaning:
+def _make_permutation(*permutation: int) -> Meaning:
     def meaning(_: TermArithmetic, __: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         front = a[0].ndim - len(permutation)
         return np.transpose(a[0], (*range(front), *(front + axis for axis in permutation)))
@@ -155,7 +157,7 @@ def _permuted(*permutation: int) -> Meaning:
     return meaning
 
 
-def _reshaped(down: bool) -> Meaning:
+def _make_reshape(down: bool) -> Meaning:
     def meaning(_: TermArithmetic, sizes: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         (x,) = a
         if down:
@@ -174,7 +176,7 @@ OPERATORS: tuple[TermOperator, ...] = (
     _function("tanh"),
     _function("sigmoid"),
     TermOperator("add", (_ANY, _ANY), _ANY, lambda xp, _, a: xp.add(*a), commutative=True),
-    TermOperator("scale", (_ANY, ()), _ANY, _scaled),
+    TermOperator("scale", (_ANY, ()), _ANY, _scale_operand),
     TermOperator("mul", (_ANY, _ANY), _ANY, lambda xp, _, a: xp.multiply(*a), commutative=True),
     TermOperator("transpose", (_MATRIX,), ("...", "k", "m"), lambda *given: np.swapaxes(given[-1][0], -1, -2)),
     TermOperator("matmul", (_MATRIX, ("...", "k", "n")), ("...", "m", "n"), lambda xp, _, a: xp.matmul(*a)),
@@ -184,23 +186,23 @@ OPERATORS: tuple[TermOperator, ...] = (
     _reduction("max", "columns", (-1,), _MATRIX, ("...", "m", 1)),
     *_movements("columns", -1, None),
     *_movements("rows", -2, None),
-    TermOperator("merge", (("b", "m", "k"),), _MERGED, _reshaped(True)),
-    TermOperator("unmerge", (_MERGED,), ("b", "m", "k"), _reshaped(False)),
+    TermOperator("merge", (("b", "m", "k"),), _MERGED, _make_reshape(True)),
+    TermOperator("unmerge", (_MERGED,), ("b", "m", "k"), _make_reshape(False)),
     TermOperator(
         "project",
         (("b", "m", "k"), ("k", "n")),
         ("b", "m", "n"),
         lambda xp, _, a: xp.matmul(a[0], a[1][..., None, :, :]),
     ),
-    TermOperator("nhwc", (_IMAGE,), ("n", "h", "w", "c"), _permuted(0, 2, 3, 1)),
-    TermOperator("nchw", (("n", "h", "w", "c"),), _IMAGE, _permuted(0, 3, 1, 2)),
+    TermOperator("nhwc", (_IMAGE,), ("n", "h", "w", "c"), _make_permutation(0, 2, 3, 1)),
+    TermOperator("nchw", (("n", "h", "w", "c"),), _IMAGE, _make_permutation(0, 3, 1, 2)),
     _pool("average", 1),
     _pool("max", 1),
     _pool("average", 2),
     _pool("max", 2),
     _reduction("mean", "spatial", (-2, -1), _IMAGE, ("n", "c", 1, 1)),
-    TermOperator("pad", (_IMAGE,), ("n", "c", ("pad", "h"), ("pad", "w")), lambda *given: _padded(given[-1][0])),
-    TermOperator("enlarge", (("o", "c", 1, 1),), ("o", "c", 3, 3), lambda *given: _padded(given[-1][0])),
+    TermOperator("pad", (_IMAGE,), ("n", "c", ("pad", "h"), ("pad", "w")), lambda *given: _pad_borders(given[-1][0])),
+    TermOperator("enlarge", (("o", "c", 1, 1),), ("o", "c", 3, 3), lambda *given: _pad_borders(given[-1][0])),
     _convolution(1),
     _convolution(3),
     _convolution(3, valid=True),

@@ -44,7 +44,7 @@ def without_referrals(text: str) -> str:
     return text if len(kept) == len(sentences) else " ".join(kept).rstrip(".") or text
 
 
-def _shown(fact: object, longest: int) -> object:
+def _format_fact(fact: object, longest: int) -> object:
     """A fact as it stands in a sentence. Numbers stay what they are: templates format them."""
     return fact if isinstance(fact, int | float) else plain(str(fact), longest)
 
@@ -61,7 +61,7 @@ class BricolageError(Exception):
 
     def __init__(self, **facts: object) -> None:
         self.facts = facts
-        shown = {name: _shown(fact, self.longest_fact) for name, fact in facts.items()}
+        shown = {name: _format_fact(fact, self.longest_fact) for name, fact in facts.items()}
         for name in _QUOTED & shown.keys():
             shown[name] = without_referrals(str(shown[name]))
         self.sentence = self.what.format(**shown)

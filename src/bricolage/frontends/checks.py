@@ -80,7 +80,7 @@ def check_operators(model: ir.Model) -> None:
         if node.domain in ("", "ai.onnx") and node.op_type in contributed.IN_ONNX_OWN_DOMAIN:
             continue
         opset = imports.get(node.domain)
-        if node.domain not in STANDARD or opset is None or not _defined(node, opset):
+        if node.domain not in STANDARD or opset is None or not _is_defined(node, opset):
             raise UnknownOperator(
                 name=node.name or node.op_type,
                 domain=node.domain or "ai.onnx",
@@ -226,7 +226,7 @@ def _needs_input(op_type: str, opset: int, domain: str) -> bool:
     return bool(inputs) and inputs[0].option == onnx.defs.OpSchema.FormalParameterOption.Single
 
 
-def _defined(node: ir.Node, opset: int) -> bool:
+def _is_defined(node: ir.Node, opset: int) -> bool:
     try:
         return not onnx.defs.get_schema(node.op_type, opset, node.domain).deprecated
     except onnx.defs.SchemaError:
@@ -252,15 +252,15 @@ def _check_interface(graph: ir.Graph) -> None:
 
 
 def _check_scope(graph: ir.Graph, outer: set[ir.Value]) -> None:
-    known = outer | set(graph.inputs) | set(graph.initializers.values())
+    visible_values = outer | set(graph.inputs) | set(graph.initializers.values())
     for node in graph:
         for value in node.inputs:
-            if value is not None and value not in known:
+            if value is not None and value not in visible_values:
                 reader = node.name or node.op_type
                 raise InvalidGraph(reason=f"node '{reader}' reads '{value.name}', which nothing computes before it")
         for body in bodies(node):
-            _check_scope(body, known)
-        known.update(node.outputs)
+            _check_scope(body, visible_values)
+        visible_values.update(node.outputs)
     for value in graph.outputs:
-        if value not in known:
+        if value not in visible_values:
             raise InvalidGraph(reason=f"the output '{value.name}' is computed by nothing")

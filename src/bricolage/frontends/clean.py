@@ -64,10 +64,10 @@ def clean(model: ir.Model) -> ir.Model:
 
 def _open_impossible(model: ir.Model) -> None:
     """Branches that cannot be computed at any size do not keep runtimes from loading the model either."""
-    found = impossible_branches(model) if has_branches(model) else {}
-    for branch in found:
+    impossible = impossible_branches(model) if has_branches(model) else {}
+    for branch in impossible:
         open_sizes(model, branch)
-    if found:
+    if impossible:
         infer(model, _infer_checked)
 
 
@@ -114,17 +114,17 @@ def _infer_checked(model: ir.Model) -> None:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=propagating)
     except (onnx.shape_inference.InferenceError, ValueError) as error:  # the second of types that do not exist
         raise InvalidGraph(reason=format_complaint(checks.first_line(error))) from error
-    known = {
+    values_by_name = {
         value.name: value
         for graph in ir.from_proto(inferred).graphs()
         for value in (*graph.inputs, *graph.outputs, *(value for node in graph for value in node.outputs))
     }
     for graph in model.graphs():
         for value in (*graph.outputs, *(value for node in graph for value in node.outputs)):
-            found = known.get(value.name) if value.name else None
-            if found is not None:
-                value.type = found.type or value.type
-                value.shape = found.shape if found.shape is not None else value.shape
+            inferred_value = values_by_name.get(value.name) if value.name else None
+            if inferred_value is not None:
+                value.type = inferred_value.type or value.type
+                value.shape = inferred_value.shape if inferred_value.shape is not None else value.shape
 
 
 def unique_names(model: ir.Model) -> None:
@@ -259,9 +259,9 @@ def _prune_imports(model: ir.Model) -> None:
 
 def _ir_version(model: ir.Model) -> int:
     """The oldest IR version that the opsets allow, so that every runtime reads what is written."""
-    known = {"": "ai.onnx"}
+    domain_names = {"": "ai.onnx"}
     imports = [
-        onnx.helper.make_opsetid(known.get(domain, domain), version)
+        onnx.helper.make_opsetid(domain_names.get(domain, domain), version)
         for domain, version in model.graph.opset_imports.items()
         if domain in ("", "ai.onnx.ml")
     ]

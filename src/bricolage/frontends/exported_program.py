@@ -103,7 +103,7 @@ def _look_through(path: Path) -> None:
                 )
             if len(inside) != len(names):
                 raise NotAModel(path=path, reason="it holds two files of one name")
-            if any(one.compress_type != zipfile.ZIP_STORED for one in archive.infolist()):
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise NotAModel(
                     path=path, reason="it is compressed, and could unpack to any size; PyTorch writes it plain"
                 )
@@ -135,11 +135,11 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
     """Every key of every mapping, with what stands there where that is no mapping or list itself."""
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, list):
-            waiting.extend(one)
-        elif isinstance(one, dict):
-            for key, inner in one.items():
+        current = waiting.pop()
+        if isinstance(current, list):
+            waiting.extend(current)
+        elif isinstance(current, dict):
+            for key, inner in current.items():
                 if isinstance(inner, list | dict):
                     waiting.append(inner)
                 else:
@@ -172,7 +172,7 @@ def _is_plain(node: ast.expr) -> bool:
         return False
     name, given = node.func.id, node.args
     if name in ("Symbol", "Float"):  # whose argument is a string
-        values = [one.value for one in given if isinstance(one, ast.Constant)]
+        values = [argument.value for argument in given if isinstance(argument, ast.Constant)]
         return len(values) == len(given) and all(re.fullmatch(r"[\w.+-]+", str(value)) for value in values)
     if name == "Pow":
         return len(given) == 2 and _is_symbol(given[0]) and _is_small(given[1])

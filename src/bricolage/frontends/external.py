@@ -59,9 +59,9 @@ def adopt(model: ir.Model, folders: tuple[Path, ...]) -> None:
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value = _checked(value.const_value, folders)
+                value.const_value = _map_tensor(value.const_value, folders)
     for node, name, tensor in _attributes(model):
-        node.attributes[name] = ir.AttrTensor(name, _checked(tensor, folders))
+        node.attributes[name] = ir.AttrTensor(name, _map_tensor(tensor, folders))
 
 
 def _attributes(model: ir.Model) -> Iterator[tuple[ir.Node, str, ir.ExternalTensor]]:
@@ -92,7 +92,7 @@ def locate(tensor: str, location: str, folders: tuple[Path, ...]) -> tuple[Path,
     return file, real
 
 
-def _checked(tensor: ir.ExternalTensor, folders: tuple[Path, ...]) -> ir.TensorProtocol:
+def _map_tensor(tensor: ir.ExternalTensor, folders: tuple[Path, ...]) -> ir.TensorProtocol:
     name, location = tensor.name or "", os.fspath(tensor.location)
     bases = folders or ((Path(tensor.base_dir),) if os.fspath(tensor.base_dir) else ())
     file, real = locate(name, location, bases)

@@ -99,8 +99,8 @@ def _check_tensor(name: str, tensor: ir.TensorProtocol | None) -> None:
     if any(dim < 0 for dim in dims):
         raise InvalidGraph(reason=f"tensor '{name}' has a negative dimension")
     try:
-        found = tensor.numpy().shape
+        data_shape = tensor.numpy().shape
     except Exception as error:  # numpy's reshape, struct and ml_dtypes all fail in their own way on short data
         raise InvalidGraph(reason=f"the data of tensor '{name}' do not fit its shape {list(dims)}") from error
-    if found != dims:
+    if data_shape != dims:
         raise InvalidGraph(reason=f"the data of tensor '{name}' do not fit its shape {list(dims)}")

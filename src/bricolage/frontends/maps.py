@@ -41,7 +41,7 @@ def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
     proto = _without_functions(proto)
     read = {name for node in proto.graph.node for name in node.input}
     zips = [node for node in proto.graph.node if (node.domain, node.op_type) == _ZIP and node.output[0] not in read]
-    entered = _entered(proto.graph)
+    entered = _find_map_inputs(proto.graph)
     if not zips and not entered:
         return proto
     copy = onnx.ModelProto()
@@ -73,22 +73,22 @@ def restore(path: Path) -> None:
     graph = proto.graph
     outputs = {info.name: info for info in graph.output if info.name in keys}
     inputs = {info.name: info for info in graph.input if info.name in keys}
-    made = {name: f"{name}.columns" for name in outputs} | {name: f"{name}.row" for name in inputs}
-    _rename(graph, made)
+    inner_names = {name: f"{name}.columns" for name in outputs} | {name: f"{name}.row" for name in inputs}
+    _rename(graph, inner_names)
     for name, info in outputs.items():
-        key, named = _typed(keys[name])
+        key, named = _find_key_type(keys[name])
         node = onnx.helper.make_node(
-            "ZipMap", [made[name]], [name], domain=_ML, **{f"classlabels_{named}s": keys[name]}
+            "ZipMap", [inner_names[name]], [name], domain=_ML, **{f"classlabels_{named}s": keys[name]}
         )
         graph.node.append(node)
         kind = onnx.helper.make_map_type_proto(key, onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, []))
         info.type.CopyFrom(onnx.helper.make_sequence_type_proto(kind))
     for name, info in inputs.items():
-        key, named = _typed(keys[name])
+        key, named = _find_key_type(keys[name])
         number = info.type.tensor_type.elem_type
         vocabulary = {f"{named}_vocabulary": keys[name]}
         op_type, attributes = ("DictVectorizer", vocabulary) if keys[name] else ("CastMap", {"map_form": "DENSE"})
-        graph.node.insert(0, onnx.helper.make_node(op_type, [name], [made[name]], domain=_ML, **attributes))
+        graph.node.insert(0, onnx.helper.make_node(op_type, [name], [inner_names[name]], domain=_ML, **attributes))
         info.type.CopyFrom(onnx.helper.make_map_type_proto(key, onnx.helper.make_tensor_type_proto(number, [])))
     if not any(entry.domain == _ML for entry in proto.opset_import):
         proto.opset_import.append(onnx.helper.make_opsetid(_ML, 1))
@@ -97,7 +97,7 @@ def restore(path: Path) -> None:
     path.write_bytes(proto.SerializeToString())
 
 
-def _typed(keys: Keys) -> tuple[int, str]:
+def _find_key_type(keys: Keys) -> tuple[int, str]:
     """The type of keys, and what attributes with them are called."""
     text = bool(keys) and isinstance(keys[0], str)
     return (onnx.TensorProto.STRING, "string") if text else (onnx.TensorProto.INT64, "int64")
@@ -138,7 +138,7 @@ def _without_zips(graph: onnx.GraphProto, zipped: set[str]) -> dict[str, Keys]:
             graph.node.remove(node)
             continue
         (named,) = (onnx.helper.get_attribute_value(attribute) for attribute in node.attribute)
-        keys[node.output[0]] = _listed(named)
+        keys[node.output[0]] = _decode_keys(named)
         node.domain, node.op_type = "", "Identity"
         node.ClearField("attribute")
     for info in graph.output:
@@ -147,10 +147,10 @@ def _without_zips(graph: onnx.GraphProto, zipped: set[str]) -> dict[str, Keys]:
     return keys
 
 
-def _entered(graph: onnx.GraphProto) -> dict[str, Keys]:
+def _find_map_inputs(graph: onnx.GraphProto) -> dict[str, Keys]:
     """Keys of inputs that are maps to numbers, all of whose readers make the same columns of them; none where only the map says
     how many there are."""
-    found: dict[str, Keys] = {}
+    map_keys: dict[str, Keys] = {}
     outputs = {info.name for info in graph.output}
     for info in graph.input:
         kind = info.type.map_type.value_type.tensor_type.elem_type if info.type.HasField("map_type") else 0
@@ -158,8 +158,8 @@ def _entered(graph: onnx.GraphProto) -> dict[str, Keys]:
         keys = [_columns(node) for node in readers]
         first = keys[0] if keys else None
         if kind in _NUMBERS and first is not None and keys.count(first) == len(keys) and info.name not in outputs:
-            found[info.name] = first
-    return found
+            map_keys[info.name] = first
+    return map_keys
 
 
 def _columns(node: onnx.NodeProto) -> Keys | None:
@@ -167,7 +167,7 @@ def _columns(node: onnx.NodeProto) -> Keys | None:
     operator, and for one that makes text."""
     given = _attributes(node)
     if node.domain == _ML and node.op_type == "DictVectorizer":
-        return _listed(given.get("string_vocabulary") or given.get("int64_vocabulary") or ()) or None
+        return _decode_keys(given.get("string_vocabulary") or given.get("int64_vocabulary") or ()) or None
     if node.domain == _ML and node.op_type == "CastMap" and given.get("cast_to", "TO_FLOAT") in _CASTS:
         if given.get("map_form", "DENSE") != "SPARSE":
             return []
@@ -177,9 +177,9 @@ def _columns(node: onnx.NodeProto) -> Keys | None:
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    values = ((one.name, onnx.helper.get_attribute_value(one)) for one in node.attribute)
+    values = ((attribute.name, onnx.helper.get_attribute_value(attribute)) for attribute in node.attribute)
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in values}
 
 
-def _listed(named: Sequence[bytes | int]) -> Keys:
-    return [one.decode() if isinstance(one, bytes) else int(one) for one in named]
+def _decode_keys(named: Sequence[bytes | int]) -> Keys:
+    return [key.decode() if isinstance(key, bytes) else int(key) for key in named]

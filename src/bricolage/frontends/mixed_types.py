@@ -23,7 +23,7 @@ def unify_types(model: ir.Model) -> int:
     that are stated, in place. A model without such operators stays as it is. Returns for how many operators it did so."""
     opset = model.opset_imports.get("", 0)
     mended = 0
-    for graph in (model.graph, *(one for one in model.graphs() if one is not model.graph)):
+    for graph in (model.graph, *(subgraph for subgraph in model.graphs() if subgraph is not model.graph)):
         for node in list(graph):
             if node.domain in ("", "ai.onnx"):
                 mended += _unify(node, opset, anywhere=mended > 0)
@@ -33,15 +33,15 @@ def unify_types(model: ir.Model) -> int:
 def common_type(types: Iterable[ir.DataType]) -> ir.DataType | None:
     """The narrowest type that holds what all of these do; None where numbers and something else are mixed."""
     given = set(types)
-    floats = {one for one in given if one.is_floating_point()}
+    floats = {dtype for dtype in given if dtype.is_floating_point()}
     if len(floats) > 1:
-        return next((one for one in _WIDE if one in floats), ir.DataType.FLOAT)
+        return next((dtype for dtype in _WIDE if dtype in floats), ir.DataType.FLOAT)
     if floats:
         whole = given - floats
-        return next(iter(floats)) if all(one.is_integer() or one == ir.DataType.BOOL for one in whole) else None
-    if not all(one.is_integer() or one == ir.DataType.BOOL for one in given):
+        return next(iter(floats)) if all(dtype.is_integer() or dtype == ir.DataType.BOOL for dtype in whole) else None
+    if not all(dtype.is_integer() or dtype == ir.DataType.BOOL for dtype in given):
         return None
-    return ir.DataType.from_numpy(np.result_type(*(one.numpy() for one in given)))
+    return ir.DataType.from_numpy(np.result_type(*(dtype.numpy() for dtype in given)))
 
 
 def _unify(node: ir.Node, opset: int, *, anywhere: bool) -> int:
@@ -59,7 +59,7 @@ def _unify(node: ir.Node, opset: int, *, anywhere: bool) -> int:
     types: dict[str, ir.DataType] = {}
     changed = 0
     for variable, places in bound.items():
-        given = [found for place in places if (found := _dtype(node.inputs[place])) is not None]
+        given = [dtype for place in places if (dtype := _dtype(node.inputs[place])) is not None]
         common = common_type(given)
         if common is None:
             continue

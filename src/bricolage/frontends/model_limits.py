@@ -50,8 +50,8 @@ def check_inlined(model: ir.Model) -> None:
         called = [name for name in calls[identifier] if name in calls]
         missing = [name for name in called if name not in sizes]
         if not missing or identifier in sizes:
-            own = calls[identifier]
-            sizes[identifier] = sum(number * sizes.get(name, 1) for name, number in own.items())
+            call_counts = calls[identifier]
+            sizes[identifier] = sum(number * sizes.get(name, 1) for name, number in call_counts.items())
             waiting.pop()
         elif identifier in visited:
             raise InvalidGraph(reason=f"its functions form a cycle, from '{missing[0]}' on")

@@ -115,10 +115,12 @@ def _register_once() -> None:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:  # of another version, which may do it otherwise
         return
-    made = getattr(ONNXRegistry, "from_torchlib", None)
-    if getattr(made, "__func__", None) is None or made is None:  # it is another version's, or was changed before
+    original = getattr(ONNXRegistry, "from_torchlib", None)
+    if (
+        getattr(original, "__func__", None) is None or original is None
+    ):  # it is another version's, or was changed before
         return
-    kept = functools.cache(made)
+    kept = functools.cache(original)
 
     def from_torchlib(*arguments: object, **words: object) -> ONNXRegistry:
         first: ONNXRegistry = kept(*arguments, **words)

@@ -19,7 +19,7 @@ def call_of(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, o
 
 def tensors_of(value: object) -> list[torch.Tensor]:
     """The tensors within arguments or results."""
-    return [one for one in tree_flatten(value)[0] if isinstance(one, torch.Tensor)]
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
 
 
 def operator_name(function: OpOverload) -> str:
@@ -36,20 +36,24 @@ def size_of(tensor: torch.Tensor) -> int:
 def is_view(function: OpOverload) -> bool:
     """Whether all that it returns lies in the memory of what it is given."""
     returned = function._schema.returns
-    return bool(returned) and all(one.alias_info is not None and not one.alias_info.is_write for one in returned)
+    return bool(returned) and all(
+        output.alias_info is not None and not output.alias_info.is_write for output in returned
+    )
 
 
-def mutated(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
+def list_mutated_tensors(
+    function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+) -> list[torch.Tensor]:
     """The tensors among its arguments that an operator writes."""
-    found = []
+    written_tensors = []
     for place, argument in enumerate(function._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         value = args[place] if place < len(args) else kwargs.get(argument.name)
-        found += [
+        written_tensors += [
             item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, torch.Tensor)
         ]
-    return found
+    return written_tensors
 
 
 def signature_of(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
@@ -68,7 +72,7 @@ def flops_of(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, 
             return float(formula(*args, **kwargs, out_val=out))
         except (TypeError, ValueError, AttributeError, IndexError, AssertionError):
             pass
-    return float(sum(one.numel() for one in tensors_of(out)))
+    return float(sum(tensor.numel() for tensor in tensors_of(out)))
 
 
 def _argument(value: object) -> object:

@@ -16,7 +16,7 @@ from bricolage.frontends.torch_operators import (
     call_of,
     flops_of,
     is_view,
-    mutated,
+    list_mutated_tensors,
     operator_name,
     signature_of,
     size_of,
@@ -50,17 +50,17 @@ class Recorder(TorchDispatchMode):
 
     def lasts(self, tensors: Mapping[Kind, Sequence[torch.Tensor]]) -> None:
         """Tensors that are there before the step, by what they are."""
-        for kind, some in tensors.items():
-            for one in some:
-                self._storages.number(one, OUTSIDE, kind)
+        for kind, group in tensors.items():
+            for tensor in group:
+                self._storages.number(tensor, OUTSIDE, kind)
 
     @contextlib.contextmanager
     def following(self, module: torch.nn.Module) -> Iterator[None]:
         """Knows by the module's hooks which part of it runs, and when its gradients are complete."""
         handles = self._modules.follow(module, lambda: self._phase == "forward")
-        for name, one in module.named_parameters():
-            if one.requires_grad:
-                handles.append(one.register_post_accumulate_grad_hook(self._ready(name, size_of(one))))
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                handles.append(parameter.register_post_accumulate_grad_hook(self._ready(name, size_of(parameter))))
         try:
             yield
         finally:
@@ -69,9 +69,9 @@ class Recorder(TorchDispatchMode):
 
     def graph(self, lasting: Mapping[Kind, Sequence[torch.Tensor]]) -> TracedStep:
         """What was written down. `lasting`: tensors that outlast the step, by what they are."""
-        for kind, some in lasting.items():
-            for one in some:
-                self._storages.settle(one, kind)
+        for kind, group in lasting.items():
+            for tensor in group:
+                self._storages.settle(tensor, kind)
         return TracedStep(
             WorkGraph(tuple(self._operators), self._storages.edges()),
             tuple(self._phases),
@@ -89,22 +89,22 @@ class Recorder(TorchDispatchMode):
         if func.namespace == "prim":
             return func(*args, **kwargs)
         given = tensors_of((args, kwargs))
-        read = {self._storages.number(one, OUTSIDE): one for one in given}
+        read = {self._storages.number(tensor, OUTSIDE): tensor for tensor in given}
         try:
             out = func(*args, **kwargs)
         except Exception as error:
             self.failed = self.failed or error
             raise
-        number, made = len(self._operators), tensors_of(out)
+        number, out_tensors = len(self._operators), tensors_of(out)
         self._storages.read(read, number)
         view, name = is_view(func), operator_name(func)
-        moved = 0 if view else sum(map(size_of, [*given, *made]))
+        moved = 0 if view else sum(map(size_of, [*given, *out_tensors]))
         flops = 0.0 if view else flops_of(func, args, kwargs, out)
         self._operators.append(WorkOperator(f"{number}: {name}", flops, moved, name))
         self._phases.append(self._phase)
         self._layers.append(self._modules.now())
-        written = {id(one) for one in mutated(func, args, kwargs)}
-        self._storages.written([place for place, one in read.items() if id(one) in written], made, number)
+        written = {id(tensor) for tensor in list_mutated_tensors(func, args, kwargs)}
+        self._storages.written([place for place, tensor in read.items() if id(tensor) in written], out_tensors, number)
         signature = signature_of(func, args, kwargs)
         self._signatures.append(signature)
         if signature not in self._calls:
@@ -135,12 +135,12 @@ class _Modules:
             wanted = torch._C._current_autograd_node()._sequence_nr()
         except (AttributeError, RuntimeError):  # none runs, or it has no number
             return ""
-        found = ""
+        path = ""
         for start, name in self._ranges:
             if start > wanted:
                 break
-            found = name
-        return found
+            path = name
+        return path
 
     def follow(self, module: torch.nn.Module, forward: Callable[[], bool]) -> list[RemovableHandle]:
         """Registers hooks, whose handles it returns. `forward` says whether the forward phase runs."""
@@ -216,8 +216,8 @@ class _Storages:
         self._count = operator + 1
         for place in places:
             self._seen[place].version = operator
-        for one in made:
-            self.number(one, operator)
+        for tensor in made:
+            self.number(tensor, operator)
 
     def settle(self, tensor: torch.Tensor, kind: Kind) -> None:
         """Says what a tensor is that is there in the end, unless it was known before."""
@@ -228,17 +228,18 @@ class _Storages:
     def seen(self, phases: Sequence[Phase]) -> tuple[Storage, ...]:
         """All of them. `phases`: of the operators."""
         return tuple(
-            Storage(one.bytes, one.born, one.freed, one.kind or _kind(one, phases), one.layer) for one in self._seen
+            Storage(storage.bytes, storage.born, storage.freed, storage.kind or _kind(storage, phases), storage.layer)
+            for storage in self._seen
         )
 
     def edges(self) -> tuple[WorkTensor, ...]:
         """What one operator writes and others read."""
-        found = []
+        work_tensors = []
         for (place, writer), readers in self._readers.items():
             later = tuple(sorted(reader for reader in readers if reader > writer))
             producer = writer if writer >= 0 else GRAPH_INPUT
-            found.append(WorkTensor(f"s{place}.{writer}", producer, later, self._seen[place].bytes))
-        return tuple(found)
+            work_tensors.append(WorkTensor(f"s{place}.{writer}", producer, later, self._seen[place].bytes))
+        return tuple(work_tensors)
 
     def _free(self, address: int, number: int) -> None:
         if self._alive.get(address) == number:

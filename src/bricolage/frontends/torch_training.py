@@ -37,15 +37,15 @@ def fake_copy(module: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
     """A copy of a module whose tensors have shapes, types and strides, but no memory."""
     import torch
 
-    known: dict[int, object] = {}
+    memo: dict[int, object] = {}
     for part in module.modules():
         for parameter in [*part._parameters.values(), *part._buffers.values(), *vars(part).values()]:
-            if isinstance(parameter, torch.Tensor) and id(parameter) not in known:
+            if isinstance(parameter, torch.Tensor) and id(parameter) not in memo:
                 fake: torch.Tensor = mode.from_tensor(parameter.detach())
                 if isinstance(parameter, torch.nn.Parameter):
                     fake = torch.nn.Parameter(fake, parameter.requires_grad)
-                known[id(parameter)] = fake
-    return copy.deepcopy(module, known)
+                memo[id(parameter)] = fake
+    return copy.deepcopy(module, memo)
 
 
 def trace_step(
@@ -121,8 +121,8 @@ def _users_line(error: Exception) -> str:
     """The innermost line of code that is neither PyTorch's nor ours."""
     import traceback
 
-    own = sys.modules["bricolage"].__path__[0]
+    package_folder = sys.modules["bricolage"].__path__[0]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if "/torch/" not in frame.filename and not frame.filename.startswith(own):
+        if "/torch/" not in frame.filename and not frame.filename.startswith(package_folder):
             return f"{frame.filename}, line {frame.lineno}: {frame.line}"
     return "a line that is not known"

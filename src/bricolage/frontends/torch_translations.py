@@ -40,14 +40,14 @@ def translations() -> dict[Callable[..., object], Callable[..., object]]:
         "aten.searchsorted.Tensor": searchsorted,
         "prims.prod.default": prod,
     }
-    found: dict[Callable[..., object], Callable[..., object]] = {}
+    by_target: dict[Callable[..., object], Callable[..., object]] = {}
     for name, translation in table.items():
         target: object = torch.ops
         for part in name.split("."):
             target = getattr(target, part, None)
         if callable(target):
-            found[target] = translation
-    return found
+            by_target[target] = translation
+    return by_target
 
 
 def embedding_bag(
@@ -71,16 +71,16 @@ def embedding_bag(
     rows = op.Gather(weight, indices)
     if per_sample_weights is not None:
         rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, minus))
-    zero, one = op.Constant(value_int=0), op.Constant(value_int=1)
-    places = op.Unsqueeze(op.Range(zero, op.Squeeze(count), one), minus)
+    zero, unit = op.Constant(value_int=0), op.Constant(value_int=1)
+    places = op.Unsqueeze(op.Range(zero, op.Squeeze(count), unit), minus)
     begun = op.Cast(op.LessOrEqual(op.Unsqueeze(offsets, [0]), places), to=ir.DataType.INT64)
-    bag = op.Sub(op.ReduceSum(begun, [1], keepdims=0), one)
-    kept = op.CastLike(op.Expand(one, count), weight)
+    bag = op.Sub(op.ReduceSum(begun, [1], keepdims=0), unit)
+    kept = op.CastLike(op.Expand(unit, count), weight)
     if padding_idx is not None and padding_idx >= 0:
-        own = op.Not(op.Equal(indices, op.Constant(value_int=padding_idx)))
-        kept = op.CastLike(own, weight)
+        unpadded = op.Not(op.Equal(indices, op.Constant(value_int=padding_idx)))
+        kept = op.CastLike(unpadded, weight)
         empty = op.CastLike(op.Constant(value_float=float("-inf") if mode == _MAX else 0.0), weight)
-        rows = op.Where(op.Unsqueeze(own, minus), rows, empty)
+        rows = op.Where(op.Unsqueeze(unpadded, minus), rows, empty)
     bags, where = op.Shape(offsets), op.Unsqueeze(bag, minus)
     none = op.CastLike(op.Constant(value_float=0.0), weight)
     counts = op.ScatterND(op.Expand(none, bags), where, kept, reduction="add")
@@ -88,13 +88,13 @@ def embedding_bag(
     if mode == _MAX:
         least = op.CastLike(op.Constant(value_float=float("-inf")), weight)
         most = op.ScatterND(op.Expand(least, shape), where, rows, reduction="max")
-        made = op.Where(op.Unsqueeze(op.Greater(counts, none), minus), most, none)
+        bag_values = op.Where(op.Unsqueeze(op.Greater(counts, none), minus), most, none)
     else:
-        made = op.ScatterND(op.Expand(none, shape), where, rows, reduction="add")
+        bag_values = op.ScatterND(op.Expand(none, shape), where, rows, reduction="add")
         if mode == _MEAN:
-            made = op.Div(made, op.Unsqueeze(op.Max(counts, op.CastLike(one, weight)), minus))
+            bag_values = op.Div(bag_values, op.Unsqueeze(op.Max(counts, op.CastLike(unit, weight)), minus))
     rest = op.Expand(zero, bags)
-    return made, rest, rest, rest
+    return bag_values, rest, rest, rest
 
 
 def scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Tensor:
@@ -116,7 +116,7 @@ def scatter_reduce_two(
     op = _ops()
     if self.shape is not None and not _rank(self):
         flat = op.Constant(value_ints=[1])
-        given = (op.Reshape(one, flat) for one in (self, index, src))
+        given = (op.Reshape(operand, flat) for operand in (self, index, src))
         first, places, brought = given
         return op.Squeeze(scatter_reduce_two(first, 0, places, brought, reduce, include_self=include_self), [0])
     if not include_self:
@@ -124,9 +124,9 @@ def scatter_reduce_two(
     if reduce != "mean":
         return op.ScatterElements(self, index, src, axis=dim, reduction=_REDUCTIONS[reduce])
     total = op.ScatterElements(self, index, src, axis=dim, reduction="add")
-    one, none = (op.CastLike(op.Constant(value_float=value), self) for value in (1.0, 0.0))
-    counts = op.Expand(one, op.Shape(self))
-    ones = op.Expand(one, op.Shape(index))
+    unit, none = (op.CastLike(op.Constant(value_float=value), self) for value in (1.0, 0.0))
+    counts = op.Expand(unit, op.Shape(self))
+    ones = op.Expand(unit, op.Shape(index))
     if not include_self:
         counts = op.ScatterElements(counts, index, op.Expand(none, op.Shape(index)), axis=dim)
     counts = op.ScatterElements(counts, index, ones, axis=dim, reduction="add")
@@ -139,7 +139,7 @@ def index_reduce(
     """Slices of `source` along `dim` brought to places by `index` [N]."""
     op = _ops()
     rank = _rank(source)
-    shape = op.Constant(value_ints=[-1 if one == dim % rank else 1 for one in range(rank)])
+    shape = op.Constant(value_ints=[-1 if axis == dim % rank else 1 for axis in range(rank)])
     places = op.Expand(op.Reshape(index, shape), op.Shape(source))
     return scatter_reduce_two(self, dim, places, source, reduce, include_self=include_self)
 
@@ -149,8 +149,8 @@ def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tupl
     op = _ops()
     values, places = op.TopK(self, op.Constant(value_ints=[k]), axis=dim, largest=0, sorted=1)
     last = op.Constant(value_ints=[k - 1])
-    found = tuple(op.Gather(one, last, axis=dim) for one in (values, places))
-    return (found[0], found[1]) if keepdim else (op.Squeeze(found[0], [dim]), op.Squeeze(found[1], [dim]))
+    gathered = tuple(op.Gather(tensor, last, axis=dim) for tensor in (values, places))
+    return (gathered[0], gathered[1]) if keepdim else (op.Squeeze(gathered[0], [dim]), op.Squeeze(gathered[1], [dim]))
 
 
 def median(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -208,8 +208,8 @@ def searchsorted(
 def prod(inp: Tensor, dims: Sequence[int] | None, *, output_dtype: int | None = None) -> Tensor:
     """The product along dimensions; of everything where there are none."""
     op = _ops()
-    made = op.ReduceProd(inp, keepdims=0) if dims is None else op.ReduceProd(inp, list(dims), keepdims=0)
-    return made if output_dtype is None else op.Cast(made, to=output_dtype)
+    product = op.ReduceProd(inp, keepdims=0) if dims is None else op.ReduceProd(inp, list(dims), keepdims=0)
+    return product if output_dtype is None else op.Cast(product, to=output_dtype)
 
 
 def _rank(value: Tensor) -> int:

@@ -117,7 +117,7 @@ def _integers(node: ir.Node, attribute: str, index: int, *, name: str = "") -> N
         _set_input(node, index, _constant(node, name or attribute, np.atleast_1d(np.asarray(listed, np.int64))))
 
 
-def _known(value: ir.Value | None) -> np.ndarray | None:
+def _read_constant(value: ir.Value | None) -> np.ndarray | None:
     """The value of an initializer or of a Constant node."""
     if value is None:
         return None
@@ -138,7 +138,7 @@ def _numpy_type(node: ir.Node) -> np.dtype:
     return np.dtype(dtype.numpy())
 
 
-def _used(node: ir.Node, index: int) -> bool:
+def _is_used(node: ir.Node, index: int) -> bool:
     if index >= len(node.outputs):
         return False
     value = node.outputs[index]
@@ -247,7 +247,7 @@ def _topk_10(node: ir.Node) -> None:
 
 @_rule(10, "Dropout")
 def _dropout_10(node: ir.Node) -> None:
-    if _used(node, 1):
+    if _is_used(node, 1):
         raise NotUpgradable(f"Dropout '{node.name}' gives a mask of floats, which later versions do not")
     node.resize_outputs(1)
 
@@ -274,7 +274,7 @@ def _pad_11(node: ir.Node) -> None:
 @_rule(11, "Resize")
 def _resize_11(node: ir.Node) -> None:
     """Before opset 11, pixels are asymmetric; nearest rounds down when enlarging and up when reducing."""
-    scales = _known(node.inputs[1])
+    scales = _read_constant(node.inputs[1])
     mode = node.attributes.get_string("mode", "nearest")
     if mode == "nearest":
         if scales is None or (scales.min() < 1 < scales.max()):
@@ -353,7 +353,7 @@ def _softmax_13(node: ir.Node) -> None:
 
 @_rule(14, "BatchNormalization")
 def _batch_normalization_14(node: ir.Node) -> None:
-    if any(_used(node, index) for index in range(1, len(node.outputs))):
+    if any(_is_used(node, index) for index in range(1, len(node.outputs))):
         raise NotUpgradable(f"BatchNormalization '{node.name}' is in training mode")
     node.resize_outputs(1)
 

@@ -30,8 +30,8 @@ def check_types(proto: onnx.ModelProto) -> None:
                 kinds.append(kind.removesuffix("_type"))
                 innermost_type = getattr(innermost_type, kind).elem_type
             if kind in ("map_type", "opaque_type"):
-                told = " of ".join([*kinds, kind.removesuffix("_type")])
-                raise UnsupportedType(name=value.name, type=told, who="bricolage", advice=_NO_MAPS)
+                type_text = " of ".join([*kinds, kind.removesuffix("_type")])
+                raise UnsupportedType(name=value.name, type=type_text, who="bricolage", advice=_NO_MAPS)
             number = innermost_type.tensor_type.elem_type if kind == "tensor_type" else 0
             if number not in onnx.TensorProto.DataType.values():
                 raise InvalidGraph(reason=f"'{value.name}' has the element type {number}, which ONNX does not define")

@@ -26,7 +26,7 @@ def bring_inside(model: ir.Model) -> bool:
             for place, value in enumerate(node.inputs):
                 if value is not None and _is_small(value) and body.initializers.get(value.name or "") is not value:
                     if value not in copies:
-                        copies[value] = _copied(value, used)
+                        copies[value] = _copy_constant(value, used)
                         body.register_initializer(copies[value])
                     node.replace_input_with(place, copies[value])
                     changed = True
@@ -40,7 +40,7 @@ def _is_small(value: ir.Value) -> bool:
     return tensor.dtype in _SHAPING and tensor.size <= _SMALL
 
 
-def _copied(value: ir.Value, used: set[str | None]) -> ir.Value:
+def _copy_constant(value: ir.Value, used: set[str | None]) -> ir.Value:
     """Under a name that no other constant has, with a tensor of its own, since tensors have names, too."""
     number = 1
     while (name := f"{value.name}.inside.{number}") in used:

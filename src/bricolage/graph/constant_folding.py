@@ -153,10 +153,10 @@ def evaluate_constant(
     if not all(isinstance(result, np.ndarray | np.generic) for result in results):
         return None
     named = iter(results)
-    found = [np.asarray(next(named)) if value.name else np.empty(0) for value in node.outputs]
-    for value, array in zip(node.outputs, found, strict=True):
+    arrays = [np.asarray(next(named)) if value.name else np.empty(0) for value in node.outputs]
+    for value, array in zip(node.outputs, arrays, strict=True):
         info = describe(value)
         if value.name and info.static and info.shape != array.shape:
             _LOG.info("not folded: '%s' should be %s and came out as %s", value.name, info.shape, array.shape)
             return None
-    return found
+    return arrays

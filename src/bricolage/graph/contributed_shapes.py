@@ -58,10 +58,12 @@ def infer_behind(model: ir.Model) -> bool:
     opsets = [onnx.OperatorSetIdProto(domain=name, version=at) for name, at in model.graph.opset_imports.items()]
     changed = False
     for node in model.graph:
-        if all(_known(value) for value in node.outputs if value.name):
+        if all(_is_known(value) for value in node.outputs if value.name):
             continue
-        found = _contributed(node, opsets) if _is_contributed(node) else _by_onnx(node, node.op_type, None, opsets)
-        for value, (dtype, sizes) in zip(node.outputs, found, strict=False):
+        tensors = (
+            _infer_contributed(node, opsets) if _is_contributed(node) else _by_onnx(node, node.op_type, None, opsets)
+        )
+        for value, (dtype, sizes) in zip(node.outputs, tensors, strict=False):
             if value.dtype is None and dtype is not None and value.type is None:
                 value.type = ir.TensorType(dtype)
                 changed = True
@@ -75,11 +77,11 @@ def _is_contributed(node: ir.Node) -> bool:
     return node.domain == _DOMAIN or (node.op_type in _OLDER and not node.domain)
 
 
-def _known(value: ir.Value) -> bool:
+def _is_known(value: ir.Value) -> bool:
     return value.type is not None and value.shape is not None
 
 
-def _contributed(node: ir.Node, opsets: Sequence[onnx.OperatorSetIdProto]) -> Sequence[Tensor]:
+def _infer_contributed(node: ir.Node, opsets: Sequence[onnx.OperatorSetIdProto]) -> Sequence[Tensor]:
     if node.op_type in _ALIKE:
         op_type, inputs = _ALIKE[node.op_type]
         return _by_onnx(node, op_type, inputs, opsets)
@@ -113,7 +115,11 @@ def _by_onnx(
         names = list(proto.input)
         del proto.input[:]
         proto.input.extend(names[i] for i in inputs if i < len(names))
-        kept = [one for one in proto.attribute if one.name not in _UNLIKE and one.name != "channels_last"]
+        kept = [
+            attribute
+            for attribute in proto.attribute
+            if attribute.name not in _UNLIKE and attribute.name != "channels_last"
+        ]
         del proto.attribute[:]
         proto.attribute.extend(kept)
     given = [value for value in node.inputs if value is not None and value.name in proto.input]
@@ -164,7 +170,7 @@ def _tensor(found: onnx.TypeProto) -> Tensor:
     dtype = ir.DataType(tensor.elem_type) if tensor.elem_type else None
     if not tensor.HasField("shape"):
         return dtype, None
-    return dtype, [_size(one) for one in tensor.shape.dim]
+    return dtype, [_size(dimension) for dimension in tensor.shape.dim]
 
 
 def _size(found: onnx.TensorShapeProto.Dimension) -> Size:
@@ -223,7 +229,7 @@ def _half(node: ir.Node) -> Sequence[Tensor]:
 
 
 @_rule("SimplifiedLayerNormalization")
-def _simplified(node: ir.Node) -> Sequence[Tensor]:
+def _infer_simplified_norm(node: ir.Node) -> Sequence[Tensor]:
     return [_like(node.inputs[0]), _UNKNOWN]
 
 
@@ -235,7 +241,7 @@ def _skip(node: ir.Node) -> Sequence[Tensor]:
 
 
 @_rule("EmbedLayerNormalization")
-def _embedded(node: ir.Node) -> Sequence[Tensor]:
+def _infer_embedding(node: ir.Node) -> Sequence[Tensor]:
     batch, length = _sizes(node.inputs[0])
     whole = _dtype(_at(node, 2)), [batch, length, _sizes(_at(node, 2))[1]]
     return [whole, (ir.DataType.INT32, [batch]), whole]
@@ -289,7 +295,7 @@ def _qgemm(node: ir.Node) -> Sequence[Tensor]:
 
 
 @_rule("QLinearConcat")
-def _concatenated(node: ir.Node) -> Sequence[Tensor]:
+def _infer_concatenation(node: ir.Node) -> Sequence[Tensor]:
     parts = [_sizes(node.inputs[i]) for i in range(2, len(node.inputs), 3)]
     axis = node.attributes["axis"].as_int() % len(parts[0])
     total = _plus(*(part[axis] for part in parts))
@@ -336,7 +342,7 @@ def _times(count: int, size: Size) -> Size:
 
 
 @_rule("GroupQueryAttention")
-def _grouped(node: ir.Node) -> Sequence[Tensor]:
+def _infer_grouped_attention(node: ir.Node) -> Sequence[Tensor]:
     """How long the cache is in the end depends on the value of an input."""
     batch, length, width = _sizes(node.inputs[0])
     heads, groups = (node.attributes[name].as_int() for name in ("num_heads", "kv_num_heads"))
@@ -366,7 +372,7 @@ def _distances(node: ir.Node) -> Sequence[Tensor]:
 
 
 @_rule("GatherBlockQuantized")
-def _gathered(node: ir.Node) -> Sequence[Tensor]:
+def _infer_block_gather(node: ir.Node) -> Sequence[Tensor]:
     sizes = _sizes(node.inputs[0])
     axis = node.attributes.get_int("gather_axis", 0) % len(sizes)
     if _dtype(node.inputs[0]) == ir.DataType.UINT8 and isinstance(sizes[-1], int):

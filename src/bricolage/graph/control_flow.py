@@ -19,7 +19,7 @@ def inline_decided(model: ir.Model) -> bool:
     while todo:
         graph = todo.pop()
         for node in list(graph):
-            taken = _decided(node)
+            taken = _choose_branch(node)
             if taken is not None:
                 _inline(model, graph, node, taken)
                 todo.append(graph)  # what it held stands there now
@@ -27,7 +27,7 @@ def inline_decided(model: ir.Model) -> bool:
     return changed
 
 
-def _decided(node: ir.Node) -> str | None:
+def _choose_branch(node: ir.Node) -> str | None:
     """Name of the branch that an If takes; None where that is not known, and for other operators."""
     condition = (
         constant_elements(node.inputs[0]) if node.op_type == "If" and not node.domain and node.inputs[0] else None
@@ -47,11 +47,11 @@ def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, taken: str) -> None
     branch.remove(operators)
     graph.insert_before(node, operators)
     for value, result in zip(list(node.outputs), results, strict=True):
-        own = ir.node("Identity", [result], name=f"{node.name}.{value.name}")
-        (passed,) = own.outputs
+        identity = ir.node("Identity", [result], name=f"{node.name}.{value.name}")
+        (passed,) = identity.outputs
         passed.type = result.type or value.type
         passed.shape = result.shape if result.shape is not None else value.shape
-        graph.insert_before(node, own)
+        graph.insert_before(node, identity)
         ir.convenience.replace_all_uses_with(value, passed, replace_graph_outputs=True)
         passed.name, value.name = value.name, f"{value.name}.decided"
     _release(node)

@@ -10,8 +10,8 @@ from bricolage.graph.graph import bodies
 def deciding_inputs(model: ir.Model) -> dict[str, int]:
     """Inputs of a model that decide which branches are taken, and nothing else: all that is computed of them ends in conditions
     of If. By name, with the number of these."""
-    found = {value.name or "": decides(value) for value in model.graph.inputs}
-    return {name: count for name, count in found.items() if count}
+    counts = {value.name or "": decides(value) for value in model.graph.inputs}
+    return {name: count for name, count in counts.items() if count}
 
 
 def decides(value: ir.Value) -> int:

@@ -49,7 +49,7 @@ class FoldingBudget:
 def folding_steps(node: ir.Node, constants: Constants) -> int | None:
     """Steps to compute a node on `constants`, one for each input; None where that or the result is too large or unknown."""
     given = sum(array.size for array in constants if array is not None)
-    made = 0
+    produced = 0
     for value in node.outputs:
         if not value.name:
             continue
@@ -58,10 +58,10 @@ def folding_steps(node: ir.Node, constants: Constants) -> int | None:
         width = info.dtype.itemsize if info.dtype is not None else 8
         if elements is None or elements * width > MOST_BYTES:
             return None
-        made += elements
-    steps = given + made + flops(Operator(0, node, 1)) // _FLOPS_A_STEP
+        produced += elements
+    steps = given + produced + flops(Operator(0, node, 1)) // _FLOPS_A_STEP
     if node.op_type in _SLOW:
-        steps += _SLOW_STEPS * (given + made)
+        steps += _SLOW_STEPS * (given + produced)
     return steps if steps <= MOST_STEPS else None
 
 

@@ -111,7 +111,7 @@ class Operator:
     def inputs(self) -> tuple[ir.Value, ...]:
         """Values read: the node's inputs, then what its sub-graphs capture, each once."""
         seen: dict[ir.Value, None] = {value: None for value in self.node.inputs if value is not None}
-        for value in captured(self.node):
+        for value in find_captured(self.node):
             seen.setdefault(value)
         return tuple(seen)
 
@@ -122,24 +122,24 @@ class Operator:
 
     def attribute(self, name: str, default: object = None) -> object:
         """Value of an attribute, or `default` where it is absent."""
-        found = self.node.attributes.get(name)
-        return default if found is None else found.value
+        attribute = self.node.attributes.get(name)
+        return default if attribute is None else attribute.value
 
     def integers(self, name: str) -> tuple[int, ...]:
         """Of an attribute that is a list of them; none where it is absent."""
-        found = self.node.attributes.get(name)
-        return () if found is None else tuple(found.as_ints())
+        attribute = self.node.attributes.get(name)
+        return () if attribute is None else tuple(attribute.as_ints())
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
     """The sub-graphs of a node (If, Loop, Scan)."""
-    found: list[ir.Graph] = []
+    graphs: list[ir.Graph] = []
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
-            found.append(attribute.as_graph())
+            graphs.append(attribute.as_graph())
         elif attribute.type == ir.AttributeType.GRAPHS:
-            found.extend(attribute.as_graphs())
-    return found
+            graphs.extend(attribute.as_graphs())
+    return graphs
 
 
 def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
@@ -150,7 +150,7 @@ def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
             yield from with_bodies(inner)
 
 
-def captured(node: ir.Node) -> Iterator[ir.Value]:
+def find_captured(node: ir.Node) -> Iterator[ir.Value]:
     """Values of enclosing scopes that the sub-graphs of a node read."""
     for body in bodies(node):
         yield from captured_by(body)
@@ -158,14 +158,14 @@ def captured(node: ir.Node) -> Iterator[ir.Value]:
 
 def captured_by(body: ir.Graph) -> Iterator[ir.Value]:
     """Values of enclosing scopes that a sub-graph reads."""
-    own: set[ir.Value] = set(body.inputs) | set(body.initializers.values())
+    inner_values: set[ir.Value] = set(body.inputs) | set(body.initializers.values())
     for inner in body:
-        for value in (*inner.inputs, *captured(inner)):
-            if value is not None and value not in own:
+        for value in (*inner.inputs, *find_captured(inner)):
+            if value is not None and value not in inner_values:
                 yield value
-        own.update(inner.outputs)
+        inner_values.update(inner.outputs)
     for value in body.outputs:
-        if value not in own:
+        if value not in inner_values:
             yield value
 
 
@@ -349,7 +349,7 @@ def _depth_first(graph: ir.Graph) -> list[ir.Node]:
 
 
 def _feeding(node: ir.Node) -> Iterator[ir.Node]:
-    for value in (*node.inputs, *captured(node)):
+    for value in (*node.inputs, *find_captured(node)):
         if value is not None:
             producer = value.producer()
             if producer is not None and producer.graph is node.graph:

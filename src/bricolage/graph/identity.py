@@ -108,11 +108,11 @@ class Identities:
         return order
 
     def _label(self, operator: Operator) -> str:
-        found = self._labels.get(operator.number)
-        if found is None:
-            found = label(operator)
-            self._labels[operator.number] = found
-        return found
+        operator_label = self._labels.get(operator.number)
+        if operator_label is None:
+            operator_label = label(operator)
+            self._labels[operator.number] = operator_label
+        return operator_label
 
     def _constant(self, value: ir.Value) -> str:
         text = self._constants.get(value)

@@ -36,9 +36,9 @@ def has_branches(model: ir.Model) -> bool:
 def impossible_branches(model: ir.Model) -> dict[Branch, str]:
     """Branches in which an operator cannot be computed as it stands, the innermost ones, each with what is wrong. Shapes of the
     model must have been inferred, and Ifs that are decided must be gone."""
-    found: dict[Branch, str] = {}
-    _visit(model, model.graph, found)
-    return found
+    reasons: dict[Branch, str] = {}
+    _visit(model, model.graph, reasons)
+    return reasons
 
 
 def _visit(model: ir.Model, graph: ir.Graph, found: dict[Branch, str]) -> bool:
@@ -76,7 +76,7 @@ def _alone(model: ir.Model, body: ir.Graph) -> ir.Model:
 
 def open_sizes(model: ir.Model, branch: Branch) -> None:
     """Hides from inference, in place, the shapes and values of what a branch captures."""
-    node = next(one for one in model.graph.all_nodes() if one.name == branch.operator)
+    node = next(candidate for candidate in model.graph.all_nodes() if candidate.name == branch.operator)
     body = node.attributes[branch.attribute].as_graph()
     condition = node.inputs[0]
     hidden = [
@@ -87,9 +87,9 @@ def open_sizes(model: ir.Model, branch: Branch) -> None:
     if condition is None or not hidden:
         return
     prefix = _fresh_prefix(model, f"{branch.operator}.{branch.attribute}")
-    one = constant_value(f"{prefix}.one", np.array([1], np.int64))
-    body.register_initializer(one)
-    flat = ir.node("Reshape", [condition, one], name=f"{prefix}.condition")
+    unit_shape = constant_value(f"{prefix}.one", np.array([1], np.int64))
+    body.register_initializer(unit_shape)
+    flat = ir.node("Reshape", [condition, unit_shape], name=f"{prefix}.condition")
     number = ir.node("Cast", [flat.outputs[0]], {"to": int(ir.DataType.INT64)}, name=f"{prefix}.number")
     added = [flat, number]
     neutral = "Mul" if branch.attribute == _THEN else "Add"  # by 1 where the branch is taken, or of 0

@@ -50,7 +50,7 @@ def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> 
         model: is written in the form of `inferable` while `once` is at work.
         once: what infers with the onnx package, and writes down what it finds; by default without checks of types.
     """
-    once = once or _unchecked
+    once = once or _infer_unchecked
     _write_sides(model)
     for _ in range(_REPAIRS):
         with inferable(model):
@@ -64,16 +64,16 @@ def correct_stated(model: ir.Model, once: Callable[[ir.Model], object] | None = 
     """Changes `model` in place: shapes are inferred (`once` as for `infer`) without those that it states of what its operators
     compute. They may be wrong, and inference would believe them. What it contradicts is replaced. True if something that it
     does not find is still believed. In bodies of control flow nothing is: each run of them may have other shapes."""
-    made = (value for node in model.graph for value in node.outputs)
-    stated = {value: value.shape for value in made if value.shape is not None}
+    computed = (value for node in model.graph for value in node.outputs)
+    stated = {value: value.shape for value in computed if value.shape is not None}
     for value in (*stated, *(value for body in model.graph.subgraphs() for node in body for value in node.outputs)):
         value.shape = None
     infer(model, once)
     believed = False
     for value, shape in stated.items():
-        found = value.shape if value.shape is not None else _of_rank(value)
-        value.shape = _merged(shape, found)
-        believed = believed or found is None or value.shape != found
+        inferred = value.shape if value.shape is not None else _of_rank(value)
+        value.shape = _merge_shapes(shape, inferred)
+        believed = believed or inferred is None or value.shape != inferred
     return believed
 
 
@@ -85,20 +85,20 @@ def _of_rank(value: ir.Value) -> ir.Shape | None:
     return ir.Shape([None] * length) if isinstance(length, int) else None
 
 
-def _merged(stated: ir.Shape, found: ir.Shape | None) -> ir.Shape:
+def _merge_shapes(stated: ir.Shape, found: ir.Shape | None) -> ir.Shape:
     if found is None:
         return stated
     if len(found) != len(stated):
         return found
     pairs = zip(stated, found, strict=True)
-    return ir.Shape([new if isinstance(new, int) or _unnamed(old) else old for old, new in pairs])
+    return ir.Shape([new if isinstance(new, int) or _is_unnamed(old) else old for old, new in pairs])
 
 
-def _unnamed(dimension: int | ir.SymbolicDim) -> bool:
+def _is_unnamed(dimension: int | ir.SymbolicDim) -> bool:
     return not isinstance(dimension, int) and dimension.value is None
 
 
-def _unchecked(model: ir.Model) -> None:
+def _infer_unchecked(model: ir.Model) -> None:
     ShapeInferencePass(check_type=False, strict_mode=False, data_prop=propagates(model))(model)
 
 
@@ -113,9 +113,11 @@ def propagates(model: ir.Model) -> bool:
 def inferable(model: ir.Model) -> Iterator[None]:
     """Within it, operators have a form of which onnx infers the right shapes; what they compute may differ."""
     nodes = list(model.graph.all_nodes())
-    enumerated = [(node, node.op_type) for node in _enumerated(model, nodes)]
+    enumerated = [(node, node.op_type) for node in _find_enumerated(model, nodes)]
     opaque = [(node, node.op_type) for node in nodes if node.op_type in _ALIKE and not node.domain]
-    pools = [(node, dict(node.attributes), found) for node in _ceiled(model, nodes) if (found := _axes(node))]
+    pools = [
+        (node, dict(node.attributes), found) for node in _find_ceiled_pools(model, nodes) if (found := _axes(node))
+    ]
     try:
         for node, op_type in opaque:
             node.op_type = _ALIKE[op_type]
@@ -135,7 +137,7 @@ def inferable(model: ir.Model) -> Iterator[None]:
 def write_inferable(model: ir.Model) -> None:
     """Writes pools, in place, in an equal form of which onnx infers the right shapes, where of theirs it infers others: it would
     take the graph, which has the right ones, for invalid."""
-    for node in _ceiled(model, list(model.graph.all_nodes())):
+    for node in _find_ceiled_pools(model, list(model.graph.all_nodes())):
         axes = _axes(node)
         if any(axis.is_disputed for axis in axes) and _is_floored_alike(node, axes):
             _write_floored(node, axes)
@@ -152,7 +154,7 @@ def _forget_wrong(model: ir.Model) -> bool:
     """Drops inferred shapes that are wrong, and all that rest on them, in place; whether there were any."""
     wrong = [
         node
-        for node in _ceiled(model, model.graph.all_nodes())
+        for node in _find_ceiled_pools(model, model.graph.all_nodes())
         if (counts := _counts(node)) and _differ(node.outputs[0], counts)
     ]
     if wrong:
@@ -160,14 +162,14 @@ def _forget_wrong(model: ir.Model) -> bool:
     return bool(wrong)
 
 
-def _ceiled(model: ir.Model, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+def _find_ceiled_pools(model: ir.Model, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
     if model.graph.opset_imports.get("", _RIGHT_SINCE) < _RIGHT_SINCE:
         for node in nodes:
             if node.op_type in _POOLS and not node.domain and bool(node.attributes.get_int("ceil_mode", False)):
                 yield node
 
 
-def _enumerated(model: ir.Model, nodes: Iterable[ir.Node]) -> list[ir.Node]:
+def _find_enumerated(model: ir.Model, nodes: Iterable[ir.Node]) -> list[ir.Node]:
     """Operators behind long tensors of rank 1 whose elements onnx would write out."""
     return [node for node in _behind(model, nodes, _LONG) if node.op_type in _PROPAGATING and not node.domain]
 
@@ -175,8 +177,10 @@ def _enumerated(model: ir.Model, nodes: Iterable[ir.Node]) -> list[ir.Node]:
 def _behind(model: ir.Model, nodes: Iterable[ir.Node], length: int) -> set[ir.Node]:
     """Operators that read, through however many others, a tensor of rank 1 that is longer than that."""
     given = [value for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())]
-    made = [value for node in nodes for value in node.outputs if _is_long(value, length) or _length(node) > length]
-    todo, seen = [*(value for value in given if _is_long(value, length)), *made], set[ir.Node]()
+    long_results = [
+        value for node in nodes for value in node.outputs if _is_long(value, length) or _length(node) > length
+    ]
+    todo, seen = [*(value for value in given if _is_long(value, length)), *long_results], set[ir.Node]()
     while todo:
         for use in todo.pop().uses():
             if use.node not in seen and use.node.op_type not in ("Shape", "Size"):
@@ -305,7 +309,7 @@ def _write_floored(node: ir.Node, axes: Sequence[_PoolAxis]) -> None:
 def _differ(value: ir.Value, counts: list[int]) -> bool:
     shape = list(value.shape) if value.shape is not None else []
     return len(shape) == len(counts) + 2 and any(
-        isinstance(found, int) and found != count for found, count in zip(shape[2:], counts, strict=True)
+        isinstance(size, int) and size != count for size, count in zip(shape[2:], counts, strict=True)
     )
 
 
@@ -328,9 +332,9 @@ def _forget(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
 def format_complaint(line: str) -> str:
     """What onnx finds wrong, `... (op_type:Softmax, node name: s): [ShapeInferenceError] axis ...`, as a sentence that names the
     operator."""
-    before, found, behind = line.partition("(op_type:")
+    before, opening, behind = line.partition("(op_type:")
     where, closed, what = behind.partition("):")
-    if not found or not closed:
+    if not opening or not closed:
         where, what = "", f"{before}{behind}"
     op_type, _, name = where.partition(", node name: ")
     for mark in ("[ShapeInferenceError]", "[TypeInferenceError]"):

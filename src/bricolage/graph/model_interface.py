@@ -31,8 +31,8 @@ class Interface:
 
 def interface(model: ir.Model) -> Interface:
     """Of a model in the form inside."""
-    known: Interface | None = model.graph.meta.get(_KEY)
-    return known if known is not None else Interface({}, tuple(value.name or "" for value in model.graph.outputs))
+    stored: Interface | None = model.graph.meta.get(_KEY)
+    return stored if stored is not None else Interface({}, tuple(value.name or "" for value in model.graph.outputs))
 
 
 def read_written_model(path: Path) -> ir.Model:
@@ -47,17 +47,17 @@ def internalise(model: ir.Model) -> None:
     for graph in model.graphs():
         if graph is not model.graph or model.ir_version < _OVERRIDABLE_SINCE:
             _drop_constant_inputs(graph)
-    defaults = {value.name or "": _opened(model.graph, value) for value in _overridable(model.graph)}
+    defaults = {value.name or "": _take_default(model.graph, value) for value in _overridable(model.graph)}
     names = tuple(value.name or "" for value in model.graph.outputs)
     if give_own_outputs(model) or defaults:
         model.graph.meta[_KEY] = Interface(defaults, names)
 
 
-def externalised(model: ir.Model, like: ir.Model | None = None) -> ir.Model:
+def externalise_model(model: ir.Model, like: ir.Model | None = None) -> ir.Model:
     """A copy in the form of files, with the interface of `like` where it was made of that model. Weights are shared."""
-    known, copy = interface(like or model), model.clone()
+    declared, copy = interface(like or model), model.clone()
     graph = copy.graph
-    for index, (value, name) in enumerate(zip(list(graph.outputs), known.outputs, strict=True)):
+    for index, (value, name) in enumerate(zip(list(graph.outputs), declared.outputs, strict=True)):
         if value.name == name:
             continue
         producer = value.producer()
@@ -70,7 +70,7 @@ def externalised(model: ir.Model, like: ir.Model | None = None) -> ir.Model:
         else:
             _rename(copy, value, name)
     for value in graph.inputs:
-        tensor = known.defaults.get(value.name or "")
+        tensor = declared.defaults.get(value.name or "")
         if tensor is not None:
             value.const_value = tensor
             graph.register_initializer(value)
@@ -93,24 +93,27 @@ def give_defaults(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> 
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.shape is not None and sizes:
             value.shape = ir.Shape(
-                [one if isinstance(one, int) else sizes.get(str(one.value), one) for one in value.shape]
+                [
+                    dimension if isinstance(dimension, int) else sizes.get(str(dimension.value), dimension)
+                    for dimension in value.shape
+                ]
             )
-    known = interface(model)
-    model.graph.meta[_KEY] = Interface({**known.defaults, **tensors}, known.outputs)
+    declared = interface(model)
+    model.graph.meta[_KEY] = Interface({**declared.defaults, **tensors}, declared.outputs)
 
 
 def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]], only: Collection[str] | None = None) -> None:
     """Makes weights of the defaults, or of these `only`, in place, but of inputs in `given`: these have the shapes that stand
     there."""
-    known = interface(model)
+    declared = interface(model)
     for value in list(model.graph.inputs):
         name = value.name or ""
         if only is not None and name not in only:
             continue
-        if name in given and name in known.defaults:
+        if name in given and name in declared.defaults:
             value.shape = ir.Shape(list(given[name]))
-        elif name in known.defaults:
-            tensor = known.defaults[name]
+        elif name in declared.defaults:
+            tensor = declared.defaults[name]
             model.graph.inputs.remove(value)
             value.const_value, value.type, value.shape = (
                 tensor,
@@ -118,16 +121,16 @@ def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]], only: C
                 ir.Shape(tensor.shape.numpy()),
             )
             model.graph.register_initializer(value)
-    if known.defaults:
-        left = {} if only is None else {name: one for name, one in known.defaults.items() if name not in only}
-        model.graph.meta[_KEY] = Interface(left, known.outputs)
+    if declared.defaults:
+        left = {} if only is None else {name: tensor for name, tensor in declared.defaults.items() if name not in only}
+        model.graph.meta[_KEY] = Interface(left, declared.outputs)
 
 
 def _overridable(graph: ir.Graph) -> list[ir.Value]:
     return [value for value in graph.inputs if value.name in graph.initializers]
 
 
-def _opened(graph: ir.Graph, value: ir.Value) -> ir.TensorProtocol:
+def _take_default(graph: ir.Graph, value: ir.Value) -> ir.TensorProtocol:
     """Takes the default from an input."""
     del graph.initializers[value.name or ""]
     tensor, value.const_value = value.const_value, None
@@ -151,10 +154,14 @@ def give_own_outputs(model: ir.Model) -> bool:
     for index, value in enumerate(list(graph.outputs)):
         if value in seen or value.producer() is None:
             node = ir.node("Identity", [value], name=f"{value.name}.returned.{index}")
-            (own,) = node.outputs
-            own.name, own.type, own.shape = _fresh(model, f"{value.name}_returned"), value.type, value.shape
+            (returned,) = node.outputs
+            returned.name, returned.type, returned.shape = (
+                _fresh(model, f"{value.name}_returned"),
+                value.type,
+                value.shape,
+            )
             graph.append(node)
-            graph.outputs[index] = value = own
+            graph.outputs[index] = value = returned
             changed = True
         seen.add(value)
     return changed
@@ -163,7 +170,7 @@ def give_own_outputs(model: ir.Model) -> bool:
 def _rename(model: ir.Model, value: ir.Value, name: str) -> None:
     """Gives an output the name that it has outside, and a fresh one to the value that has it now."""
     graph = model.graph
-    for other in (*graph.initializers.values(), *(made for node in graph.all_nodes() for made in node.outputs)):
+    for other in (*graph.initializers.values(), *(result for node in graph.all_nodes() for result in node.outputs)):
         if other.name == name and other is not value:
             other.name = _fresh(model, name)
     value.name = name
@@ -177,7 +184,7 @@ def _fresh(model: ir.Model, wanted: str) -> str:
         for value in (
             *graph.inputs,
             *graph.initializers.values(),
-            *(made for node in graph for made in node.outputs),
+            *(result for node in graph for result in node.outputs),
         )
     }
     name, count = wanted, 1

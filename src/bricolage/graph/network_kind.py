@@ -24,10 +24,10 @@ def network_kind(graph: Graph) -> NetworkKind:
     work = {True: 0, False: 0}
     total = 0
     for operator in graph.operators:
-        own = flops(operator)
-        total += own
+        flop_count = flops(operator)
+        total += flop_count
         if operator.op_type in CONVOLUTIONS | PRODUCTS:
-            work[operator.op_type in CONVOLUTIONS] += own
+            work[operator.op_type in CONVOLUTIONS] += flop_count
     if work[True] > _MOST * total:
         return "convolutional"
     return "matrix" if work[False] > _MOST * total else "other"

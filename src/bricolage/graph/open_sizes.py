@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from bricolage.errors import BricolageError, UnboundDimension, UnknownDimension
-from bricolage.graph.prepare import dimension_name, prepare, quoted, symbolic_dimensions, unbound
+from bricolage.graph.prepare import dimension_name, prepare, quote_names, symbolic_dimensions, unbound
 from bricolage.graph.size_hints import IMAGE, SEQUENCE, SIGNAL, VOLUME, Hint, hint, total_stride
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -46,7 +46,7 @@ class Settled:
     notes: tuple[str, ...] = ()
 
 
-def settled(model: ir.Model, given: Shapes) -> Settled:
+def settle_sizes(model: ir.Model, given: Shapes) -> Settled:
     """Sizes of all open dimensions of a clean model.
 
     Args:
@@ -57,10 +57,10 @@ def settled(model: ir.Model, given: Shapes) -> Settled:
         UnknownDimension: `given` has a name that the model does not have.
         UnboundDimension: sizes are missing; all of them are named, with a proposal where the model hints at one.
     """
-    known = _known(model, given)
-    if not set(known) - set(given):
+    dimensions = _check_dimensions(model, given)
+    if not set(dimensions) - set(given):
         return Settled(dict(given))
-    return _Settling(model, known, given).settled()
+    return _Settling(model, dimensions, given).settled()
 
 
 def standing_in(model: ir.Model, given: Mapping[str, int], first: Mapping[str, int]) -> dict[str, int]:
@@ -70,23 +70,23 @@ def standing_in(model: ir.Model, given: Mapping[str, int], first: Mapping[str, i
         UnknownDimension: as `settled`.
         UnboundDimension: none were found; give some.
     """
-    known = _known(model, given)
-    settling = _Settling(model, known, {name: (size,) for name, size in given.items()})
+    dimensions = _check_dimensions(model, given)
+    settling = _Settling(model, dimensions, {name: (size,) for name, size in given.items()})
     sizes = settling.whole(dict(first)) | dict(given)
-    if set(known) <= set(given) or settling.fits(sizes):
+    if set(dimensions) <= set(given) or settling.fits(sizes):
         return sizes
-    found = settling.feasible()
-    if found is None:
-        raise settling.asking(set(known) - set(given) - set(settling.expressions))
-    return found
+    feasible_sizes = settling.feasible()
+    if feasible_sizes is None:
+        raise settling.asking(set(dimensions) - set(given) - set(settling.expressions))
+    return feasible_sizes
 
 
-def _known(model: ir.Model, given: Mapping[str, object]) -> dict[str, list[str]]:
-    known = symbolic_dimensions(model)
+def _check_dimensions(model: ir.Model, given: Mapping[str, object]) -> dict[str, list[str]]:
+    dimensions = symbolic_dimensions(model)
     for name in given:
-        if name not in known:
-            raise UnknownDimension(dimension=name, known=", ".join(known) or "none, all its shapes are fixed")
-    return known
+        if name not in dimensions:
+            raise UnknownDimension(dimension=name, known=", ".join(dimensions) or "none, all its shapes are fixed")
+    return dimensions
 
 
 @dataclass
@@ -120,23 +120,23 @@ class _Settling:
             UnboundDimension
         """
         shapes, notes = {name: tuple(sizes) for name, sizes in self.given.items()}, list[str]()
-        for name, one in self.hints.items():
-            if name not in shapes and one.fixed is not None:
-                shapes[name] = (one.fixed,)
-                notes.append(f"'{name}' takes {one.fixed}: {one.because} leave no other size")
+        for name, size_hint in self.hints.items():
+            if name not in shapes and size_hint.fixed is not None:
+                shapes[name] = (size_hint.fixed,)
+                notes.append(f"'{name}' takes {size_hint.fixed}: {size_hint.because} leave no other size")
         self._derive(shapes, notes)
         ties = self._ties(shapes)
         for name, other in ties.items():
             if name not in shapes and other in shapes:
                 shapes[name] = shapes[other]
                 notes.append(f"'{name}' takes the sizes of '{other}', which it must be equal to")
-        batches = [name for name, one in self.hints.items() if one.batch and name not in shapes]
+        batches = [name for name, size_hint in self.hints.items() if size_hint.batch and name not in shapes]
         if batches:
             shapes.update(dict.fromkeys(batches, (1,)))
             take = "takes" if len(batches) == 1 else "take"
             notes.insert(
                 0,
-                f"the batch {quoted(batches)} {take} 1, since no size is given; --shape {batches[0]}=1,8 gives others",
+                f"the batch {quote_names(batches)} {take} 1, since no size is given; --shape {batches[0]}=1,8 gives others",
             )
         self._derive(shapes, notes)
         missing = set(self.known) - set(shapes) - set(self.expressions)
@@ -155,34 +155,34 @@ class _Settling:
             count = max((len(sizes) for sizes in shapes.values()), default=1)
             rows = [{n: s[i if len(s) > 1 else 0] for n, s in shapes.items()} for i in range(count)]
             try:
-                found = [value(row) for row in rows]
+                derived = [value(row) for row in rows]
             except (KeyError, ZeroDivisionError):
                 continue
-            if min(found) > 0:
-                shapes[name] = tuple(found) if len(set(found)) > 1 else (found[0],)
+            if min(derived) > 0:
+                shapes[name] = tuple(derived) if len(set(derived)) > 1 else (derived[0],)
                 notes.append(f"'{name}' takes {','.join(map(str, shapes[name]))}, as its name says")
 
     def asking(self, missing: set[str], more: Sequence[str] = ()) -> UnboundDimension:
         """The question for all of them; `more` is added to it."""
-        found = self.feasible()
+        feasible_sizes = self.feasible()
         names = [name for name in self.known if name in missing]
         proposals: dict[str, int] = {}
         reasons: list[str] = []
-        if found is None and self._failure:
+        if feasible_sizes is None and self._failure:
             reasons.append(f"of the usual sizes none fits: {self._failure}")
-        for (kind, divisor), alike in _grouped(names, self.hints).items():
-            if found is not None and kind:
-                proposals.update({name: found[name] for name in alike})
+        for (kind, divisor), alike in _group_by_hint(names, self.hints).items():
+            if feasible_sizes is not None and kind:
+                proposals.update({name: feasible_sizes[name] for name in alike})
                 even = f", which strides divide by {divisor}" if divisor > 1 else ""
-                reasons.append(f"{quoted(alike)}: {_KINDS[kind]}{even}")
-            elif found is not None:
+                reasons.append(f"{quote_names(alike)}: {_KINDS[kind]}{even}")
+            elif feasible_sizes is not None:
                 for name in alike:
-                    self._survey(name, found, proposals, reasons)
+                    self._survey(name, feasible_sizes, proposals, reasons)
         return unbound({name: self.known[name] for name in names}, proposals, [*reasons, *more])
 
     def _survey(self, name: str, start: Mapping[str, int], proposals: dict[str, int], reasons: list[str]) -> None:
         """Of a dimension at whose size nothing hints: the least part of a size that fits which fits, too, where not all do."""
-        batches = {other: 1 for other, one in self.hints.items() if one.batch and other not in self.given}
+        batches = {other: 1 for other, hint in self.hints.items() if hint.batch and other not in self.given}
 
         def at(size: int) -> bool:
             return self.fits(self.whole({**start, **batches, name: size}))
@@ -229,10 +229,10 @@ class _Settling:
     def _combinations(self) -> Iterator[dict[str, int]]:
         """First the n-th of every dimension together; then one dimension after the other leaves the first."""
         lists = {name: self._candidates(name) for name in self.known if name not in self.expressions}
-        for number in range(max((len(one) for one in lists.values()), default=0)):
-            yield self.whole({name: one[min(number, len(one) - 1)] for name, one in lists.items()})
-        for name, one in lists.items():
-            for size in one[1:]:
+        for number in range(max((len(candidates) for candidates in lists.values()), default=0)):
+            yield self.whole({name: candidates[min(number, len(candidates) - 1)] for name, candidates in lists.items()})
+        for name, candidates in lists.items():
+            for size in candidates[1:]:
                 yield self.whole({n: size if n == name else other[0] for n, other in lists.items()})
 
     def whole(self, sizes: dict[str, int]) -> dict[str, int]:
@@ -245,12 +245,12 @@ class _Settling:
         return sizes
 
     def _candidates(self, name: str) -> Sequence[int]:
-        one = self.hints[name]
+        hint = self.hints[name]
         if name in self.given:
             return self.given[name][:1]
-        if one.fixed is not None:
-            return (one.fixed,)
-        first, *rest = (_BATCH, *one.candidates) if one.batch else one.candidates
+        if hint.fixed is not None:
+            return (hint.fixed,)
+        first, *rest = (_BATCH, *hint.candidates) if hint.batch else hint.candidates
         return tuple(dict.fromkeys((first, *(sizes[0] for sizes in self.given.values()), *rest)))
 
     def _ties(self, shapes: Shapes) -> dict[str, str]:
@@ -280,10 +280,10 @@ class _Settling:
 
     def _another(self, name: str, size: int) -> int:
         """Another size of a dimension; a smaller one where that can be, since tables of positions end somewhere."""
-        one = self.hints[name]
-        if one.batch or size < 4:
+        hint = self.hints[name]
+        if hint.batch or size < 4:
             return size + 1
-        return size - one.divisor if size > one.divisor > 1 else size // 2
+        return size - hint.divisor if size > hint.divisor > 1 else size // 2
 
 
 def _places(value: ir.Value, name: str) -> list[tuple[ir.Value, int]]:
@@ -295,12 +295,12 @@ def _places(value: ir.Value, name: str) -> list[tuple[ir.Value, int]]:
     ]
 
 
-def _grouped(names: Sequence[str], hints: Mapping[str, Hint]) -> dict[tuple[str, int], list[str]]:
+def _group_by_hint(names: Sequence[str], hints: Mapping[str, Hint]) -> dict[tuple[str, int], list[str]]:
     """Names by what is hinted of them."""
     groups: dict[tuple[str, int], list[str]] = {}
     for name in names:
-        one = hints[name]
-        groups.setdefault((one.kind if one.usual else "", one.divisor), []).append(name)
+        hint = hints[name]
+        groups.setdefault((hint.kind if hint.usual else "", hint.divisor), []).append(name)
     return groups
 
 

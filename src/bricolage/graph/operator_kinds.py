@@ -45,14 +45,14 @@ _NAMES: Mapping[OperatorCategory, str] = {
     "movement": "Transpose Concat Split Slice Gather GatherElements GatherND Expand Tile Pad Cast CastLike DepthToSpace "
     "SpaceToDepth ScatterElements ScatterND Constant ConstantOfShape",
 }
-_CATEGORY: Mapping[str, OperatorCategory] = {name: one for one, names in _NAMES.items() for name in names.split()}
+_CATEGORY: Mapping[str, OperatorCategory] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 
 def category(op_type: str) -> OperatorCategory:
     """Of an operator type; "elementwise" for one that the table does not have."""
-    known = _CATEGORY.get(op_type)
-    if known is not None:
-        return known
+    entry = _CATEGORY.get(op_type)
+    if entry is not None:
+        return entry
     if op_type.startswith(("Reduce", "Global", "Arg")):
         return "reduction"
     return "pool" if op_type.endswith("Pool") else "elementwise"
@@ -60,7 +60,7 @@ def category(op_type: str) -> OperatorCategory:
 
 def operator_types(*categories: OperatorCategory) -> tuple[str, ...]:
     """The operator types of some categories, in the order of the table."""
-    return tuple(name for one in categories for name in _NAMES[one].split())
+    return tuple(name for kind in categories for name in _NAMES[kind].split())
 
 
 VIEWS = frozenset(operator_types("view"))

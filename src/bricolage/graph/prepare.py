@@ -40,18 +40,18 @@ _BEFORE_CARRIED = 2
 def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
     """Names of the symbolic dimensions, each with the inputs that have it. A nameless one gets `input.axis`. Inputs with a default
     have the sizes of it, or of what overrides it."""
-    found: dict[str, list[str]] = {}
+    dimensions: dict[str, list[str]] = {}
     for value in model.graph.inputs:
-        if not _sized(model, value):
+        if not _has_shape(model, value):
             continue
         assert value.shape is not None
         for axis, dimension in enumerate(value.shape):
             if not isinstance(dimension, int):
-                found.setdefault(dimension_name(value, axis), []).append(value.name or "")
-    return found
+                dimensions.setdefault(dimension_name(value, axis), []).append(value.name or "")
+    return dimensions
 
 
-def _sized(model: ir.Model, value: ir.Value) -> bool:
+def _has_shape(model: ir.Model, value: ir.Value) -> bool:
     """Whether an input is a tensor with a shape; that of a sequence is its elements', which may differ."""
     is_tensor = value.type is None or isinstance(value.type, ir.TensorType)
     return is_tensor and value.shape is not None and value.name not in interface(model).defaults
@@ -80,7 +80,7 @@ def unbound(
     listed = []
     for readers, names in groups.items():
         others = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
-        listed.append(f"{quoted(names)} of input '{readers[0]}'{others}")
+        listed.append(f"{quote_names(names)} of input '{readers[0]}'{others}")
     sizes = {name: str((proposals or {}).get(name, "SIZE")) for name in missing}
     return UnboundDimension(
         dimensions=", ".join(listed),
@@ -90,7 +90,7 @@ def unbound(
     )
 
 
-def quoted(names: Sequence[str]) -> str:
+def quote_names(names: Sequence[str]) -> str:
     """`'a', 'b' and 'c'`."""
     *most, last = [f"'{name}'" for name in names]
     return f"{', '.join(most)} and {last}" if most else last
@@ -170,17 +170,17 @@ def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Seq
         UnboundDimension: symbolic dimensions of inputs are not in `sizes`; all of them are named.
         UnknownDimension: `sizes` names a dimension that the model does not have.
     """
-    known = symbolic_dimensions(model)
-    missing = {name: readers for name, readers in known.items() if name not in sizes}
+    dimensions = symbolic_dimensions(model)
+    missing = {name: readers for name, readers in dimensions.items() if name not in sizes}
     for name in sizes:
-        if name not in known:
-            raise UnknownDimension(dimension=name, known=", ".join(known) or "none, all its shapes are fixed")
+        if name not in dimensions:
+            raise UnknownDimension(dimension=name, known=", ".join(dimensions) or "none, all its shapes are fixed")
     if missing:
         raise unbound(missing)
     bound = model.clone()
     settle_defaults(bound, overridden or {})
     for value in bound.graph.inputs:
-        if not _sized(bound, value):
+        if not _has_shape(bound, value):
             continue
         assert value.shape is not None
         shape: list[int] = []
@@ -202,13 +202,13 @@ def simplify(model: ir.Model) -> Graph:
     while has_branches(model):
         untouched = model.clone()
         _simplify(model)
-        found = impossible_branches(model)
-        if found.keys() <= opened:
+        impossible = impossible_branches(model)
+        if impossible.keys() <= opened:
             return Graph(model)
-        for branch in sorted(found.keys() - opened, key=str):
-            _LOG.info("a branch of '%s' cannot be computed at these sizes: %s", branch.operator, found[branch])
+        for branch in sorted(impossible.keys() - opened, key=str):
+            _LOG.info("a branch of '%s' cannot be computed at these sizes: %s", branch.operator, impossible[branch])
             open_sizes(untouched, branch)
-        opened |= found.keys()
+        opened |= impossible.keys()
         model.graph = untouched.graph
     _simplify(model)
     return Graph(model)

@@ -46,18 +46,18 @@ class Loop(op_loop.Loop):  # type: ignore[misc]
         rounds: list[list[np.ndarray]] = []
         body = self._run_body
 
-        def recorded(*given: Any, **facts: Any) -> Any:
+        def record_round(*given: Any, **facts: Any) -> Any:
             outputs = body(*given, **facts)
             rounds.append(outputs[len(outputs) - self.K :])
             return outputs
 
-        self._run_body = recorded
+        self._run_body = record_round
         try:
-            found = super()._run(*args, **named)
+            results = super()._run(*args, **named)
         finally:
             self._run_body = body
         scanned = [np.stack(values) for values in zip(*rounds, strict=True)]
-        return (*found[: self.N], *scanned, *found[self.N + len(scanned) :])
+        return (*results[: self.N], *scanned, *results[self.N + len(scanned) :])
 
 
 def _no_rounds(kind: onnx.TypeProto) -> np.ndarray:
@@ -123,11 +123,11 @@ class OneHotEncoder(OpRun):  # type: ignore[misc]
         Raises:
             ValueError: an element is of no category, and `zeros` is not set.
         """
-        known = np.asarray(cats_int64s) if cats_int64s else np.asarray(list(cats_strings or ()), object)
-        found = (x.astype(np.int64) if cats_int64s else x)[..., None] == known
-        if not zeros and not found.any(-1).all():
+        categories = np.asarray(cats_int64s) if cats_int64s else np.asarray(list(cats_strings or ()), object)
+        matches = (x.astype(np.int64) if cats_int64s else x)[..., None] == categories
+        if not zeros and not matches.any(-1).all():
             raise ValueError("an element is of no category")
-        return (found.astype(np.float32),)
+        return (matches.astype(np.float32),)
 
 
 class ZipMap(OpRun):  # type: ignore[misc]

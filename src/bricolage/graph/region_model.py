@@ -62,10 +62,10 @@ class FileModel(RegionModel):
         Raises:
             FileUnlikeModel: the file has other ones.
         """
-        own = {value.name: value for value in self.model.graph.inputs}
-        if missing := [name for name in self.given if name not in own]:
+        model_inputs = {value.name: value for value in self.model.graph.inputs}
+        if missing := [name for name in self.given if name not in model_inputs]:
             raise FileUnlikeModel(reason=f"it has no input '{missing[0]}'")
-        return tuple(describe(own[name]) for name in self.given)
+        return tuple(describe(model_inputs[name]) for name in self.given)
 
     @property
     def results(self) -> tuple[TensorInfo, ...]:

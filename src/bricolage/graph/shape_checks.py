@@ -177,8 +177,8 @@ def _conv(node: ir.Node) -> str | None:
     channels = weight[0] if transposed else weight[1] * group
     if channels != source[1] or (weight[0] % group if not transposed else channels % group):
         return f"weights of {list(weight)} in {group} groups do not fit the channels of {list(source)}"
-    made = _sizes(node.outputs[0])
-    if made is not None and min(made) < 1 <= min(source):
+    target = _sizes(node.outputs[0])
+    if target is not None and min(target) < 1 <= min(source):
         return f"kernels of {list(weight[2:])} are larger than {list(source[2:])} with its padding"
     return None
 

@@ -89,8 +89,8 @@ def named_batch(name: str) -> bool:
 
 
 def _kind_of_name(name: str) -> str:
-    found = words(name)
-    return next((kind for kind, known in _WORDS.items() if any(word in known for word in found)), "")
+    name_words = words(name)
+    return next((kind for kind, vocabulary in _WORDS.items() if any(word in vocabulary for word in name_words)), "")
 
 
 def hint(model: ir.Model, name: str, places: Sequence[tuple[ir.Value, int]], nameless: bool, divisor: int) -> Hint:
@@ -107,7 +107,7 @@ def hint(model: ir.Model, name: str, places: Sequence[tuple[ir.Value, int]], nam
     time_major = columns = False
     for value, axis in places:
         for node, index, at in readers(value, axis):
-            fixed, because = _demanded(node, index, at)
+            fixed, because = _find_demanded_size(node, index, at)
             if fixed is not None:
                 return Hint(fixed=fixed, because=because)
             kind = kind or _kind_of_reader(node, index, at)
@@ -115,7 +115,7 @@ def hint(model: ir.Model, name: str, places: Sequence[tuple[ir.Value, int]], nam
                 time_major |= at == 0
                 columns |= at == 1
     if not kind and (nameless or _means_nothing(name)):
-        kind = next((found for value, axis in places if (found := _kind_of_place(value, axis))), "")
+        kind = next((place_kind for value, axis in places if (place_kind := _kind_of_place(value, axis))), "")
     begins = all(axis == 0 for _, axis in places) and all(len(value.shape or ()) > 1 for value, _ in places)
     sure = any(axis == 0 for _, axis in places) or any(word in _SURELY_BATCH for word in words(name))
     by_name = not nameless and named_batch(name) and sure
@@ -189,11 +189,11 @@ def readers(value: ir.Value, axis: int) -> Iterator[tuple[ir.Node, int, int]]:
 
 
 def _keeps_rank(node: ir.Node, value: ir.Value) -> bool:
-    made = node.outputs[0].shape
-    return made is not None and value.shape is not None and len(made) == len(value.shape)
+    output_shape = node.outputs[0].shape
+    return output_shape is not None and value.shape is not None and len(output_shape) == len(value.shape)
 
 
-def _demanded(node: ir.Node, index: int, axis: int) -> tuple[int | None, str]:
+def _find_demanded_size(node: ir.Node, index: int, axis: int) -> tuple[int | None, str]:
     """The size that an operator's weights leave to an axis of its input, and a sentence about it."""
     if index != 0 or len(node.inputs) < 2:
         return None, ""
@@ -201,23 +201,23 @@ def _demanded(node: ir.Node, index: int, axis: int) -> tuple[int | None, str]:
     if weight is None or weight.const_value is None or source is None or source.shape is None:
         return None, ""
     sizes, last = tuple(weight.const_value.shape.numpy()), axis == len(source.shape) - 1
-    found: int | None = None
+    size: int | None = None
     match node.op_type:
         case "Conv" if axis == 1:
-            found = sizes[1] * _number(node, "group", 1)
+            size = sizes[1] * _number(node, "group", 1)
         case "ConvTranspose" if axis == 1:
-            found = sizes[0]
+            size = sizes[0]
         case "MatMul" if last and len(sizes) == 2:
-            found = sizes[0]
+            size = sizes[0]
         case "Gemm" if last and not _number(node, "transA", 0):
-            found = sizes[1 if _number(node, "transB", 0) else 0]
+            size = sizes[1 if _number(node, "transB", 0) else 0]
         case "LSTM" | "GRU" | "RNN" if axis == 2:
-            found = sizes[2]
+            size = sizes[2]
         case "BatchNormalization" | "InstanceNormalization" if axis == 1:
-            found = sizes[0]
+            size = sizes[0]
         case _:
             return None, ""
-    return int(found), f"weights of {node.op_type} '{node.name}'"
+    return int(size), f"weights of {node.op_type} '{node.name}'"
 
 
 def _number(node: ir.Node, name: str, default: int) -> int:
@@ -230,11 +230,11 @@ def total_stride(model: ir.Model) -> int:
     coarsest = 1.0
     for node in model.graph:
         came = max((strides.get(value, 1.0) for value in node.inputs if value is not None), default=1.0)
-        own = max(node.attributes["strides"].as_ints(), default=1) if "strides" in node.attributes else 1
+        stride = max(node.attributes["strides"].as_ints(), default=1) if "strides" in node.attributes else 1
         if node.op_type in _POOLING or node.op_type in operator_types("convolution"):
-            came *= own
+            came *= stride
         elif node.op_type == "ConvTranspose":
-            came = max(came / own, 1.0)
+            came = max(came / stride, 1.0)
         elif node.op_type == "SpaceToDepth":
             came *= _number(node, "blocksize", 1)
         coarsest = max(coarsest, came)

@@ -61,13 +61,13 @@ class Store:
                             continue
                         weights = tensor.tobytes()
                         digest = hashlib.sha256(weights).digest()
-                        known = written.get(digest) or self._weights.get(digest)
-                        if known is None or (known[0] == name and digest not in written):
+                        place = written.get(digest) or self._weights.get(digest)
+                        if place is None or (place[0] == name and digest not in written):
                             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-                            known = written[digest] = (name, file.tell(), len(weights))
+                            place = written[digest] = (name, file.tell(), len(weights))
                             file.write(weights)
-                        read[id(tensor)] = known
-                        moved.append((value, known))
+                        read[id(tensor)] = place
+                        moved.append((value, place))
                 if not written:
                     partial.unlink()
         except OSError as error:
@@ -116,9 +116,9 @@ class Store:
         start = f"{REGION}{key[:16]}-{origin}"
         if self._regions is None:
             self._regions = {path.name.rpartition("-")[0]: path for path in self.directory.glob(f"{REGION}*.onnx")}
-        known = self._regions.get(start)
-        if known is not None and known.name == f"{start}-{_digest_of(known)}.onnx":
-            return known
+        existing = self._regions.get(start)
+        if existing is not None and existing.name == f"{start}-{_digest_of(existing)}.onnx":
+            return existing
         whole = content(extract_region(region))
         path = self.directory / f"{start}-{_digest(whole)}.onnx"
         write_content(whole, path)
@@ -127,11 +127,11 @@ class Store:
 
     def digest(self, graph: Graph) -> str:
         """Hash of a graph as it is written: operators, names, small constants, and where its weights lie."""
-        found = self._digests.get(graph)
-        if found is None:
+        graph_digest = self._digests.get(graph)
+        if graph_digest is None:
             text = ir.to_proto(graph.model).SerializeToString(deterministic=True)
-            found = self._digests[graph] = _digest(text)
-        return found
+            graph_digest = self._digests[graph] = _digest(text)
+        return graph_digest
 
     def _holds(self, tensor: ir.ExternalTensor, *, other_than: str) -> bool:
         return Path(tensor.path).parent == self.directory and Path(tensor.path).name != other_than

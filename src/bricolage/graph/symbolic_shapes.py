@@ -24,20 +24,20 @@ def settle(model: ir.Model) -> bool:
     """Names dimensions that follow from lengths of inputs, in place; whether there were any. Operators behind them are to be
     inferred again."""
     cut: dict[str, str] = {}
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     for node in model.graph:
         if node.domain or not node.outputs:
             continue
         if node.op_type == "Slice":
             _take_cuts(node, cut)
         elif node.op_type in _BROADCASTING:
-            found.update(_broadcast(node, found, cut))
-    if found:
+            renames.update(_broadcast(node, renames, cut))
+    if renames:
         for graph in model.graphs():
             for node in graph:
                 for value in node.outputs:
-                    _rename(value, found)
-    return bool(found)
+                    _rename(value, renames)
+    return bool(renames)
 
 
 def _take_cuts(node: ir.Node, cut: dict[str, str]) -> None:
@@ -58,10 +58,10 @@ def _take_cuts(node: ir.Node, cut: dict[str, str]) -> None:
 def _broadcast(node: ir.Node, found: dict[str, str], cut: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Names of dimensions of a result, with the length that they are."""
     shapes = [describe(value).shape if value is not None else None for value in node.inputs]
-    made = describe(node.outputs[0]).shape
-    if made is None or any(shape is None for shape in shapes):
+    output_shape = describe(node.outputs[0]).shape
+    if output_shape is None or any(shape is None for shape in shapes):
         return
-    for back, name in enumerate(reversed(made), 1):
+    for back, name in enumerate(reversed(output_shape), 1):
         if not isinstance(name, str) or not name.startswith(_INVENTED):
             continue
         sizes: set[Dimension] = {shape[-back] for shape in shapes if shape is not None and len(shape) >= back} - {1}

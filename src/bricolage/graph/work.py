@@ -143,10 +143,12 @@ def bytes_moved(operator: Operator) -> int:
 
 def operator_work(operator: Operator, sizes: Mapping[str, int] | None = None) -> Work:
     """An operator by itself, whether or not it lies in a graph. `sizes`: of symbolic dimensions; `SYMBOLIC_SIZE` for others."""
-    bound = Operator(operator.number, _bound(operator.node, sizes or {}), operator.version)
+    bound = Operator(operator.number, _bind_sizes(operator.node, sizes or {}), operator.version)
     constants = frozenset(value for value in bound.inputs if value.const_value is not None)
-    own = _operator_work(bound, constants)
-    return Work(Workload((own,), own.read, own.constant, own.written), key=operator_key(operator))
+    bound_work = _operator_work(bound, constants)
+    return Work(
+        Workload((bound_work,), bound_work.read, bound_work.constant, bound_work.written), key=operator_key(operator)
+    )
 
 
 def workload(region: Region, network: str = "") -> Workload:
@@ -187,7 +189,7 @@ _WITH_KERNEL = frozenset(["Conv", "ConvInteger", "ConvTranspose"])
 """Operators whose second input ends in the sizes of a kernel, where no attribute says them."""
 
 
-def _bound(node: ir.Node, sizes: Mapping[str, int]) -> ir.Node:
+def _bind_sizes(node: ir.Node, sizes: Mapping[str, int]) -> ir.Node:
     """The operator on values whose symbolic dimensions have sizes; itself where there are none."""
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
     if all(describe(value).static for value in values):
@@ -207,8 +209,8 @@ def _bound(node: ir.Node, sizes: Mapping[str, int]) -> ir.Node:
         [attribute for attribute in node.attributes.values() if attribute.type not in _BODIES],
         num_outputs=len(node.outputs),
     )
-    for value, own in zip(node.outputs, bound.outputs, strict=True):
-        own.name, own.type, own.shape = value.name, value.type, copies[value].shape
+    for value, output in zip(node.outputs, bound.outputs, strict=True):
+        output.name, output.type, output.shape = value.name, value.type, copies[value].shape
     return bound
 
 

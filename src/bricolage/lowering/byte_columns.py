@@ -63,5 +63,5 @@ def one_signed_pairs(weights: np.ndarray) -> np.ndarray:
     even = np.concatenate([weights, np.zeros((batch, k % 2, n), weights.dtype)], axis=1)
     pairs = even.reshape(batch, -1, 2, n)
     positive, negative = np.maximum(pairs, 0).sum(axis=2), np.maximum(-pairs, 0).sum(axis=2)
-    found: np.ndarray = np.maximum(positive, negative).max(axis=1, initial=0.0)
-    return found
+    largest_sums: np.ndarray = np.maximum(positive, negative).max(axis=1, initial=0.0)
+    return largest_sums

@@ -227,7 +227,7 @@ def element_types(node: ir.Node) -> list[int]:
     ]
 
 
-def widened(array: np.ndarray) -> np.ndarray:
+def widen_constant(array: np.ndarray) -> np.ndarray:
     """A constant in a type that every library has: integers of 4 bits in 8, others as they are."""
     wider = {"int4": np.int8, "uint4": np.uint8}.get(array.dtype.name)
     return array if wider is None else array.astype(wider)

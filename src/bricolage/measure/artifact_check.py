@@ -48,7 +48,7 @@ def run_artifact(
     regime = Regime(names, options.threads, len(names) == 1, device, owner="artifact")
     pool.end(regime)
     given, made = folder / "written-inputs.npz", folder / "written-outputs.npz"
-    found: list[ArtifactRun] = []
+    runs: list[ArtifactRun] = []
     try:
         for arrays in inputs:
             save_tensors(given, arrays or {})
@@ -59,15 +59,15 @@ def run_artifact(
                 if answer.outcome != "lost":
                     break
             if not answer.ok:
-                found.append(ArtifactRun(failure=f"its process failed ({answer.outcome}: {answer.reason})"))
+                runs.append(ArtifactRun(failure=f"its process failed ({answer.outcome}: {answer.reason})"))
                 continue
-            told = answer.facts["backends"]
-            assert isinstance(told, list)
+            backend_names = answer.facts["backends"]
+            assert isinstance(backend_names, list)
             failure = str(answer.facts["failure"])
             outputs = () if failure or arrays is None else tuple(load_values(made).values())
-            found.append(ArtifactRun(outputs, frozenset(map(str, told)), failure, worker.resident()))
+            runs.append(ArtifactRun(outputs, frozenset(map(str, backend_names)), failure, worker.resident()))
     finally:
         pool.end(regime)
-        for one in (given, made):
-            one.unlink(missing_ok=True)
-    return found
+        for file in (given, made):
+            file.unlink(missing_ok=True)
+    return runs

@@ -114,21 +114,21 @@ class CopiesLoop(ClosedLoop):
         start = threading.Barrier(len(self._programs))
 
         def loop(program: BoundProgram) -> tuple[list[float], float]:
-            found: list[float] = []
+            latencies: list[float] = []
             now = time.perf_counter_ns
             start.wait()
             begun = last = now()
             end = begun + int(seconds * 1e9)
-            while last < end or len(found) < _LEAST_CALLS:
+            while last < end or len(latencies) < _LEAST_CALLS:
                 program()
                 done = now()
-                found.append((done - last) / 1e6)
+                latencies.append((done - last) / 1e6)
                 last = done
-            return found, len(found) / ((last - begun) / 1e6)
+            return latencies, len(latencies) / ((last - begun) / 1e6)
 
         running = [pool.submit(loop, program) for pool, program in zip(self._threads, self._programs, strict=True)]
-        parts = [one.result() for one in running]
-        return [ms for found, _ in parts for ms in found], sum(rate for _, rate in parts)
+        parts = [future.result() for future in running]
+        return [ms for latencies, _ in parts for ms in latencies], sum(rate for _, rate in parts)
 
 
 class QueueLoop(ClosedLoop):
@@ -153,16 +153,16 @@ class QueueLoop(ClosedLoop):
         self._queue.wait()
 
     def _calls(self, seconds: float) -> tuple[list[float], float]:
-        found: list[float] = []
+        latencies: list[float] = []
         now = time.perf_counter_ns
-        self._queue.listen(lambda token: found.append((now() - token) / 1e6))
+        self._queue.listen(lambda token: latencies.append((now() - token) / 1e6))
         begun = now()
         end, count = begun + int(seconds * 1e9), 0
         while now() < end or count < _LEAST_CALLS * self._queue.lanes:
             self._queue.submit(now())
             count += 1
         self._queue.wait()
-        return found, count / ((now() - begun) / 1e6)
+        return latencies, count / ((now() - begun) / 1e6)
 
 
 def load_streams(
@@ -212,15 +212,15 @@ def _queue(steps: Sequence[Step], given: Buffers, stream: Resources, serving: Se
     assert serving.queue is not None
     resources = Resources(stream.threads, stream.device.group(serving.cores[0]), alone=True)
     queue = backend.queue(region, step.implementation.config, resources, serving.queue)
-    found = []
+    lane_outputs = []
     for lane in range(queue.lanes):
         results = {info.name: allocate_aligned(info.sizes, info.numpy) for info in region.outputs}
         queue.bind(lane, [given[info.name] for info in region.inputs], list(results.values()))
-        found.append(results)
-    return QueueLoop(queue, found, serving.rows)
+        lane_outputs.append(results)
+    return QueueLoop(queue, lane_outputs, serving.rows)
 
 
-def agreed(loop: ClosedLoop, bound: float) -> dict[str, np.ndarray]:
+def require_agreement(loop: ClosedLoop, bound: float) -> dict[str, np.ndarray]:
     """One call on every stream; the answer of the first.
 
     Raises:

@@ -19,15 +19,15 @@ from pathlib import Path
 @contextmanager
 def timing() -> Iterator[None]:
     """Within it no other process of this user times or compiles on this machine; waits for those who do."""
-    with _locked("gate", fcntl.LOCK_EX), _locked("cores", fcntl.LOCK_EX):
+    with _hold_lock("gate", fcntl.LOCK_EX), _hold_lock("cores", fcntl.LOCK_EX):
         yield
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
     """Within it no process of this user times on this machine; waits for those that do, and for those that wait to."""
-    with _locked("gate", fcntl.LOCK_SH):
-        descriptor = _opened("cores")
+    with _hold_lock("gate", fcntl.LOCK_SH):
+        descriptor = _open_lock_file("cores")
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     try:
         yield
@@ -36,8 +36,8 @@ def compiling() -> Iterator[None]:
 
 
 @contextmanager
-def _locked(name: str, how: int) -> Iterator[None]:
-    descriptor = _opened(name)
+def _hold_lock(name: str, how: int) -> Iterator[None]:
+    descriptor = _open_lock_file(name)
     try:
         fcntl.flock(descriptor, how)
         yield
@@ -45,7 +45,7 @@ def _locked(name: str, how: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _opened(name: str) -> int:
+def _open_lock_file(name: str) -> int:
     """Another user's file of that name is no way in: it can only be locked, and links are not followed."""
     path = Path(tempfile.gettempdir()) / f"bricolage-{os.getuid()}-{name}.lock"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

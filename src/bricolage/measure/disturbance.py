@@ -124,7 +124,7 @@ class MachineReading:
 
 def machine(cores: Collection[int], folder: Path = Path("/proc")) -> MachineReading:
     """The counters of these processors now; of all where `cores` is empty."""
-    busy, stolen, found = 0, 0, False
+    busy, stolen, has_counters = 0, 0, False
     wanted = {f"cpu{core}" for core in cores} or {"cpu"}
     try:
         lines = (folder / "stat").read_text(encoding="utf-8").splitlines()
@@ -133,9 +133,9 @@ def machine(cores: Collection[int], folder: Path = Path("/proc")) -> MachineRead
     for name, *words in (line.split() for line in lines if line.startswith("cpu")):
         if name in wanted and len(words) >= 8:
             user, nice, system, _idle, _waiting, interrupts, soft, steal = map(int, words[:8])
-            busy, stolen, found = busy + user + nice + system + interrupts + soft, stolen + steal, True
+            busy, stolen, has_counters = busy + user + nice + system + interrupts + soft, stolen + steal, True
     tick = 1.0 / os.sysconf("SC_CLK_TCK")
-    return MachineReading(time.monotonic(), busy * tick if found else None, stolen * tick, _pressure(folder))
+    return MachineReading(time.monotonic(), busy * tick if has_counters else None, stolen * tick, _pressure(folder))
 
 
 def _pressure(folder: Path) -> float | None:

@@ -105,7 +105,7 @@ def _fork(
     own: Sequence[int],
     run: Callable[[list[str]], object],
 ) -> None:
-    told = descriptors[3]
+    status_pipe = descriptors[3]
     process = os.fork()
     if process == 0:
         try:
@@ -118,8 +118,8 @@ def _fork(
         time.sleep(0)
     for descriptor in descriptors[:3]:
         os.close(descriptor)
-    running[process] = told
-    _tell(told, process)
+    running[process] = status_pipe
+    _tell(status_pipe, process)
 
 
 def _become(asked: ForkRequest, descriptors: Sequence[int], foreign: Sequence[int]) -> None:
@@ -128,10 +128,10 @@ def _become(asked: ForkRequest, descriptors: Sequence[int], foreign: Sequence[in
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for target, one in enumerate(descriptors[:3]):
-        os.dup2(one, target)
-    for one in {*descriptors, *foreign} - {0, 1, 2}:
-        os.close(one)
+    for target, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, target)
+    for descriptor in {*descriptors, *foreign} - {0, 1, 2}:
+        os.close(descriptor)
     os.environ.clear()
     os.environ.update(asked["environment"])
     tempfile.tempdir = None  # an import may have asked for it in the server, whose folder it was and may be gone
@@ -147,10 +147,10 @@ def _reap(running: dict[int, int]) -> None:
             return
         if process == 0:
             return
-        told = running.pop(process, None)
-        if told is not None:
-            _tell(told, os.waitstatus_to_exitcode(status))
-            os.close(told)
+        status_pipe = running.pop(process, None)
+        if status_pipe is not None:
+            _tell(status_pipe, os.waitstatus_to_exitcode(status))
+            os.close(status_pipe)
 
 
 def _tell(descriptor: int, number: int) -> None:

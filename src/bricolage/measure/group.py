@@ -123,33 +123,33 @@ class ProcessGroup:
         assert not self._broken, "its processes have been ended"
         heard = time.monotonic()
 
-        def told(what: object) -> None:
+        def relay_news(what: object) -> None:
             nonlocal heard
             heard = time.monotonic()
             tell(what)
 
         ranks = {worker: rank for rank, worker in enumerate(self._workers)}
-        for worker, own in zip(self._workers, facts, strict=True):
-            self._pool.submit(worker, math.inf, command, tell=told, **own)
+        for worker, worker_facts in zip(self._workers, facts, strict=True):
+            self._pool.submit(worker, math.inf, command, tell=relay_news, **worker_facts)
         answers: dict[int, Answer] = {}
         while len(answers) < len(self) and all(answer.ok for answer in answers.values()):
             came = self._pool.wait(_TICK_S)
             answers |= {ranks[worker]: answer for worker, answer in came}
             heard = time.monotonic() if came else heard
             if time.monotonic() - heard > limit_s:
-                raise self._ended(self._silent(answers, f"no answer to '{command}' for {limit_s:.0f} s"))
+                raise self._end_all(self._silent(answers, f"no answer to '{command}' for {limit_s:.0f} s"))
         if any(not answer.ok for answer in answers.values()):
-            raise self._ended(self._blamed(answers, command))
+            raise self._end_all(self._explain_failure(answers, command))
         return [answers[rank].facts for rank in range(len(self))]
 
     # --- blame ------------------------------------------------------------------------------------------------------
 
-    def _ended(self, reason: str) -> TrainingWorkerFailed:
+    def _end_all(self, reason: str) -> TrainingWorkerFailed:
         self._broken = True
         self.close()
         return TrainingWorkerFailed(reason=reason)
 
-    def _blamed(self, answers: dict[int, Answer], command: str) -> str:
+    def _explain_failure(self, answers: dict[int, Answer], command: str) -> str:
         """Who failed, and why: first those that died, then those that failed by themselves, then those that are still at it while
         others have waited for them in vain."""
         end = time.monotonic() + _GRACE_S
@@ -181,8 +181,8 @@ class ProcessGroup:
             rank: worker.position() for rank, worker in enumerate(self._workers) if rank not in answers
         }
         busy = [rank for rank, frames in places.items() if not _waits(frames)] or list(places)
-        told = [f"{self._name(rank)} {_place(places[rank])}" for rank in busy]
-        return f"{why}; {', '.join(told)}"
+        whereabouts = [f"{self._name(rank)} {_place(places[rank])}" for rank in busy]
+        return f"{why}; {', '.join(whereabouts)}"
 
     def _name(self, rank: int) -> str:
         return f"process {rank} of {len(self)}"
@@ -194,6 +194,9 @@ def _waits(frames: Sequence[Frame]) -> bool:
 
 def _place(frames: Sequence[Frame]) -> str:
     """The innermost place that is not the library's, with the one that called it."""
-    own = [frame for frame in frames if "site-packages" not in frame.file and "/lib/python" not in frame.file]
-    inner = [str(frame) for frame in (frames[:1] if not own or frames[0] == own[0] else (frames[0], own[0]))]
+    user_frames = [frame for frame in frames if "site-packages" not in frame.file and "/lib/python" not in frame.file]
+    inner = [
+        str(frame)
+        for frame in (frames[:1] if not user_frames or frames[0] == user_frames[0] else (frames[0], user_frames[0]))
+    ]
     return f"is in {', called by '.join(inner)}" if inner else "does not respond"

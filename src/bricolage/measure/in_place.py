@@ -46,9 +46,9 @@ def step_ms_apart(
             answer = pool.ask(pool.worker(regime), limit_s, "step_times", plan=encode(plan), runs=runs, **files)
         if not answer.ok:
             raise ArtifactFails(where="while its regions are timed", reason=f"{answer.outcome}: {answer.reason}")
-        found = answer.facts["ms"]
-        assert isinstance(found, list)
-        return [float(ms) for ms in found]
+        timings = answer.facts["ms"]
+        assert isinstance(timings, list)
+        return [float(ms) for ms in timings]
     finally:
         pool.end(regime)  # what it has loaded is this plan's alone
         given.unlink(missing_ok=True)

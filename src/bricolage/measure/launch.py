@@ -75,18 +75,18 @@ def launch(
         process: Process | None = None
         if not fresh and sys.platform.startswith("linux"):
             try:
-                process = _forked(arguments, given, file.fileno(), entry.modules)
+                process = _fork_worker(arguments, given, file.fileno(), entry.modules)
             except OSError as error:
                 _LOG.warning("workers are started one by one: %s", error)
         if process is None:
             pipe = subprocess.PIPE
-            process = _started(["--parent", str(os.getpid()), *arguments], given, pipe, pipe, file.fileno())
+            process = _start_interpreter(["--parent", str(os.getpid()), *arguments], given, pipe, pipe, file.fileno())
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     return process
 
 
-def _started(
+def _start_interpreter(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     commands: int,
@@ -182,7 +182,7 @@ class _ForkServer:
         try:
             nothing = subprocess.DEVNULL
             arguments = [fork_server.FLAG, str(theirs.fileno()), *modules]
-            self.process = _started(arguments, environment, nothing, nothing, nothing, [theirs.fileno()])
+            self.process = _start_interpreter(arguments, environment, nothing, nothing, nothing, [theirs.fileno()])
         finally:
             theirs.close()
 
@@ -207,21 +207,21 @@ class _ForkServer:
         text = json.dumps(request).encode()
         given, commands = os.pipe()
         answers, written = os.pipe()
-        told, telling = os.pipe()
+        status_pipe, telling = os.pipe()
         theirs = [given, written, log, telling]
         try:
             socket.send_fds(self.socket, [struct.pack("<Q", len(text))], theirs)
             self.socket.sendall(text)
         except OSError:
-            for one in (commands, answers, told):
-                os.close(one)
+            for descriptor in (commands, answers, status_pipe):
+                os.close(descriptor)
             raise
         finally:
-            for one in (given, written, telling):
-                os.close(one)
+            for descriptor in (given, written, telling):
+                os.close(descriptor)
         files = os.fdopen(commands, "wb", buffering=0), os.fdopen(answers, "rb", buffering=0)
         try:
-            return ForkedWorker(told, *files)
+            return ForkedWorker(status_pipe, *files)
         except OSError:
             for file in files:
                 file.close()
@@ -233,7 +233,7 @@ _servers: dict[tuple[object, ...], _ForkServer] = {}
 """By the modules that they have imported, and those variables that take effect at the start."""
 
 
-def _forked(arguments: Sequence[str], environment: Mapping[str, str], log: int, modules: Sequence[str]) -> Process:
+def _fork_worker(arguments: Sequence[str], environment: Mapping[str, str], log: int, modules: Sequence[str]) -> Process:
     """A worker from a server that has imported `modules`, which is started where none runs.
 
     Raises:

@@ -65,7 +65,7 @@ class Loader:
         with self.pool.compiling():
             doubtful = self._compile(jobs, should_stop, finished)
         # Their workers may have died since, once too often.
-        for job in [one for one in doubtful if one.state != "failed"]:
+        for job in [suspect for suspect in doubtful if suspect.state != "failed"]:
             if should_stop():
                 job.unload()
             else:
@@ -111,7 +111,7 @@ class Loader:
                     self.pool.submit(worker, self.limits.run_s, "outputs", id=job.id, path=path, variations=variations)
                     active[worker] = job
                 elif answer.ok:
-                    if not self._check(job, answer) and not any(one is job for one in doubtful):
+                    if not self._check(job, answer) and not any(suspect is job for suspect in doubtful):
                         doubtful.append(job)
                 else:
                     job.fail(answer.outcome, answer.reason)
@@ -199,8 +199,8 @@ class Loader:
                     self._expected[job.expected, names] = wanted, load_limits(job.expected, names)
                 reference, accepted = self._expected[job.expected, names]
                 if limits is not None:
-                    own = limits()
-                    accepted = [own[name] for name in names]
+                    computed_limits = limits()
+                    accepted = [computed_limits[name] for name in names]
                     self._expected[job.expected, names] = reference, accepted
                 actual = load_values(self._outputs(job), names)
                 job.compared(deviation([actual[name] for name in names], reference, accepted))
@@ -262,12 +262,15 @@ class Loader:
             return
         names = job.spec.outputs
         try:
-            found = [load_values(self._outputs(job, sample), names) for sample in samples]
+            answers = [load_values(self._outputs(job, sample), names) for sample in samples]
         except (ValueError, KeyError, TypeError, OSError) as error:
             job.fail("failed", f"it gives no answer to a sample that is held back: {type(error).__name__}: {error}")
             return
         reached = group.judged(
-            [{name: np.asarray(one[own]) for name, own in zip(group.names, names, strict=True)} for one in found]
+            [
+                {name: np.asarray(answer[output]) for name, output in zip(group.names, names, strict=True)}
+                for answer in answers
+            ]
         )
         group.reached[job.spec] = reached
         before, excess = job.deviation or Deviation(0.0, 0.0), group.excess(reached)

@@ -24,7 +24,7 @@ from bricolage.measure.executor import Executor
 from bricolage.measure.loading import Loader
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
-from bricolage.measure.rounds import compare_jobs, disturbed, job_latency
+from bricolage.measure.rounds import compare_jobs, is_disturbed, job_latency
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy, never
 from bricolage.verify.compare import Deviation, too_far
 from bricolage.verify.variations import Variation
@@ -99,12 +99,12 @@ class _Recalled:
 
     def cost(self, bound: float) -> Cost | None:
         """Judged by this bound; None where something is missing."""
-        found = self.deviation
-        if found is not None and found.excess > bound:
-            return judge_cost(_with(Cost("ok"), found), bound)
-        if self.timed is None or (self.timed.outcome == "ok" and found is None):
+        deviation = self.deviation
+        if deviation is not None and deviation.excess > bound:
+            return judge_cost(_with(Cost("ok"), deviation), bound)
+        if self.timed is None or (self.timed.outcome == "ok" and deviation is None):
             return None
-        return _with(self.timed, found)
+        return _with(self.timed, deviation)
 
 
 class Measurer:
@@ -152,9 +152,9 @@ class Measurer:
         chosen = [step.implementation for step in spec.steps]
         return CostKey(
             region=spec.region_key,
-            backend="+".join(one.backend for one in chosen),
-            version="+".join(self._version(one.backend) for one in chosen),
-            config="+".join(one.config.text for one in chosen),
+            backend="+".join(implementation.backend for implementation in chosen),
+            version="+".join(self._version(implementation.backend) for implementation in chosen),
+            config="+".join(implementation.config.text for implementation in chosen),
             device=spec.device.fingerprint(),
             threads=spec.threads,
             alone=spec.alone,
@@ -163,9 +163,9 @@ class Measurer:
     def cached(self, asked: Sequence[tuple[CandidateSpec, str]], bound: float) -> list[Cost | None]:
         """What the database knows of candidates on weights and inputs (their digest), judged by this bound. None when one has
         to be measured, or (where its time is known) at least compared."""
-        return [one.cost(bound) for one in self._recalled(asked)]
+        return [entry.cost(bound) for entry in self._recall_costs(asked)]
 
-    def _recalled(self, asked: Sequence[tuple[CandidateSpec, str]]) -> list[_Recalled]:
+    def _recall_costs(self, asked: Sequence[tuple[CandidateSpec, str]]) -> list[_Recalled]:
         keys = [(self.key(spec), data) for spec, data in asked]
         costs, deviations = self.database.costs(key for key, _ in keys), self.database.deviations(keys)
         return [
@@ -193,8 +193,8 @@ class Measurer:
     def recorded(self, spec: CandidateSpec) -> tuple[Cost, ...]:
         """What is on record of a candidate, whatever has been compared: of this run or an earlier one, and of an earlier one
         where it was measured again."""
-        found = (self.database.get(self.key(spec)), self.earlier.get(spec))
-        return tuple(cost for cost in found if cost is not None and not cost.foreign)
+        costs = (self.database.get(self.key(spec)), self.earlier.get(spec))
+        return tuple(cost for cost in costs if cost is not None and not cost.foreign)
 
     def outdated(self, cost: Cost, key: CostKey | str) -> bool:
         """Whether what is on record under a key is a failure that is worth another try."""
@@ -242,19 +242,21 @@ class Measurer:
         """What has to be measured or compared, by region; `results` hears of what is known."""
         todo: list[tuple[RegionTask, list[Job]]] = []
         first = {spec: task for task in reversed(tasks) for spec in task.candidates}
-        recalled = dict(zip(first, self._recalled([(spec, task.data) for spec, task in first.items()]), strict=True))
+        recalled = dict(
+            zip(first, self._recall_costs([(spec, task.data) for spec, task in first.items()]), strict=True)
+        )
         for task in tasks:
             jobs: list[Job] = []
             for spec in task.candidates:
                 if spec not in recalled:
                     continue
-                known = recalled.pop(spec)
-                cost = known.cost(task.bound)
+                entry = recalled.pop(spec)
+                cost = entry.cost(task.bound)
                 if cost is not None:
                     results.finish("known", spec, cost)
                     continue
                 others = () if task.variations is None or spec.serving is not None else task.variations()
-                given = (task.inputs, task.expected, task.bound, spec.regime, task.limits, others, known.timed)
+                given = (task.inputs, task.expected, task.bound, spec.regime, task.limits, others, entry.timed)
                 jobs.append(Job(spec, *given))
             if jobs:
                 todo.append((task, jobs))
@@ -316,14 +318,14 @@ class Measurer:
         """Compiles all candidates of some regions, then times region by region. A candidate whose worker died through
         another one, or was ended from outside, while being timed is compiled again."""
 
-        def failed(job: Job) -> None:
+        def report_failure(job: Job) -> None:
             finish("failed", job.spec, cost_of(job))
 
         for _ in range(_PASSES):
             waiting = [job for jobs in regions for job in jobs if job.state in _UNLOADED]
             if not waiting or should_stop():
                 break
-            self.loader.load(waiting, should_stop, failed)
+            self.loader.load(waiting, should_stop, report_failure)
             stop = should_stop if not should_stop() else _grace()
             for jobs in regions:
                 for job in jobs:
@@ -337,7 +339,7 @@ class Measurer:
                 open_ids = compare_jobs(self.pool, ready, self.log, self.policy, stop)
                 for job in ready:
                     if job.state == "failed":
-                        failed(job)
+                        report_failure(job)
                     elif len(job.rounds) >= min(self.policy.probe, self.policy.rounds):
                         finish("measured", job.spec, cost_of(job, noisy=job.id in open_ids))
                         job.retire()
@@ -348,7 +350,7 @@ class Measurer:
             for job in (job for jobs in regions for job in jobs):
                 if job.state in _UNLOADED and not should_stop():
                     job.fail("lost", f"given up after {_PASSES} attempts: its process kept being ended by others")
-                    failed(job)
+                    report_failure(job)
         self.pool.recycle()
 
     def _version(self, backend: str) -> str:
@@ -362,7 +364,7 @@ def cost_of(job: Job, noisy: bool = False) -> Cost:
     if job.outcome is not None:
         cost = Cost(job.outcome, compile_s=job.compile_s, reason=job.reason)
     else:
-        cost = Cost("ok", job_latency(job), compile_s=job.compile_s, noisy=noisy, disturbed=disturbed(job))
+        cost = Cost("ok", job_latency(job), compile_s=job.compile_s, noisy=noisy, disturbed=is_disturbed(job))
     return _with(cost, job.deviation)
 
 
@@ -372,10 +374,10 @@ def _with(cost: Cost, found: Deviation | None) -> Cost:
 
 def judge_cost(cost: Cost, bound: float) -> Cost:
     """The cost, "wrong" where its error exceeds the bound."""
-    found = cost.deviation
-    if found is None or found.excess <= bound or cost.outcome not in ("ok", "wrong"):
+    deviation = cost.deviation
+    if deviation is None or deviation.excess <= bound or cost.outcome not in ("ok", "wrong"):
         return cost
-    return replace(cost, outcome="wrong", latency=None, reason=too_far(found, bound))
+    return replace(cost, outcome="wrong", latency=None, reason=too_far(deviation, bound))
 
 
 def _grace() -> Stop:

@@ -107,9 +107,9 @@ class Pool:
 
     def worker(self, regime: Regime) -> WorkerProcess:
         """The worker of a regime, started now if it does not run."""
-        found = self._workers.get(regime)
-        if found is not None and found.alive:
-            return found
+        existing = self._workers.get(regime)
+        if existing is not None and existing.alive:
+            return existing
         worker = self._start(regime)
         self._workers[regime] = worker
         self._selector.register(worker.answers, selectors.EVENT_READ, worker)
@@ -243,7 +243,7 @@ class Pool:
         if data is None:
             return None
         if not data:
-            return self._died(worker)
+            return self._handle_death(worker)
         worker.buffer += data
         while True:
             line, newline, rest = worker.buffer.partition(b"\n")
@@ -254,22 +254,22 @@ class Pool:
             if "told" not in facts and worker.ahead:
                 worker.ahead -= 1
             elif "told" not in facts:
-                return self._answered(worker, facts)
+                return self._take_answer(worker, facts)
             elif worker.pending is not None:
                 worker.pending.started = time.monotonic()
                 worker.pending.tell(facts["told"])
 
-    def _answered(self, worker: WorkerProcess, facts: dict[str, object]) -> Answer:
+    def _take_answer(self, worker: WorkerProcess, facts: dict[str, object]) -> Answer:
         worker.pending = None
         if self._exclusive:
             worker.pause()
         spoken = facts.pop("outcome")
-        outcome: Outcome = next(known for known in OUTCOMES if known == spoken)
+        outcome: Outcome = next(candidate for candidate in OUTCOMES if candidate == spoken)
         fresh = worker.loads == 0
         worker.loads += 1
         return Answer(outcome, str(facts.pop("reason", "")), facts, fresh)
 
-    def _died(self, worker: WorkerProcess) -> Answer | None:
+    def _handle_death(self, worker: WorkerProcess) -> Answer | None:
         fresh, busy = worker.loads == 0, worker.pending is not None
         try:
             status = worker.process.wait(timeout=5)
@@ -280,7 +280,7 @@ class Pool:
         if not busy:
             return None
         if status == -signal.SIGKILL:
-            return self._killed(worker, fresh)
+            return self._explain_kill(worker, fresh)
         if status in _SENT:
             return Answer("lost", f"its process was ended from outside ({_SENT[status]})", fresh=fresh)
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
@@ -288,7 +288,7 @@ class Pool:
             "crashed", f"the process ended with {cause}{': ' if words else ''}{words}"[:_REASON_LENGTH], fresh=fresh
         )
 
-    def _killed(self, worker: WorkerProcess, fresh: bool) -> Answer:
+    def _explain_kill(self, worker: WorkerProcess, fresh: bool) -> Answer:
         """What a SIGKILL that we did not send means: the candidate's own doing only where memory ran out, by the kernel's
         count of what it killed for that, or by what the process held when it was last looked at."""
         counted, before = memory.kills(), self._memory_kills

@@ -17,7 +17,7 @@ from bricolage.measure.call_patterns import CallPatterns
 from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.race_record import Race, join_parts, name_disturbed
-from bricolage.measure.rounds import job_latency, take_turn, watched
+from bricolage.measure.rounds import job_latency, take_turn, track_machine
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop, TimingPolicy, never
 from bricolage.measure.turns import take_turns
 from bricolage.verify.variations import Variation
@@ -139,14 +139,14 @@ def _beaten(parts: Sequence[Race], names: Iterable[str], leader: str | None) -> 
     """Those that the fastest has left behind so far that another process cannot change it. The leader is none of them."""
     ran = join_parts(parts)
     best = ran.fastest
-    found: set[str] = set()
+    beaten: set[str] = set()
     if best is None or ran.noisy(best):
-        return found
+        return beaten
     for name in names:
         ratio = ran.ratio(best, name) if name not in (best, leader) else None
         if ratio is not None and ratio.low > _BEATEN and not ran.noisy(name):
-            found.add(name)
-    return found
+            beaten.add(name)
+    return beaten
 
 
 def _once(
@@ -172,15 +172,15 @@ def _once(
             name,
             measurer.job(
                 spec := contestants[name],
-                *(files.get(name, inputs) if own is None else (own.inputs, own.expected)),
-                bound if own is None else own.bound,
+                *(files.get(name, inputs) if task is None else (task.inputs, task.expected)),
+                bound if task is None else task.bound,
                 owner=f"race {name}",
                 fresh=fresh,
-                variations=() if name in files or spec.serving is not None else _varied(own, variations),
+                variations=() if name in files or spec.serving is not None else _choose_variations(task, variations),
             ),
             [],
         )
-        for name, own in ((name, tasks.get(name)) for name in ordered)
+        for name, task in ((name, tasks.get(name)) for name in ordered)
     ]
     waiting = list(runners)
     end = time.monotonic() + policy.seconds
@@ -193,8 +193,8 @@ def _once(
             heat += [runner for runner in loaded if runner.job.ready]
             if len(heat) > 1 or any(not runner.rounds for runner in heat):
                 share = max(0.0, end - time.monotonic()) * len(heat) / max(1, len(heat) + len(waiting))
-                own = replace(policy, seconds=share)
-                count = _run_heat(measurer, heat, own, leader, count, progress, should_stop, patterns=patterns)
+                heat_policy = replace(policy, seconds=share)
+                count = _run_heat(measurer, heat, heat_policy, leader, count, progress, should_stop, patterns=patterns)
             for runner in heat:
                 if runner.name != leader:
                     measurer.pool.end(runner.job.regime)
@@ -205,7 +205,7 @@ def _once(
     return _result(runners, count)
 
 
-def _varied(own: RegionTask | None, variations: tuple[Variation, ...]) -> tuple[Variation, ...]:
+def _choose_variations(own: RegionTask | None, variations: tuple[Variation, ...]) -> tuple[Variation, ...]:
     return variations if own is None else own.variations() if own.variations is not None else ()
 
 
@@ -264,13 +264,13 @@ def _run_heat(
                 progress(runner.name, len(runner.rounds))
 
     with pool.exclusive():
-        return take_turns(heat, turn, remaining, first=count, around=lambda: watched(log.tally, cores))
+        return take_turns(heat, turn, remaining, first=count, around=lambda: track_machine(log.tally, cores))
 
 
 def _in_the_running(running: Sequence[_Runner], leader: str | None) -> list[_Runner]:
     if not running:
         return []
-    best = min((job_latency(runner.job) for runner in running), key=lambda known: known.median_ms)
+    best = min((job_latency(runner.job) for runner in running), key=lambda latency: latency.median_ms)
     return [r for r in running if r.name == leader or job_latency(r.job).low_ms <= _HOPELESS * best.high_ms]
 
 

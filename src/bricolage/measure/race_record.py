@@ -65,14 +65,14 @@ class Race(Turns):
     def undecided(self) -> tuple[str, ...]:
         """Who may be the fastest, where others disturbed the race too much for it to say: the fastest, and everyone
         whose ratio to it is open and wider than what counts as a gain. Empty where the race decides."""
-        best, found = self.fastest, list[str]()
+        best, rivals = self.fastest, list[str]()
         for name, cost in self.costs.items():
             if best is None or name == best or cost.ms is None or not (self.noisy(name) or self.noisy(best)):
                 continue
             ratio = self.ratio(best, name)
             if ratio is None or (ratio.low <= 1.0 and ratio.high - ratio.low > LEAST_GAIN):
-                found.append(name)
-        return (best, *found) if best is not None and found else ()
+                rivals.append(name)
+        return (best, *rivals) if best is not None and rivals else ()
 
     @property
     def inconclusive(self) -> bool:
@@ -95,12 +95,12 @@ def join_parts(parts: Sequence[Race]) -> Race:
     disturbed = [names for part in parts for names in part.disturbed or [frozenset[str]()] * len(part.rounds)]
     costs: dict[str, Cost] = {}
     for name in dict.fromkeys(name for part in parts for name in part.costs):
-        own = [part.costs[name] for part in parts if name in part.costs]
-        own = [cost for cost in own if cost.outcome != "lost"] or own[:1]
-        failed = next((cost for cost in own if cost.outcome != "ok"), None)
+        part_costs = [part.costs[name] for part in parts if name in part.costs]
+        part_costs = [cost for cost in part_costs if cost.outcome != "lost"] or part_costs[:1]
+        failed = next((cost for cost in part_costs if cost.outcome != "ok"), None)
         samples = [round_[name] for round_ in rounds if name in round_]
         bad = [name in names for round_, names in zip(rounds, disturbed, strict=True) if name in round_]
-        worst = max(own, key=lambda cost: cost.error if cost.error is not None else -1.0)
+        worst = max(part_costs, key=lambda cost: cost.error if cost.error is not None else -1.0)
         shaken = any(bad) and not enough(bad.count(False), len(bad))
         costs[name] = failed or replace(worst, latency=Latency.of_rounds(samples, bad), disturbed=shaken)
     first = {name: ms for part in reversed(parts) for name, ms in part.first_ms.items()}

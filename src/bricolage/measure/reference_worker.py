@@ -30,7 +30,9 @@ _ATTEMPTS = 5
 """For an evaluation whose worker is ended from outside."""
 _FLOPS = 2e8
 """Float64 operations a second that the slowest machine reaches, in the slowest library: by this the time grows with the work."""
-_KNOWN: Mapping[str, type[BricolageError]] = {one.__name__: one for one in (NoReference, InvalidGraph, StatedOtherwise)}
+_KNOWN: Mapping[str, type[BricolageError]] = {
+    error.__name__: error for error in (NoReference, InvalidGraph, StatedOtherwise)
+}
 
 
 def reference_limit(graph: Graph, budget_s: float) -> float:
@@ -51,8 +53,8 @@ class ReferenceAnswers:
 
     def get(self, asked: str) -> Values | None:
         """The answer, if it is known."""
-        found = self._known.get(asked)
-        return None if found is None else Values(found, found.borrowed)
+        answer = self._known.get(asked)
+        return None if answer is None else Values(answer, answer.borrowed)
 
     def add(self, asked: str, values: Values) -> None:
         """Remembers it, as long as there is room."""
@@ -113,14 +115,14 @@ class WorkerReference:
             NotWritable: the disk is full or the folder is not writable.
         """
         number = next(self._numbers)
-        given, found = (self._directory / f"reference-{number}-{what}.npz" for what in ("inputs", "outputs"))
+        given, output_file = (self._directory / f"reference-{number}-{what}.npz" for what in ("inputs", "outputs"))
         path = self._write(model)
         try:
             asked = digest(f"{path.name} {np.dtype(dtype).name} {sorted(keep)}", inputs)
             if self._last is not None and self._last[0] == asked:
                 return Values(self._last[1], self._last[1].borrowed)
-            if self._answers is not None and (known := self._answers.get(asked)) is not None:
-                return known
+            if self._answers is not None and (cached := self._answers.get(asked)) is not None:
+                return cached
             save_tensors(given, inputs)
             for _ in range(_ATTEMPTS):
                 answer = self._pool.ask(
@@ -129,26 +131,26 @@ class WorkerReference:
                     "evaluate",
                     model=str(path),
                     inputs=str(given),
-                    outputs=str(found),
+                    outputs=str(output_file),
                     dtype=np.dtype(dtype).name,
                     keep=sorted(keep),
                 )
                 if self._log.heard(answer).outcome != "lost":
                     break
             if not answer.ok:
-                raise ReferenceLimit(reason=self._told(answer.outcome, answer.reason))
+                raise ReferenceLimit(reason=self._explain_failure(answer.outcome, answer.reason))
             if "error" in answer.facts:
                 raise _KNOWN[str(answer.facts["error"])](reason=answer.facts["because"])
-            values = Values(load_values(found), cast(list[str], answer.facts["borrowed"]))
+            values = Values(load_values(output_file), cast(list[str], answer.facts["borrowed"]))
             if not keep:  # what is kept can be as large as all of memory, and is asked for once
                 self._last = asked, values
             if self._answers is not None:
                 self._answers.add(asked, values)
             return Values(values, values.borrowed)
         finally:
-            for one in (path, given, found):
+            for file in (path, given, output_file):
                 with suppress(FileNotFoundError):
-                    one.unlink()
+                    file.unlink()
 
     def _write(self, model: ir.Model) -> Path:
         """A file named by what is in it, by which the worker knows a model that it has prepared already."""
@@ -160,7 +162,7 @@ class WorkerReference:
             raise NotWritable(path=path, reason=error.strerror or error) from error
         return path
 
-    def _told(self, outcome: str, reason: str) -> str:
+    def _explain_failure(self, outcome: str, reason: str) -> str:
         if outcome == "timed-out":
             return f"it takes more than {self._limit_s:.0f} s; a loop in the model may not end"
         return f"its process failed ({outcome}: {reason})"

@@ -66,11 +66,11 @@ def time_serving(
     ready = [job for job in jobs.values() if job.ready]
     if ready and not should_stop():
         compare_jobs(measurer.pool, ready, measurer.log, policy, should_stop)
-    found = {
+    loads = {
         name: ServedLoad.of(cost_of(job), job.served)
         for name, job in jobs.items()
         if job.state == "failed" or job.rounds
     }
     measurer.loader.drop(list(jobs.values()))
     measurer.pool.recycle()
-    return found
+    return loads

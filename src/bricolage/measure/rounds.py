@@ -28,7 +28,7 @@ def job_latency(job: Job) -> Latency:
     return Latency.of_rounds(job.rounds, job.disturbed)
 
 
-def disturbed(job: Job) -> bool:
+def is_disturbed(job: Job) -> bool:
     """Whether others disturbed too many of its rounds, so that its latency is an estimate from disturbed ones."""
     return any(job.disturbed) and not enough(job.disturbed.count(False), len(job.disturbed))
 
@@ -64,13 +64,13 @@ def compare_jobs(
         take_turn(pool, job, log, policy)
 
     with pool.exclusive():
-        begun = take_turns(jobs, turn, all_of_them, around=lambda: watched(log.tally, cores))
-        take_turns(jobs, turn, near_ties, first=begun, around=lambda: watched(log.tally, cores))
+        begun = take_turns(jobs, turn, all_of_them, around=lambda: track_machine(log.tally, cores))
+        take_turns(jobs, turn, near_ties, first=begun, around=lambda: track_machine(log.tally, cores))
     return {job.id for job in _near_ties(jobs)}
 
 
 @contextmanager
-def watched(tally: Tally, cores: Collection[int]) -> Iterator[None]:
+def track_machine(tally: Tally, cores: Collection[int]) -> Iterator[None]:
     """Adds to a tally what the machine does within."""
     before, own_s, reported_s = machine(cores), time.process_time(), tally.own_s
     yield
@@ -134,7 +134,7 @@ def _hopeful(jobs: Sequence[Job], factor: float) -> list[Job]:
     """Those that could still be the fastest."""
     if not jobs:
         return []
-    best = min((job_latency(job) for job in jobs), key=lambda known: known.median_ms)
+    best = min((job_latency(job) for job in jobs), key=lambda latency: latency.median_ms)
     return [job for job in jobs if job_latency(job).low_ms <= factor * best.high_ms]
 
 
@@ -143,8 +143,8 @@ def _open(jobs: Sequence[Job], hopeful: Sequence[Job]) -> list[Job]:
     wanted = {job.id for job in _near_ties(jobs)}
     timed = [job for job in hopeful if job.ready and job.rounds]
     if timed:
-        best = min(map(job_latency, timed), key=lambda known: known.median_ms)
-        wanted |= {job.id for job in timed if disturbed(job) and job_latency(job).low_ms <= best.high_ms}
+        best = min(map(job_latency, timed), key=lambda latency: latency.median_ms)
+        wanted |= {job.id for job in timed if is_disturbed(job) and job_latency(job).low_ms <= best.high_ms}
     return [job for job in jobs if job.id in wanted]
 
 

@@ -171,19 +171,19 @@ class Sampler:
         gc.disable()
         try:
             for _ in range(turns):
-                found: list[closed_loop.Turn] = []
+                loop_turns: list[closed_loop.Turn] = []
                 shares: list[float] = []
-                while not found or (shares[-1] > DISTURBED and len(found) < _SERVING_TRIES):
+                while not loop_turns or (shares[-1] > DISTURBED and len(loop_turns) < _SERVING_TRIES):
                     before = self._watch.read()
-                    found.append(loop.turn(_SERVING_S))
+                    loop_turns.append(loop.turn(_SERVING_S))
                     shares.append(waited_share(before, self._watch.read(), cores))
-                rounds.append([turn.row_ms for turn in found])
-                latencies.append([turn.latencies for turn in found])
+                rounds.append([turn.row_ms for turn in loop_turns])
+                latencies.append([turn.latencies for turn in loop_turns])
                 waited.append(shares)
         finally:
             gc.enable()
         self._spent = process_time()
-        facts = {"rounds": rounds, "waited": waited, "repeated": sum(len(found) - 1 for found in rounds)}
+        facts = {"rounds": rounds, "waited": waited, "repeated": sum(len(samples) - 1 for samples in rounds)}
         return {**facts, "processor_s": self._spent - begun, "latencies": latencies}
 
 

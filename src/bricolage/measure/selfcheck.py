@@ -18,7 +18,14 @@ from pathlib import Path
 
 import onnx
 
-from bricolage.backends.capabilities import CapabilityTable, avoided, committed_table, is_current, needed, table_digest
+from bricolage.backends.capabilities import (
+    CapabilityTable,
+    committed_table,
+    find_avoided,
+    is_current,
+    list_needed_kinds,
+    table_digest,
+)
 from bricolage.backends.interface import Backend, OperatorKind, SelfCheck
 from bricolage.backends.operator_features import RUNTIME
 from bricolage.base import scratch
@@ -62,16 +69,16 @@ def self_checked(
     Operators of a kind that is in none of the graphs are not checked and so not claimed by the former. `retrying`: whether
     crashes and time-outs, which may have been bad luck, are checked again.
     """
-    found: list[Backend] = []
+    checked_backends: list[Backend] = []
     with Pool() as pool:  # which starts a process only when it is asked for one
         for backend in backends:
             if is_current(backend):
-                found.append(backend)
+                checked_backends.append(backend)
                 continue
             checked = copy.copy(backend)
             checked.self_check = _check(backend, graphs, pool, progress or Silent(), retrying)
-            found.append(checked)
-    return tuple(found)
+            checked_backends.append(checked)
+    return tuple(checked_backends)
 
 
 def known_findings(backend: Backend) -> dict[OperatorKind, str]:
@@ -84,25 +91,25 @@ def known_findings(backend: Backend) -> dict[OperatorKind, str]:
 
 
 def _check(backend: Backend, graphs: Iterable[Graph], pool: Pool, progress: Progress, retrying: bool) -> SelfCheck:
-    told = committed_table(backend.name)
-    assert told is not None
+    table = committed_table(backend.name)
+    assert table is not None
     wanted: dict[OperatorKind, set[frozenset[str]]] = {}
     for graph in graphs:
-        for kind, traits in needed(backend.name, graph).items():
+        for kind, traits in list_needed_kinds(backend.name, graph).items():
             wanted.setdefault(kind, set()).update(traits)
-    found = known_findings(backend)
-    if retrying or _aged(_file(backend)):
-        found = {kind: reason for kind, reason in found.items() if not reason.startswith(_BAD_LUCK)}
-    missing = {kind: traits for kind, traits in wanted.items() if kind not in found}
+    findings = known_findings(backend)
+    if retrying or _is_aged(_file(backend)):
+        findings = {kind: reason for kind, reason in findings.items() if not reason.startswith(_BAD_LUCK)}
+    missing = {kind: traits for kind, traits in wanted.items() if kind not in findings}
     if missing:
-        _LOG.info("%s %s is checked: its table is of %s", backend.name, backend.table_version(), told.version)
-        fresh = _run(backend, missing, told, pool, progress)
-        found |= fresh
-        _keep(backend, {kind: reason for kind, reason in found.items() if reason != _LATE})
+        _LOG.info("%s %s is checked: its table is of %s", backend.name, backend.table_version(), table.version)
+        fresh = _run(backend, missing, table, pool, progress)
+        findings |= fresh
+        _keep(backend, {kind: reason for kind, reason in findings.items() if reason != _LATE})
         for (name, version, types), reason in fresh.items():
             if reason:
                 _LOG.warning("%s does not take %s-%s at %s: %s", backend.name, name, version, types, reason)
-    return found
+    return findings
 
 
 def _run(
@@ -133,7 +140,7 @@ def _run(
     )
     progress.finish()
     tried = {(trial.operator, trial.version, trial.kind) for trial in chosen}
-    return {kind: _verdict(made, kind in tried) for kind, made in results.items()}
+    return {kind: _verdict(outcomes, kind in tried) for kind, outcomes in results.items()}
 
 
 def _verdict(made: Sequence[tuple[OperatorTrial, Result]], tried: bool) -> str:
@@ -155,11 +162,11 @@ def _sample(wanted: Mapping[OperatorKind, set[frozenset[str]]], told: Capability
     groups: dict[OperatorKind, list[OperatorTrial]] = {}
     for trial in trials([*suite_cases(operators), *base_cases(operators)], types=types):
         key = (trial.operator, trial.version, trial.kind)
-        if key in wanted and avoided(told, key, trial.traits) is None:
+        if key in wanted and find_avoided(told, key, trial.traits) is None:
             groups.setdefault(key, []).append(trial)
 
     def likeness(trial: OperatorTrial) -> int:
-        return max(len(trial.traits & own) for own in wanted[trial.operator, trial.version, trial.kind])
+        return max(len(trial.traits & traits) for traits in wanted[trial.operator, trial.version, trial.kind])
 
     return [
         trial
@@ -175,7 +182,7 @@ def _file(backend: Backend) -> Path:
     return cache_directory() / "selfchecks" / f"{backend.name}-{key}.json"
 
 
-def _aged(path: Path) -> bool:
+def _is_aged(path: Path) -> bool:
     """Whether the file is so old that bad luck is worth another try."""
     try:
         return not 0 <= time.time() - path.stat().st_mtime < EXPIRY_S

@@ -78,21 +78,23 @@ def paired_ratio(
     if paired:
         before, after, owners = before[clean], after[clean], owners[clean]
     estimate = _median_ratio if paired else _ratio_of_quantiles
-    own = [(before[owners == owner], after[owners == owner]) for owner in np.unique(owners)]
+    process_rounds = [(before[owners == owner], after[owners == owner]) for owner in np.unique(owners)]
     rng = np.random.default_rng(seed)
-    estimates = np.array([estimate(b, a, rng.integers(0, len(b), size=(_RESAMPLES, len(b)))) for b, a in own])
-    drawn = rng.integers(0, len(own), size=(len(own), _RESAMPLES))
+    estimates = np.array(
+        [estimate(b, a, rng.integers(0, len(b), size=(_RESAMPLES, len(b)))) for b, a in process_rounds]
+    )
+    drawn = rng.integers(0, len(process_rounds), size=(len(process_rounds), _RESAMPLES))
     low, high = np.quantile(
         np.median(np.take_along_axis(estimates, drawn, axis=0), axis=0), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
     )
-    value = float(np.median([estimate(b, a, np.arange(len(b))[None])[0] for b, a in own]))
+    value = float(np.median([estimate(b, a, np.arange(len(b))[None])[0] for b, a in process_rounds]))
     return Ratio(value, min(float(low), value), max(float(high), value), len(before))
 
 
 def _median_ratio(before: np.ndarray, after: np.ndarray, drawn: np.ndarray) -> np.ndarray:
     """For each row of rounds drawn, the median of their ratios."""
-    found: np.ndarray = np.median((before / after)[drawn], axis=1)
-    return found
+    ratios: np.ndarray = np.median((before / after)[drawn], axis=1)
+    return ratios
 
 
 def _ratio_of_quantiles(before: np.ndarray, after: np.ndarray, drawn: np.ndarray) -> np.ndarray:
@@ -130,7 +132,7 @@ def _around(mean: float, spread: float) -> UncertainValue:
     return UncertainValue(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
 
 
-def pooled(estimates: Sequence[UncertainValue]) -> UncertainValue:
+def pool_estimates(estimates: Sequence[UncertainValue]) -> UncertainValue:
     """One estimate from independent sources: the mean of their logarithms, weighted by the inverse of their variances.
     Where the sources scatter more than their intervals explain, the interval is wider by that factor (Birge, Phys. Rev. 40,
     207, 1932; the scale factor of the Particle Data Group).

@@ -23,7 +23,7 @@ from bricolage.device.device import Device
 from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import take_turn, watched
+from bricolage.measure.rounds import take_turn, track_machine
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
 from bricolage.measure.turns import take_turns
 from bricolage.plan.program_step import Step
@@ -59,30 +59,32 @@ class TransferMeasurer:
         for pair in dict.fromkeys(pairs):
             for size in self._sizes:
                 key = self._key(pair, size)
-                found = self._measurer.database.get_transfer(key)
-                if isinstance(found, dict) and self._outdated(found, key):
-                    found = None
-                if found is None and not should_stop():
-                    found = self._measure(pair, size, should_stop)
-                if not isinstance(found, dict):
+                record = self._measurer.database.get_transfer(key)
+                if isinstance(record, dict) and self._is_outdated(record, key):
+                    record = None
+                if record is None and not should_stop():
+                    record = self._measure(pair, size, should_stop)
+                if not isinstance(record, dict):
                     break
-                if "reason" in found:
-                    failures[pair] = str(found["reason"])
+                if "reason" in record:
+                    failures[pair] = str(record["reason"])
                     table.pop(pair, None)
                     break
-                table.setdefault(pair, []).append((size, float(found["ms"])))
+                table.setdefault(pair, []).append((size, float(record["ms"])))
         return MeasuredTransferCosts(table, failures)
 
-    def _outdated(self, found: Mapping[str, object], key: str) -> bool:
+    def _is_outdated(self, found: Mapping[str, object], key: str) -> bool:
         """Whether what is on record is a failure that is worth another try."""
-        outcome = next((known for known in EXPIRING if known == found.get("outcome")), None)
+        outcome = next((candidate for candidate in EXPIRING if candidate == found.get("outcome")), None)
         if "reason" not in found or outcome is None:
             return False
         return self._measurer.outdated(Cost(outcome, date=float(str(found.get("date", 0)))), key)
 
     def _key(self, pair: Pair, size: int) -> str:
         facts = {
-            "pair": [[one.backend, self._versions.get(one.backend, ""), one.device] for one in pair],
+            "pair": [
+                [endpoint.backend, self._versions.get(endpoint.backend, ""), endpoint.device] for endpoint in pair
+            ],
             "size": size,
             "threads": self._threads,
             "device": self._device.fingerprint(),
@@ -102,18 +104,21 @@ class TransferMeasurer:
 
         with pool.exclusive():
             take_turns(
-                jobs, lambda job: take_turn(pool, job, log, policy), remaining, around=lambda: watched(log.tally, cores)
+                jobs,
+                lambda job: take_turn(pool, job, log, policy),
+                remaining,
+                around=lambda: track_machine(log.tally, cores),
             )
         measurer.loader.drop(jobs)
         broken = next((job for job in jobs if job.state == "failed"), None)
-        found: dict[str, object]
+        record: dict[str, object]
         if broken is not None:
-            found = {
+            record = {
                 "reason": f"{broken.outcome}: {broken.reason}",
                 "outcome": broken.outcome,
                 "date": time.time(),
             }
-            _LOG.info("transfer %s → %s: %s", *pair, found["reason"])
+            _LOG.info("transfer %s → %s: %s", *pair, record["reason"])
         elif any(len(job.rounds) < _ROUNDS for job in jobs):
             return None
         else:
@@ -122,11 +127,11 @@ class TransferMeasurer:
             bad = [any(turns) for turns in zip(*(job.disturbed for job in jobs), strict=True)]
             clean = [difference for difference, out in zip(differences, bad, strict=True) if not out]
             used = clean if enough(len(clean), len(differences)) else differences
-            found = {"ms": max(0.0, statistics.median(used))}
+            record = {"ms": max(0.0, statistics.median(used))}
         if broken is None or broken.outcome != "lost":
             measurer.finished.add(self._key(pair, size))
-            measurer.database.put_transfer(self._key(pair, size), found)
-        return found
+            measurer.database.put_transfer(self._key(pair, size), record)
+        return record
 
     def _jobs(self, pair: Pair, size: int) -> list[Job]:
         """Relu on the producer, on the consumer, and on both one after the other, all in one process."""
@@ -135,11 +140,11 @@ class TransferMeasurer:
         first, second = relu_region(scratch, "x", "y", elements), relu_region(scratch, "y", "z", elements)
         inputs = vector(scratch, ("x", "y"), elements)
         expected = vector(scratch, ("y", "z"), elements, rectified=True)
-        one, other = (
+        producer, consumer = (
             Step(Implementation(end.backend, probe_config(end.backend, self._device), end.device), path)
             for end, path in zip(pair, (first, second), strict=True)
         )
-        programs = [((one,), ("y",)), ((other,), ("z",)), ((one, other), ("z",))]
+        programs = [((producer,), ("y",)), ((consumer,), ("z",)), ((producer, consumer), ("z",))]
         jobs: list[Job] = []
         for steps, outputs in programs:
             spec = CandidateSpec(f"transfer {size}", steps, outputs, self._threads, alone=False, device=self._device)

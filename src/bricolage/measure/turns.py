@@ -42,7 +42,7 @@ class Turns:
         shared = [round_ for round_ in self.rounds if challenger in round_ and incumbent in round_]
         if not shared:
             return None
-        return paired_ratio([one[incumbent] for one in shared], [one[challenger] for one in shared])
+        return paired_ratio([round_[incumbent] for round_ in shared], [round_[challenger] for round_ in shared])
 
 
 def take_turns(
@@ -66,8 +66,8 @@ def take_turns(
     number, running = first, list(remaining(first, list(contestants)))
     while running:
         with around():
-            for one in running if number % 2 == 0 else reversed(running):
-                turn(one)
+            for contestant in running if number % 2 == 0 else reversed(running):
+                turn(contestant)
         number += 1
         running = list(remaining(number, running))
     return number
@@ -85,23 +85,23 @@ def time_in_turns(
     more."""
     end = time.perf_counter() + seconds
     enough = rounds if least is None else least
-    found: list[dict[str, tuple[float, ...]]] = []
+    round_samples: list[dict[str, tuple[float, ...]]] = []
 
     def turn(name: str) -> None:
         samples = tuple(contestants[name]())
         if samples:
-            found[-1][name] = samples
+            round_samples[-1][name] = samples
 
     def remaining(number: int, running: list[str]) -> Sequence[str]:
         if number >= rounds or (number >= enough and time.perf_counter() > end):
             return ()
-        going = [name for name in running if not found or name in found[-1]]
+        going = [name for name in running if not round_samples or name in round_samples[-1]]
         if going:
-            found.append({})
+            round_samples.append({})
         return going
 
     take_turns(list(contestants), turn, remaining)
-    return Turns(tuple(found))
+    return Turns(tuple(round_samples))
 
 
 def make_turn(call: Callable[[], object], runs: int = 1, warming: int = 0) -> Callable[[], Sequence[float]]:

@@ -75,8 +75,8 @@ class Worker:
         """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file; with `serving` (an encoded
         `Serving`), for several requests at a time; with `call` (an encoded `PlannedCall`), as the executable of that plan. `cores`
         are those of each step, where they run side by side; for `caching` and `ephemeral` see `compile_step`."""
-        made = [decode(Step, step, "step") for step in steps]
-        needed = _inputs_of(made)
+        program_steps = [decode(Step, step, "step") for step in steps]
+        needed = _inputs_of(program_steps)
         resources = Resources(threads, self._device, alone)
         values = load_values(Path(inputs), needed)
         start = perf_counter()
@@ -84,14 +84,14 @@ class Worker:
             how = decode(Serving, serving, "serving")
             arrays = {name: np.asarray(value) for name, value in values.items()}
             resources = Resources(threads, self._device)
-            loop = closed_loop.load_streams(made, needed, outputs, arrays, resources, how, caching=caching)
-            self._loaded[id] = LoadedProgram(lambda: closed_loop.agreed(loop, how.bound), None, loop=loop)
+            loop = closed_loop.load_streams(program_steps, needed, outputs, arrays, resources, how, caching=caching)
+            self._loaded[id] = LoadedProgram(lambda: closed_loop.require_agreement(loop, how.bound), None, loop=loop)
             return {"compile_s": perf_counter() - start, "bind_s": 0.0, "bound": True}
         if call is not None:
             self._loaded[id] = _planned_call(decode(PlannedCall, call, "call"), values, outputs)
             return {"compile_s": perf_counter() - start, "bind_s": 0.0, "bound": True}
         program = compile_program(
-            made,
+            program_steps,
             needed,
             outputs,
             resources,
@@ -100,10 +100,10 @@ class Worker:
             cores=[tuple(core) for core in cores] or None,
         )
         compiled = perf_counter()
-        if made[0].implementation.config.as_it_comes:
-            own = _own_call(program, values)
+        if program_steps[0].implementation.config.as_it_comes:
+            direct_call = _own_call(program, values)
             self._loaded[id] = LoadedProgram(
-                own, None, keep=(program, values), rerun=program.run, answer=partial(program.run, values)
+                direct_call, None, keep=(program, values), rerun=program.run, answer=partial(program.run, values)
             )
         elif program.static:
             bound = program.bind({name: in_buffer(np.asarray(value)) for name, value in values.items()})
@@ -128,9 +128,9 @@ class Worker:
     def compile(self, step: object, threads: int, device: object, folder: str) -> dict[str, object]:
         """Compiles a step for a device, which need not be this one, and keeps the code in an empty folder. Nothing is loaded for
         other devices."""
-        made, target = decode(Step, step, "step"), decode(Device, device, "device")
-        backend, region = registry.get(made.implementation.backend), RegionModel(made.path)
-        config = made.implementation.config
+        decoded, target = decode(Step, step, "step"), decode(Device, device, "device")
+        backend, region = registry.get(decoded.implementation.backend), RegionModel(decoded.path)
+        config = decoded.implementation.config
         alike = target.fingerprint() == self._device.fingerprint()
         resources = Resources(threads, self._device if alike else target, cache=Path(folder)).of_team(config.team)
         if alike:
@@ -177,27 +177,31 @@ class Worker:
 
     def space(self, step: object, threads: int) -> dict[str, object]:
         """What a tuner may choose of the kernels of a step's region, and which other kernels it could have."""
-        made = decode(Step, step, "step")
-        backend, config = registry.get(made.implementation.backend), made.implementation.config
-        given = RegionModel(made.path), config, Resources(threads, self._device, alone=True)
+        decoded = decode(Step, step, "step")
+        backend, config = registry.get(decoded.implementation.backend), decoded.implementation.config
+        given = RegionModel(decoded.path), config, Resources(threads, self._device, alone=True)
         return {"space": encode(backend.space(*given)), "structures": encode(list(backend.structures(*given)))}
 
     def trial(self, step: object, threads: int, builds: list[dict[str, object]], rounds: int) -> dict[str, object]:
         """Times choices for the kernels of a step's region, in turns with the usual ones; without any, what its tasks take as
         usual. What is prepared for a region serves for its next trials."""
-        made = decode(Step, step, "step")
-        trials = self._trials.pop((made, threads), None)
+        decoded = decode(Step, step, "step")
+        trials = self._trials.pop((decoded, threads), None)
         if trials is None:
             while len(self._trials) >= _MOST_TRIALS:
                 self._trials.pop(next(iter(self._trials)))
-            backend, config = registry.get(made.implementation.backend), made.implementation.config
-            trials = backend.trials(RegionModel(made.path), config, Resources(threads, self._device, alone=True))
-        self._trials[made, threads] = trials
+            backend, config = registry.get(decoded.implementation.backend), decoded.implementation.config
+            trials = backend.trials(RegionModel(decoded.path), config, Resources(threads, self._device, alone=True))
+        self._trials[decoded, threads] = trials
         if not builds:
             usual = dict(trials.usual(rounds))
             return {"usual": usual, "tasks_a_build": trials.tasks_a_build, "builds_at_once": trials.builds_at_once}
-        asked = [{name: decode(Choice, one, name) for name, one in build.items()} for build in builds]
-        return {"trials": [{name: encode(one) for name, one in found.items()} for found in trials.run(asked, rounds)]}
+        asked = [{name: decode(Choice, choice, name) for name, choice in build.items()} for build in builds]
+        return {
+            "trials": [
+                {name: encode(outcome) for name, outcome in answers.items()} for answers in trials.run(asked, rounds)
+            ]
+        }
 
     def attempt(self, backend: str, path: str) -> dict[str, object]:
         """Runs the conformance trials in a file on a backend; answers an outcome and a reason for each."""
@@ -220,11 +224,11 @@ class Worker:
                 self._evaluator = None
                 evaluator = Evaluator(ir.load(model), dtype=np.dtype(dtype).type, keep=keep, borrowing=True)
                 self._evaluator = (what, evaluator)
-            found = self._evaluator[1](load_values(Path(inputs)))
-            save_tensors(Path(outputs), found)
+            values = self._evaluator[1](load_values(Path(inputs)))
+            save_tensors(Path(outputs), values)
         except (NoReference, InvalidGraph) as error:
             return {"error": type(error).__name__, "because": str(error.facts["reason"])[:_REASON_LENGTH]}
-        return {"borrowed": sorted(found.borrowed)}
+        return {"borrowed": sorted(values.borrowed)}
 
     def run_artifact(self, path: str, inputs: str, outputs: str, run: bool) -> dict[str, object]:
         """Loads an artifact as `bricolage run` does, unless the last command did, and runs it once where it is to `run`. Answers
@@ -278,7 +282,7 @@ def commands(device: Device, _tell: Tell) -> Commands:
         *(worker.compile_ahead, worker.import_reference, worker.step_times),
     )
 
-    def counted(method: Command) -> Command:
+    def wrap_command(method: Command) -> Command:
         def run(**facts: object) -> Mapping[str, object]:
             worker.sampler.forget_time()
             return method(**facts)
@@ -286,7 +290,10 @@ def commands(device: Device, _tell: Tell) -> Commands:
         return run
 
     timing = (worker.time, worker.time_after_pauses, worker.follow_course)
-    return {**{one.__name__: one for one in timing}, **{method.__name__: counted(method) for method in between}}
+    return {
+        **{method.__name__: method for method in timing},
+        **{method.__name__: wrap_command(method) for method in between},
+    }
 
 
 def _inputs_of(steps: list[Step]) -> list[str]:

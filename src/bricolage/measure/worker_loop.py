@@ -64,8 +64,8 @@ def handle(commands: Commands, line: bytes) -> dict[str, object]:
 def import_function(place: str) -> Callable[..., object]:
     """The function or class at "module:name"."""
     home, _, name = place.partition(":")
-    found: Callable[..., object] = getattr(importlib.import_module(home), name)
-    return found
+    function: Callable[..., object] = getattr(importlib.import_module(home), name)
+    return function
 
 
 def main(arguments: list[str]) -> None:
@@ -88,16 +88,16 @@ def main(arguments: list[str]) -> None:
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_commands, args=(commands, lines), daemon=True).start()
     device = decode(Device, json.loads(lines.get()), "device")
-    made = _made(options["--entry"], device, lambda told: _write(answers, {"told": told}))
+    handlers = _make_commands(options["--entry"], device, lambda message: _write(answers, {"told": message}))
     while True:
-        _write(answers, handle(made, lines.get()))
+        _write(answers, handle(handlers, lines.get()))
 
 
-def _made(entry: str, device: Device, tell: Tell) -> Commands:
+def _make_commands(entry: str, device: Device, tell: Tell) -> Commands:
     """What this worker can do."""
-    found = import_function(entry)(device, tell)
-    assert isinstance(found, Mapping)
-    return found
+    commands = import_function(entry)(device, tell)
+    assert isinstance(commands, Mapping)
+    return commands
 
 
 def _write(descriptor: int, answer: Mapping[str, object]) -> None:

@@ -114,11 +114,11 @@ class WorkerProcess:
             time.sleep(0.02)
             with self.log.open("rb") as file:
                 file.seek(begin)
-                found = [
+                frames = [
                     Frame(name, int(line), function) for name, line, function in _FRAME.findall(file.read().decode())
                 ]
-            if found:
-                return tuple(found)
+            if frames:
+                return tuple(frames)
         return ()
 
     def resident(self) -> int:

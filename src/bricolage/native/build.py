@@ -31,7 +31,7 @@ TITLE = "bricolage native"
 LIBRARY, WEIGHTS, SIZES = "region.so", "weights.bin", "sizes.json"
 
 
-def planned(
+def plan_fused_kernels(
     region: RegionModel,
     target: CpuTarget,
     arithmetic: Arithmetic,
@@ -58,21 +58,21 @@ def planned(
         inputs, outputs = lower_region(region.model, origins)
     except NoLowering as reason:
         raise Refused(backend=TITLE, reason=str(reason)) from reason
-    found = plan(inputs, outputs, target.fusion, arithmetic.stores, layout=layout)
+    fusion_plan = plan(inputs, outputs, target.fusion, arithmetic.stores, layout=layout)
     if fused is not None:
-        if any(number >= len(found.kernels) for number in fused):
-            raise Refused(backend=TITLE, reason=f"the region has {len(found.kernels)} kernels")
-        blocks = operators_apart(found, origins, fused)
-        found = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks, layout)
-    same = _changes_nothing(found, target, arithmetic)
+        if any(number >= len(fusion_plan.kernels) for number in fused):
+            raise Refused(backend=TITLE, reason=f"the region has {len(fusion_plan.kernels)} kernels")
+        blocks = operators_apart(fusion_plan, origins, fused)
+        fusion_plan = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks, layout)
+    same = _changes_nothing(fusion_plan, target, arithmetic)
     if same is not None:
         raise Refused(backend=TITLE, reason=same)
     if waves:
-        return in_waves(found)
+        return in_waves(fusion_plan)
     if strands:
-        found = in_strands(found, target.threads, target.l2_bytes)
+        fusion_plan = in_strands(fusion_plan, target.threads, target.l2_bytes)
     panel = 2 * target.fusion.vector_lanes[1]
-    return in_slices(found, target.threads, panel, target.l2_bytes) if slices else found
+    return in_slices(fusion_plan, target.threads, panel, target.l2_bytes) if slices else fusion_plan
 
 
 def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> str | None:
@@ -91,7 +91,7 @@ def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmeti
         return "the region has no products of floats, which are what bfloat16 is for"
     if arithmetic.stores == "everything" and not found.stores_more_than_operands:
         return "what lies between its kernels is read by products alone, which is stored in bfloat16 anyway"
-    floats = [one for one in found.kernels if isinstance(one.root, Conv) and one.root.dtype == "float32"]
+    floats = [kernel for kernel in found.kernels if isinstance(kernel.root, Conv) and kernel.root.dtype == "float32"]
     requests = [KernelRequest(kernel, found, target, arithmetic) for kernel in floats]
     if tile and not any(used_tile(request) == tile for request in requests):
         return f"no convolution gains from tiles of {tile}x{tile}"

@@ -11,14 +11,14 @@ import numpy as np
 from bricolage.native.c import define, read_header
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import HEAD, CSource
-from bricolage.native.cpu.emit import indented
+from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.hazards import HazardTracker
 from bricolage.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.native.cpu.math_c import MATHS
 from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
 from bricolage.native.cpu.sharing import ParallelRange
-from bricolage.native.cpu.sliced import sliced
+from bricolage.native.cpu.sliced import build_sliced_phase
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.cpu.threads import RING, THREADS
 from bricolage.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
@@ -95,7 +95,7 @@ def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
                 [
                     "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
                     " struct seat *at) {",
-                    *indented(order.calls),
+                    *indent_lines(order.calls),
                     "}",
                 ]
             ),
@@ -142,20 +142,25 @@ class _Order:
 
     def side_by_side(self, section: Sequence[int]) -> None:
         """Kernels whose loops threads share, all first phases before the second ones."""
-        made = {number: self._phases(number, self._target) for number in section}
-        scratch = self._placed({number: max(phase.shared_scratch for phase in made[number]) for number in section})
-        steps = [(part, number) for number in section for part in range(len(made[number]))]
+        kernel_phases = {number: self._phases(number, self._target) for number in section}
+        scratch = self._placed(
+            {number: max(phase.shared_scratch for phase in kernel_phases[number]) for number in section}
+        )
+        steps = [(part, number) for number in section for part in range(len(kernel_phases[number]))]
         for part, number in sorted(steps, key=lambda step: step[0]):
             self._begin({number: scratch[number]})
-            call = self.functions.call(self._plan.kernels[number], made[number][part], scratch[number].start)
+            call = self.functions.call(self._plan.kernels[number], kernel_phases[number][part], scratch[number].start)
             self.calls.append((f"TIMED({number}, {call})" if self._timed else call) + f"  /* kernel_{number} */")
 
     def in_strands(self, step: int, rows: Sequence[Sequence[int]]) -> None:
         """Rows of kernels, each of which a thread runs alone."""
         alone = replace(self._target, threads=1)
-        made = {number: self._phases(number, alone) for row in rows for number in row}
+        kernel_phases = {number: self._phases(number, alone) for row in rows for number in row}
         scratch = self._placed(
-            {i: max(phase.shared_scratch for number in row for phase in made[number]) for i, row in enumerate(rows)}
+            {
+                i: max(phase.shared_scratch for number in row for phase in kernel_phases[number])
+                for i, row in enumerate(rows)
+            }
         )
         self._begin({number: scratch[i] for i, row in enumerate(rows) for number in row})
         cases = []
@@ -164,19 +169,23 @@ class _Order:
             calls = [
                 self.functions.call(self._plan.kernels[number], phase, scratch[i].start, alone=True)
                 for number in row
-                for phase in made[number]
+                for phase in kernel_phases[number]
             ]
             head = f"static __attribute__((noinline)) void {name}({memory}, struct seat *at) {{"
-            self.strands.append("\n".join([head, *indented(calls), "}"]))
+            self.strands.append("\n".join([head, *indent_lines(calls), "}"]))
             cases.append(f"case {i}: {name}(io, arena, weights, own, shared, at); break;")
-        self.calls += [f"for (long row; (row = take(at, {len(rows)})) >= 0;) switch (row) {{", *indented(cases), "}"]
+        self.calls += [
+            f"for (long row; (row = take(at, {len(rows)})) >= 0;) switch (row) {{",
+            *indent_lines(cases),
+            "}",
+        ]
 
     def in_slices(self, first: int, second: int, parts: int) -> None:
         """A product and what reads it, of which each thread has slices."""
         product, behind = kernels = self._plan.kernels[first], self._plan.kernels[second]
         operand = self._arithmetic.operand_of(self._target.isa, product.root)
         choice = self._choices.get(first, DEFAULT)
-        phase = sliced(kernels, parts, self._plan, self._weights, self._target, operand, choice)
+        phase = build_sliced_phase(kernels, parts, self._plan, self._weights, self._target, operand, choice)
         self._known(phase)
         self._begin({first: range(0), second: range(0)})
         both = replace(behind, root=product.root, secondary_outputs=(*product.stores, *behind.secondary_outputs))
@@ -186,13 +195,15 @@ class _Order:
         """Before a loop of these kernels: threads meet where they must."""
         if self._target.threads == 1:
             return
-        if self._apart == RING or any(self._hazards.conflicts(number, own) for number, own in scratch.items()):
+        if self._apart == RING or any(
+            self._hazards.conflicts(number, scratch_range) for number, scratch_range in scratch.items()
+        ):
             self.calls.append(_MEET)
             self._hazards.forget()
             self._apart = 0
         self._apart += 1
-        for number, own in scratch.items():
-            self._hazards.add(number, own)
+        for number, scratch_range in scratch.items():
+            self._hazards.add(number, scratch_range)
 
     def _phases(self, number: int, target: CpuTarget) -> list[Phase]:
         choice = self._choices.get(number, DEFAULT)
@@ -208,12 +219,12 @@ class _Order:
 
     def _placed(self, bytes_: Mapping[int, int]) -> dict[int, range]:
         """The scratch memory that threads share, for what runs side by side."""
-        found, start = {}, 0
+        ranges, start = {}, 0
         for number, size in bytes_.items():
-            found[number] = range(start, start + size)
+            ranges[number] = range(start, start + size)
             start += -(-size // 64) * 64
-        self.shared_scratch = max(self.shared_scratch, *(each.stop for each in found.values()))
-        return found
+        self.shared_scratch = max(self.shared_scratch, *(each.stop for each in ranges.values()))
+        return ranges
 
 
 def kernel_texts(request: KernelRequest) -> tuple[str, ...]:
@@ -246,7 +257,7 @@ class _FunctionTable:
         if key not in self._names:
             name = self._names[key] = f"{kernel.kind}_{len(self._names)}"
             head = f"static __attribute__((noinline)) void {name}({parameters}, struct seat *at) {{"
-            self.texts[name] = "\n".join([f"/* {_described(kernel)} */", head, lines, "}"])
+            self.texts[name] = "\n".join([f"/* {_describe_kernel(kernel)} */", head, lines, "}"])
         arguments = ", ".join([argument for _, argument in self._arguments(kernel, phase)])
         return f"{self._names[key]}({arguments}, own, shared{f' + {shared}' if shared else ''}, at);"
 
@@ -254,7 +265,7 @@ class _FunctionTable:
         """Parameters and lines of the function of a phase."""
         declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(self._arguments(kernel, phase))]
         parameters = ", ".join([*declared, "char *own", "char *shared"])
-        return parameters, "\n".join(indented(self._shared_out(phase, alone=alone)))
+        return parameters, "\n".join(indent_lines(self._shared_out(phase, alone=alone)))
 
     def _arguments(self, kernel: PlannedKernel, phase: Phase) -> list[tuple[str, str]]:
         written = {tensor_operand(buffer) for buffer in kernel.targets}
@@ -270,7 +281,7 @@ class _FunctionTable:
             f"for (long piece; (piece = take(at, {pieces})) >= 0;) {{",
             f"  const long begin = {count}L * piece / {pieces}, end = {count}L * (piece + 1) / {pieces};",
             "  (void)begin; (void)end;",
-            *indented(phase.lines),
+            *indent_lines(phase.lines),
             "}",
         ]
 
@@ -288,7 +299,7 @@ class _FunctionTable:
         return kind, f"({kind}){start} + {operand.offset}"
 
 
-def _described(kernel: PlannedKernel) -> str:
+def _describe_kernel(kernel: PlannedKernel) -> str:
     sizes = "x".join(str(extent) for extent in kernel.result.shape) or "scalar"
     return f"{kernel.kind} to {sizes}"
 

@@ -89,14 +89,16 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
         NotWritable: the folder is not writable or the disk is full.
     """
     every = plans or (plan,)
-    names = [MODEL, *dict.fromkeys(bucket.graph for one in every for bucket in one.buckets)]
-    if any(contents.hands_file_through(bucket) for one in every for bucket in one.buckets):
-        names += [USER_FILE, *sorted(one.name for one in directory.glob(USER_DATA))]
+    names = [MODEL, *dict.fromkeys(bucket.graph for packed_plan in every for bucket in packed_plan.buckets)]
+    if any(contents.hands_file_through(bucket) for packed_plan in every for bucket in packed_plan.buckets):
+        names += [USER_FILE, *sorted(data_path.name for data_path in directory.glob(USER_DATA))]
     names += sorted(
         set[str]().union(*(data_files(directory / name) for name in names if name.endswith(".onnx"))) - {*names}
     )
     files = [_PLAN] if pack is None else [entry.plan for entry in pack.entries]
-    texts = {at: json.dumps(encode(one), indent=1).encode() for at, one in zip(files, every, strict=True)}
+    texts = {
+        at: json.dumps(encode(packed_plan), indent=1).encode() for at, packed_plan in zip(files, every, strict=True)
+    }
     if pack is not None:
         texts[INDEX] = json.dumps(encode(pack), indent=1).encode()
     members = {name: _Member(len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()}
@@ -149,7 +151,7 @@ def load_artifact(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
             name = hashlib.sha256(raw).hexdigest()[:32]
             directory = cache / "artifacts" / name
             if elsewhere or not (is_unpacked(directory) and os.access(directory, os.W_OK)):
-                directory = _unpacked(archive, entries, members, directory, elsewhere)
+                directory = _unpack_members(archive, entries, members, directory, elsewhere)
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -188,11 +190,11 @@ def plans(path: Path, target: str = "") -> tuple[dict[str, Plan], Path]:
         if target:
             raise NotPack(path=path, option="target")
         return {"": plan}, directory
-    found = {entry.target.name: entry for entry in pack.entries if target in ("", entry.target.name)}
-    if not found:
-        told = ", ".join(entry.target.name for entry in pack.entries)
-        raise NoTarget(reason=f"it has no target '{target}', only {told}")
-    return {name: read_plan(directory / one.plan, path) for name, one in found.items()}, directory
+    entries = {entry.target.name: entry for entry in pack.entries if target in ("", entry.target.name)}
+    if not entries:
+        target_names = ", ".join(entry.target.name for entry in pack.entries)
+        raise NoTarget(reason=f"it has no target '{target}', only {target_names}")
+    return {name: read_plan(directory / pack_entry.plan, path) for name, pack_entry in entries.items()}, directory
 
 
 def is_unpacked(directory: Path) -> bool:
@@ -269,13 +271,13 @@ def _read(archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], name
 
 
 def _manifest(path: Path, raw: bytes) -> _Manifest:
-    found = parse(raw)
-    written = found.get("format") if isinstance(found, dict) else None
+    manifest = parse(raw)
+    written = manifest.get("format") if isinstance(manifest, dict) else None
     if type(written) is int and written > FORMAT:
         raise NewerArtifact(path=path, found=written, known=FORMAT)
     if type(written) is int and 0 < written < FORMAT:
         raise OlderArtifact(path=path, found=written, known=FORMAT)
-    return decode(_Manifest, found, "its manifest")
+    return decode(_Manifest, manifest, "its manifest")
 
 
 def _compare(entries: Mapping[str, zipfile.ZipInfo], members: Mapping[str, _Member]) -> None:
@@ -293,7 +295,7 @@ def _compare(entries: Mapping[str, zipfile.ZipInfo], members: Mapping[str, _Memb
             raise zipfile.BadZipFile(f"{name} has {member.size} bytes")
 
 
-def _unpacked(
+def _unpack_members(
     archive: zipfile.ZipFile,
     entries: Mapping[str, zipfile.ZipInfo],
     members: Mapping[str, _Member],

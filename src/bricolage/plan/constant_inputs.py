@@ -34,26 +34,28 @@ def check_constants(constants: Sequence[ConstantInput], optional: Collection[str
     Raises:
         ValueError
     """
-    for one in constants:
-        if one.name not in optional or one.position >= inputs + len(constants):
-            raise ValueError(f"the constant input '{one.name[:60]}' is none that a call may leave out")
+    for entry in constants:
+        if entry.name not in optional or entry.position >= inputs + len(constants):
+            raise ValueError(f"the constant input '{entry.name[:60]}' is none that a call may leave out")
     if len({constant.position for constant in constants}) < len(constants):
         raise ValueError("two constant inputs are at one position")
 
 
 def words_of(array: np.ndarray) -> str:
     """The elements of an array: `16000`, `[1, 2, 3]`; of many the first, and how many there are."""
-    elements = [json.dumps(bool(one)) if array.dtype.kind == "b" else str(one) for one in array.reshape(-1)[:_SHOWN]]
+    elements = [
+        json.dumps(bool(element)) if array.dtype.kind == "b" else str(element) for element in array.reshape(-1)[:_SHOWN]
+    ]
     if array.size > _SHOWN:
         shape = "×".join(map(str, array.shape))
         return f"[{', '.join(elements)}, ...] ({array.size:,} elements, {array.dtype.name} {shape})"
-    return _nested(iter(elements), array.shape)
+    return _format_nested(iter(elements), array.shape)
 
 
-def _nested(elements: Iterator[str], shape: tuple[int, ...]) -> str:
+def _format_nested(elements: Iterator[str], shape: tuple[int, ...]) -> str:
     if not shape:
         return next(elements)
-    return f"[{', '.join(_nested(elements, shape[1:]) for _ in range(shape[0]))}]"
+    return f"[{', '.join(_format_nested(elements, shape[1:]) for _ in range(shape[0]))}]"
 
 
 def same_value(array: np.ndarray, other: np.ndarray) -> bool:

@@ -69,8 +69,8 @@ def _check_file(plan: Plan, bucket: Bucket, folder: Path) -> None:
     if len(bucket.regions) != 1:
         raise WrongContents("it is one of several regions")
     model = normal_form.read_as_it_comes(folder / USER_FILE)
-    own = {value.name for value in model.graph.inputs}
-    if missing := [spec.name for spec in plan.inputs if spec.name not in own]:
+    input_names = {value.name for value in model.graph.inputs}
+    if missing := [spec.name for spec in plan.inputs if spec.name not in input_names]:
         raise WrongContents(f"it has no input '{missing[0]}'")
     if len(model.graph.outputs) != len(plan.outputs):
         raise WrongContents(f"it has {len(model.graph.outputs)} outputs, not {len(plan.outputs)}")
@@ -83,37 +83,37 @@ def _check_graph(plan: Plan, bucket: Bucket, folder: Path) -> None:
     if len(graph) != bucket.operators:
         raise WrongContents(f"it has {len(graph)} operators, not {bucket.operators}")
     inputs, outputs = input_specs(model), output_specs(model)
-    known = {spec.name: spec for spec in plan.inputs}
+    expected_specs = {spec.name: spec for spec in plan.inputs}
     for spec in plan.defaults:
         if spec.name in bucket.overridden:
-            known[spec.name] = TensorSpec(spec.name, spec.dtype, tuple(bucket.overridden[spec.name]))
+            expected_specs[spec.name] = TensorSpec(spec.name, spec.dtype, tuple(bucket.overridden[spec.name]))
     if any(name not in {spec.name for spec in inputs} for name in bucket.overridden):
         raise WrongContents("it does not take an input that the plan says it does")
-    if any(spec.name not in known for spec in inputs):
+    if any(spec.name not in expected_specs for spec in inputs):
         raise WrongContents("it has inputs that the plan does not name")
-    _compare("inputs", [_bound(known[spec.name], bucket.sizes, spec) for spec in inputs], inputs)
+    _compare("inputs", [_bind_spec(expected_specs[spec.name], bucket.sizes, spec) for spec in inputs], inputs)
     if len(outputs) != len(plan.outputs):
         raise WrongContents(f"it has {len(outputs)} outputs, not {len(plan.outputs)}")
     pairs = zip(plan.outputs, outputs, strict=True)
-    _compare("outputs", [_returned(spec, bucket.sizes, own) for spec, own in pairs], outputs)
+    _compare("outputs", [_bind_output_spec(spec, bucket.sizes, graph_spec) for spec, graph_spec in pairs], outputs)
 
 
-def _returned(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:
+def _bind_output_spec(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:
     """As `_bound`, of an output: inside, it may have a name of its own, and sizes that only a run tells."""
-    bound = _bound(spec, sizes, graph)
+    bound = _bind_spec(spec, sizes, graph)
     if graph.shape is None or bound.shape is None:
         return TensorSpec(graph.name, spec.dtype, graph.shape, graph.keys)
     pairs = zip(bound.shape, graph.shape, strict=True)
-    shape = tuple(one if isinstance(own, int) else own for one, own in pairs)
+    shape = tuple(size if isinstance(graph_size, int) else graph_size for size, graph_size in pairs)
     return TensorSpec(graph.name, spec.dtype, shape, graph.keys)
 
 
-def _bound(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:
+def _bind_spec(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:
     """What the graph of a bucket should say of a tensor. Sizes that the plan does not know are the graph's own."""
     if spec.shape is None or graph.shape is None or len(spec.shape) != len(graph.shape):
         return TensorSpec(spec.name, spec.dtype, graph.shape if spec.shape is None else spec.shape, graph.keys)
     pairs = zip(spec.shape, graph.shape, strict=True)
-    shape = tuple(one if isinstance(one, int) else sizes.get(one, own) for one, own in pairs)
+    shape = tuple(size if isinstance(size, int) else sizes.get(size, graph_size) for size, graph_size in pairs)
     return TensorSpec(spec.name, spec.dtype, shape, graph.keys)
 
 

@@ -82,7 +82,7 @@ class OperatingPoint:
     @property
     def layout(self) -> str:
         """ "2 streams of 1 thread"."""
-        return f"{counted(self.streams, 'stream')} of {counted(self.threads, 'thread')}"
+        return f"{format_count(self.streams, 'stream')} of {format_count(self.threads, 'thread')}"
 
     def __str__(self) -> str:
         if self.batch == 1:
@@ -97,6 +97,6 @@ def _fields() -> dict[str, tuple[type[int] | type[float], Within]]:
     return {name: (hint.__origin__, hint.__metadata__[0]) for name, hint in hints.items()}
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     """ "1 stream", "2 streams"."""
     return f"{count} {what}{'s' * (count != 1)}"

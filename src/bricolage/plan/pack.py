@@ -132,16 +132,16 @@ def tree(targets: tuple[PackTarget, ...]) -> list[tuple[PackTarget, PackTarget |
     """Targets from loose to tight, each with the tightest one that is looser (the parent), or None of a root. Of targets that are
     equally loose the earlier one is the parent."""
     order = sorted(range(len(targets)), key=lambda n: (sum(_above(targets, m, n) for m in range(len(targets))), n))
-    found: list[tuple[PackTarget, PackTarget | None]] = []
+    parent_links: list[tuple[PackTarget, PackTarget | None]] = []
     for number in order:
         above = [m for m in order if _above(targets, m, number)]
         # The tightest: no other one that is above this one is below it.
         lowest = [m for m in above if not any(_above(targets, m, other) for other in above)]
         parent = min(lowest, key=lambda m: (targets[m].apart(targets[number]), m), default=None)
-        found.append((targets[number], None if parent is None else targets[parent]))
-    return found
+        parent_links.append((targets[number], None if parent is None else targets[parent]))
+    return parent_links
 
 
 def _above(targets: tuple[PackTarget, ...], first: int, second: int) -> bool:
-    one, other = targets[first], targets[second]
-    return first != second and one.looser(other) and (not other.looser(one) or first < second)
+    target, other = targets[first], targets[second]
+    return first != second and target.looser(other) and (not other.looser(target) or first < second)

@@ -57,18 +57,18 @@ def batch_dimension(model: str, inputs: Sequence[TensorSpec], outputs: Sequence[
         NotBatchable: there is none. `model` is named in it.
     """
 
-    def refused(reason: str) -> NotBatchable:
+    def create_refusal(reason: str) -> NotBatchable:
         return NotBatchable(model=model, reason=reason)
 
     for kind, specs in (("input", inputs), ("output", outputs)):
         for spec in specs:
             if not spec.shape or not isinstance(spec.shape[0], str):
-                raise refused(f"the first dimension of {kind} '{spec.name}' is not a symbolic one")
+                raise create_refusal(f"the first dimension of {kind} '{spec.name}' is not a symbolic one")
     names = {str(spec.shape[0]) for spec in inputs if spec.shape}
     if len(names) != 1:
-        raise refused(f"its inputs begin with {len(names)} different dimensions")
+        raise create_refusal(f"its inputs begin with {len(names)} different dimensions")
     (name,) = names
     for spec in (*inputs, *outputs):
         if name in (spec.shape or ())[1:]:
-            raise refused(f"'{spec.name}' has the dimension '{name}' at another place than the first, too")
+            raise create_refusal(f"'{spec.name}' has the dimension '{name}' at another place than the first, too")
     return name

@@ -39,9 +39,9 @@ def placement_steps(
     """The regions of a placement, in its order, as files of the store. `identities` are the graph's, where they are known."""
     if placement and placement[0].implementation.config.as_it_comes:
         return (file_step(graph, placement[0].implementation, store.directory / USER_FILE),)
-    known = identities or Identities(graph)
-    regions = [Region(graph, one.region) for one in placement]
+    graph_identities = identities or Identities(graph)
+    regions = [Region(graph, assignment.region) for assignment in placement]
     return tuple(
-        Step(one.implementation, store.region(region, known.key(region)))
-        for one, region in zip(placement, regions, strict=True)
+        Step(assignment.implementation, store.region(region, graph_identities.key(region)))
+        for assignment, region in zip(placement, regions, strict=True)
     )

@@ -94,7 +94,7 @@ class Throughput:
 
     def server(self, name: str) -> ServingConfig:
         """The server of that name."""
-        return next(one for one in self.servers if one.name == name)
+        return next(config for config in self.servers if config.name == name)
 
     @property
     def winner(self) -> ServingConfig:

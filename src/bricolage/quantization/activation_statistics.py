@@ -47,8 +47,8 @@ class ActivationStatistics:
         rows = np.moveaxis(array, self.axis if -array.ndim <= self.axis < array.ndim else -1, -1)
         rows = rows.reshape(-1, rows.shape[-1])
         largest = np.abs(rows).max(axis=0)
-        known = self.largest
-        self.largest = largest if known is None or known.shape != largest.shape else np.maximum(known, largest)
+        previous = self.largest
+        self.largest = largest if previous is None or previous.shape != largest.shape else np.maximum(previous, largest)
 
     @property
     def values(self) -> np.ndarray:
@@ -56,7 +56,7 @@ class ActivationStatistics:
         return np.concatenate(self.parts)
 
 
-def collected(
+def collect_statistics(
     model: ir.Model,
     samples: Iterable[Mapping[str, np.ndarray]],
     channels: Mapping[str, int],
@@ -73,14 +73,16 @@ def collected(
     Raises:
         NoReference: the model cannot be evaluated.
     """
-    found = {name: ActivationStatistics(axis, (uncounted or {}).get(name)) for name, axis in channels.items()}
+    value_statistics = {
+        name: ActivationStatistics(axis, (uncounted or {}).get(name)) for name, axis in channels.items()
+    }
     inputs = {value.name or "" for value in model.graph.inputs}
     inner = [name for name in channels if name not in inputs]
     evaluate = Evaluator(model, dtype=np.float32, keep=inner)
     rng = np.random.default_rng(seed)
     for sample in samples:
         values = evaluate(sample)
-        for name, statistics in found.items():
+        for name, statistics in value_statistics.items():
             array = sample[name] if name in inputs else values[name]
             statistics.add(np.asarray(array), rng)
-    return found
+    return value_statistics

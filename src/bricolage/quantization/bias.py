@@ -36,7 +36,7 @@ def corrected_biases(
 ) -> dict[str, np.ndarray]:
     """New biases of the products that have one, float32, by what the product computes: each measured by itself."""
     able = [product for product in products if product.bias is not None]
-    return _moved(graph, able, {}, _shifts(graph.model, seen[:_SAMPLES], able, scales)) if able else {}
+    return _shift_biases(graph, able, {}, _shifts(graph.model, seen[:_SAMPLES], able, scales)) if able else {}
 
 
 def biases_in_order(
@@ -52,7 +52,7 @@ def biases_in_order(
         scales: with biases to begin with.
         make: gives the model with its products in integers.
     """
-    able = {one.output: one for one in products if one.bias is not None}
+    able = {candidate.output: candidate for candidate in products if candidate.bias is not None}
     if not able:
         return {}
     outputs = list(able)
@@ -60,25 +60,25 @@ def biases_in_order(
     right: list[dict[str, np.ndarray]] = []
     values: list[dict[str, ModelValue]] = []
     for sample in seen[:_IN_ORDER]:
-        found = evaluate(sample)
-        right.append({name: _mean(np.asarray(found[name]), one) for name, one in able.items()})
+        results = evaluate(sample)
+        right.append({name: _mean(np.asarray(results[name]), candidate) for name, candidate in able.items()})
         values.append(dict(sample))
-        if len(values) * sum(np.asarray(found[name]).nbytes for name in outputs) > _MOST_BYTES:
+        if len(values) * sum(np.asarray(results[name]).nbytes for name in outputs) > _MOST_BYTES:
             break
     shifts: dict[str, np.ndarray] = {}
     for piece in _pieces(Graph(make(scales)), graph, able):
         run, product = Evaluator(piece.model, dtype=np.float32), piece.product
-        for one in values:
-            one.update(run({name: one[name] for name in piece.inputs}))
+        for environment in values:
+            environment.update(run({name: environment[name] for name in piece.inputs}))
         arrays = [np.asarray(value[piece.result]) for value in values]
         shift = np.mean([_mean(a, product) - r[product.output] for a, r in zip(arrays, right, strict=True)], axis=0)
         sizes = [-1 if axis == product.activation_axis % arrays[0].ndim else 1 for axis in range(arrays[0].ndim)]
-        for one, array in zip(values, arrays, strict=True):
-            one[piece.result] = (array - shift.reshape(sizes)).astype(array.dtype)
+        for environment, array in zip(values, arrays, strict=True):
+            environment[piece.result] = (array - shift.reshape(sizes)).astype(array.dtype)
             for name in piece.last:
-                del one[name]
+                del environment[name]
         shifts[product.output] = shift
-    return _moved(graph, list(able.values()), scales.biases, shifts)
+    return _shift_biases(graph, list(able.values()), scales.biases, shifts)
 
 
 @dataclass(frozen=True)
@@ -101,42 +101,42 @@ def _pieces(made: Graph, graph: Graph, able: Mapping[str, WeightedProduct]) -> I
     starts = [0, *(operator.number + 1 for operator in ends)]
     regions = [Region(made, (1 << end.number + 1) - (1 << start)) for start, end in zip(starts[:-1], ends, strict=True)]
     inputs = [tuple(value.name or "" for value in region.inputs) for region in regions]
-    last_read = {name: at for at, own in enumerate(inputs) for name in own}
+    last_read = {name: at for at, region_inputs in enumerate(inputs) for name in region_inputs}
     for at, (region, end) in enumerate(zip(regions, ends, strict=True)):
         last = tuple(name for name in inputs[at] if last_read[name] == at)
         yield _Piece(extract_region(region), inputs[at], last, able[names[end.node.name]], end.outputs[0].name or "")
 
 
-def _moved(
+def _shift_biases(
     graph: Graph,
     products: Sequence[WeightedProduct],
     begun: Mapping[str, np.ndarray],
     shifts: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
+    biases: dict[str, np.ndarray] = {}
     for product in products:
         shift = shifts.get(product.output)
         bias = begun.get(product.output)
         if bias is None and product.bias is not None:
             bias = constant_elements(graph.constants[product.bias])
         if bias is not None and shift is not None and np.isfinite(shift).all():
-            found[product.output] = (np.broadcast_to(bias.reshape(-1), shift.shape) - shift).astype(np.float32)
-    return found
+            biases[product.output] = (np.broadcast_to(bias.reshape(-1), shift.shape) - shift).astype(np.float32)
+    return biases
 
 
 def _mean(array: np.ndarray, product: WeightedProduct) -> np.ndarray:
     """Of each channel of a product's result."""
     rows = np.moveaxis(array.astype(np.float64), product.activation_axis, -1)
-    found: np.ndarray = rows.reshape(-1, rows.shape[-1]).mean(axis=0)
-    return found
+    means: np.ndarray = rows.reshape(-1, rows.shape[-1]).mean(axis=0)
+    return means
 
 
 def _shifts(
     model: ir.Model, seen: Sequence[Sample], products: Sequence[WeightedProduct], scales: Scales
 ) -> Mapping[str, np.ndarray]:
     """The mean of what rounding adds to each channel of a product, by what it computes."""
-    made, copies = with_rounded_copies(model, products, scales)
-    evaluate = Evaluator(made, dtype=np.float32, keep=[*copies, *copies.values()])
+    rounded_model, copies = with_rounded_copies(model, products, scales)
+    evaluate = Evaluator(rounded_model, dtype=np.float32, keep=[*copies, *copies.values()])
     sums: dict[str, np.ndarray] = {}
     counts = dict.fromkeys(copies, 0)
     for sample in seen:

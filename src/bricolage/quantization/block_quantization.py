@@ -35,8 +35,8 @@ class WeightBlocks:
     @property
     def floats(self) -> np.ndarray:
         """The rounded weights, float32 [k, n]."""
-        found = (self.integers.astype(np.float32) - self.zeros[:, None]) * self.scales[:, None]
-        whole: np.ndarray = found.reshape(-1, found.shape[-1])[: self.k]
+        rounded_blocks = (self.integers.astype(np.float32) - self.zeros[:, None]) * self.scales[:, None]
+        whole: np.ndarray = rounded_blocks.reshape(-1, rounded_blocks.shape[-1])[: self.k]
         return whole
 
 
@@ -58,10 +58,10 @@ def half_quadratic(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
     for share in _SHARES:
         tried = whole_range * np.float32(share)
         at = np.clip(first.astype(np.float32) + (1 / share - 1) * (first - (2**bits - 1) / 2), 0, 2**bits - 1)
-        found = _half_quadratic_zeros(blocks, tried, at, bits)
-        errors = _block_errors(blocks, nearest(blocks, tried, found, bits), tried, found)
+        trial_zeros = _half_quadratic_zeros(blocks, tried, at, bits)
+        errors = _block_errors(blocks, nearest(blocks, tried, trial_zeros, bits), tried, trial_zeros)
         better = errors < lowest
-        scales, zeros = np.where(better, tried, scales), np.where(better, found, zeros)
+        scales, zeros = np.where(better, tried, scales), np.where(better, trial_zeros, zeros)
         lowest = np.minimum(lowest, errors)
     return WeightBlocks(nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
 
@@ -81,7 +81,7 @@ def _half_quadratic_zeros(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndar
     return half_quadratic_zeros
 
 
-def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) -> WeightBlocks:
+def quantize_gptq(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) -> WeightBlocks:
     """GPTQ.
 
     Args:
@@ -101,8 +101,8 @@ def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) ->
         for row in range(start, end):
             block = row // size
             if row % size == 0:
-                found, zero = block_ranges(split_blocks(left[row : row + size].astype(np.float32), size), bits)
-                scales[block], zeros[block] = found[0], zero[0]
+                scale, zero = block_ranges(split_blocks(left[row : row + size].astype(np.float32), size), bits)
+                scales[block], zeros[block] = scale[0], zero[0]
             integers[row] = np.clip(np.rint(left[row] / scales[block] + zeros[block]), 0, 2**bits - 1)
             value = (integers[row].astype(np.float64) - zeros[block]) * scales[block]
             errors[row - start] = (left[row] - value) / upper[row, row]
@@ -128,8 +128,8 @@ def block_ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]
 
 def nearest(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
     """Integers, uint8."""
-    found: np.ndarray = np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, 2**bits - 1).astype(np.uint8)
-    return found
+    integers: np.ndarray = np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, 2**bits - 1).astype(np.uint8)
+    return integers
 
 
 def _block_errors(blocks: np.ndarray, integers: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> np.ndarray:

@@ -30,8 +30,8 @@ class QuantisedWeights:
         """The rounded weights. `axis`: of the output channels."""
         shape = [1] * self.integers.ndim
         shape[axis] = -1
-        found: np.ndarray = self.integers.astype(np.float32) * self.scales.reshape(shape)
-        return found
+        weights: np.ndarray = self.integers.astype(np.float32) * self.scales.reshape(shape)
+        return weights
 
 
 def quantised_weights(
@@ -58,8 +58,8 @@ def quantised_weights(
     lowest = np.full(stacked.shape[2], np.inf)
     for share in _CLIPPED:
         cut = np.clip(stacked, -share * largest, share * largest)
-        found = quantised_columns(cut, pair_safe=pair_safe, least=None if least is None else least[None])
-        integers, scales = found.integers[0, :k], found.scales[0]
+        quantised = quantised_columns(cut, pair_safe=pair_safe, least=None if least is None else least[None])
+        integers, scales = quantised.integers[0, :k], quantised.scales[0]
         errors = ((integers * scales - columns[0]) ** 2).sum(axis=0)
         if best is None:
             best = integers, scales
@@ -68,7 +68,7 @@ def quantised_weights(
             best = np.where(better, integers, best[0]), np.where(better, scales, best[1])
         lowest = np.minimum(lowest, errors)
     assert best is not None
-    shaped = _shaped(product, best[0], weights.shape)
+    shaped = _restore_shape(product, best[0], weights.shape)
     norm = float(np.linalg.norm(weights))
     return QuantisedWeights(shaped, best[1].astype(np.float32), float(np.sqrt(lowest.sum())) / norm if norm else 0.0)
 
@@ -90,7 +90,7 @@ def _orders(product: WeightedProduct, weights: np.ndarray) -> list[np.ndarray]:
     return orders
 
 
-def _shaped(product: WeightedProduct, columns: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _restore_shape(product: WeightedProduct, columns: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Columns back in the operator's shape."""
     if product.op_type != "Conv":
         rows = columns[: shape[1] if product.transposed else shape[0]]

@@ -37,7 +37,7 @@ def make_samples(model: ir.Model, arrays: Mapping[str, np.ndarray], *, more: boo
     inputs = {
         value.name or "": describe(value) for value in model.graph.inputs if value.name not in model.graph.initializers
     }
-    others = {one: np.asarray(array) for one, array in arrays.items() if more and not _is_input(one, inputs)}
+    others = {key: np.asarray(array) for key, array in arrays.items() if more and not _is_input(key, inputs)}
     pieces: dict[str, list[np.ndarray]] = {}
     for name, array in arrays.items():
         if name in others:
@@ -48,25 +48,28 @@ def make_samples(model: ir.Model, arrays: Mapping[str, np.ndarray], *, more: boo
         else:
             pieces[name] = _pieces(inputs.get(name), np.asarray(array))
     for name in pieces:
-        numbered = sorted(int(one.rpartition(".")[2]) for one in arrays if _numbered(one, name))
+        numbered = sorted(int(key.rpartition(".")[2]) for key in arrays if _is_numbered(key, name))
         if numbered and numbered != list(range(len(numbered))):
             raise UnusableCalibration(reason=f"of '{name}' there is no sample {_gap(numbered)}")
         pieces[name] = pieces[name] or [np.asarray(arrays[f"{name}.{number}"]) for number in numbered]
-    counts = {name: len(found) for name, found in pieces.items()}
+    counts = {name: len(piece) for name, piece in pieces.items()}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
-        raise UnusableCalibration(reason=f"inputs have different numbers of samples: {told}")
+        counts_text = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
+        raise UnusableCalibration(reason=f"inputs have different numbers of samples: {counts_text}")
     if not any(counts.values()):
         raise UnusableCalibration(reason="it holds no sample")
     unread = _unread(model, pieces)
-    found = [
-        {**unread, **{name: one[number] for name, one in pieces.items()}} for number in range(max(counts.values()))
+    samples = [
+        {**unread, **{name: piece[number] for name, piece in pieces.items()}} for number in range(max(counts.values()))
     ]
-    checked = [{name: np.asarray(value) for name, value in check_inputs(model, one).items()} for one in found]
+    checked = [
+        {name: np.asarray(value) for name, value in check_inputs(model, sample_inputs).items()}
+        for sample_inputs in samples
+    ]
     for name, array in others.items():
         if not array.ndim or len(array) % len(checked):
-            told = f"'{name}' has not as many rows as there are samples ({len(checked)})"
-            raise UnusableCalibration(reason=told)
+            mismatch = f"'{name}' has not as many rows as there are samples ({len(checked)})"
+            raise UnusableCalibration(reason=mismatch)
         for sample, rows in zip(checked, np.split(array, len(checked)), strict=True):
             sample[name] = rows
     return list(checked)
@@ -78,16 +81,16 @@ def _is_input(name: str, inputs: Collection[str]) -> bool:
 
 def _unread(model: ir.Model, given: Collection[str]) -> dict[str, np.ndarray]:
     """Zeros for inputs that nothing reads and no data are given for: exporters leave such behind."""
-    found: dict[str, np.ndarray] = {}
+    zeros: dict[str, np.ndarray] = {}
     for value in model.graph.inputs:
         info = describe(value)
         idle = not value.uses() and not value.is_graph_output() and info.name not in model.graph.initializers
         if idle and info.static and info.name not in given:
-            found[info.name] = np.zeros(info.sizes, info.numpy)
-    return found
+            zeros[info.name] = np.zeros(info.sizes, info.numpy)
+    return zeros
 
 
-def _numbered(key: str, name: str) -> bool:
+def _is_numbered(key: str, name: str) -> bool:
     stem, _, number = key.rpartition(".")
     return stem == name and number.isdecimal()
 
@@ -114,8 +117,8 @@ def require_telling(found: Sequence[Sample], least: int = 2) -> None:
             input of float numbers is the same everywhere in all samples.
     """
     if len(found) < least:
-        told = "1 sample, and one more is needed to measure errors on" if found else "no sample"
-        raise UnusableCalibration(reason=f"it holds {told}")
+        shortage = "1 sample, and one more is needed to measure errors on" if found else "no sample"
+        raise UnusableCalibration(reason=f"it holds {shortage}")
     for name, arrays in _floats(found):
         for number, array in enumerate(arrays):
             if not np.isfinite(array).all():
@@ -128,27 +131,31 @@ def require_telling(found: Sequence[Sample], least: int = 2) -> None:
 def doubts(seen: Sequence[Sample], held: Sequence[Sample]) -> list[str]:
     """What a user should know of samples that can be used."""
     count = len(seen) + len(held)
-    found = [f"{count} samples are few: give {FEW} or more"] if count < FEW else []
+    concerns = [f"{count} samples are few: give {FEW} or more"] if count < FEW else []
     for name, arrays in _floats(seen):
         if _is_noise(arrays):
-            found.append(
+            concerns.append(
                 f"'{name}' looks drawn at random: neighbours have nothing in common, so that ranges may be wrong"
             )
     held_back = dict(_floats(held))
     for name, arrays in _floats(seen):
         ends, others = _largest(arrays), _largest(held_back.get(name, []))
         if others > _WIDER * ends:
-            found.append(f"'{name}' reaches {others:.3g} in samples held back and {ends:.3g} in those calibrated on")
-    known = {_content(one) for one in seen}
-    again = sum(_content(one) in known for one in held)
+            concerns.append(f"'{name}' reaches {others:.3g} in samples held back and {ends:.3g} in those calibrated on")
+    contents = {_content(sample) for sample in seen}
+    again = sum(_content(sample) in contents for sample in held)
     if again:
-        told = "1 sample held back is one" if again == 1 else f"{again} samples held back are some"
-        found.append(f"{told} that calibration has seen, so that the error is too small: give samples that differ")
-    copies = len(seen) - len(known)
+        subject = "1 sample held back is one" if again == 1 else f"{again} samples held back are some"
+        concerns.append(
+            f"{subject} that calibration has seen, so that the error is too small: give samples that differ"
+        )
+    copies = len(seen) - len(contents)
     if copies:
-        told = "1 sample calibrated on is a copy" if copies == 1 else f"{copies} samples calibrated on are copies"
-        found.append(f"{told} of others and adds nothing" if copies == 1 else f"{told} of others and add nothing")
-    return found
+        subject = "1 sample calibrated on is a copy" if copies == 1 else f"{copies} samples calibrated on are copies"
+        concerns.append(
+            f"{subject} of others and adds nothing" if copies == 1 else f"{subject} of others and add nothing"
+        )
+    return concerns
 
 
 def _content(sample: Sample) -> tuple[tuple[str, bytes], ...]:
@@ -186,14 +193,14 @@ def split_samples(samples: Sequence[Sample], held_back: float) -> tuple[list[Sam
     """Those that calibration sees, and those that errors are measured on, evenly spread: one of each at least."""
     count = min(max(1, round(len(samples) * held_back)), len(samples) - 1)
     picked = {int((at + 0.5) * len(samples) / count) for at in range(count)}
-    seen = [one for number, one in enumerate(samples) if number not in picked]
+    seen = [sample for number, sample in enumerate(samples) if number not in picked]
     return seen, [samples[number] for number in sorted(picked)]
 
 
 def inputs_of(model: ir.Model, sample: Sample) -> Sample:
     """What of a sample the model takes: data may hold labels as well."""
-    own = {value.name for value in model.graph.inputs}
-    return {name: array for name, array in sample.items() if name in own}
+    input_names = {value.name for value in model.graph.inputs}
+    return {name: array for name, array in sample.items() if name in input_names}
 
 
 def hold_back(
@@ -205,8 +212,8 @@ def hold_back(
         UnusableCalibration: samples are too few, constant or not finite.
     """
     require_telling([inputs_of(model, sample) for sample in samples], least=2 if held_back is None else 1)
-    for number, one in enumerate(held_back or ()):
-        if bad := not_finite(inputs_of(model, one)):
+    for number, sample in enumerate(held_back or ()):
+        if bad := not_finite(inputs_of(model, sample)):
             raise UnusableCalibration(reason=f"'{bad[0]}' of sample {number} to judge by holds NaN or infinite numbers")
     seen, held = split_samples(samples, share) if held_back is None else (samples, list(held_back))
-    return [inputs_of(model, one) for one in seen], held
+    return [inputs_of(model, sample) for sample in seen], held

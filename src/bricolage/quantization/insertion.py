@@ -34,13 +34,13 @@ class Scales:
 
 def source_of_range(value: ir.Value, paired: Collection[str]) -> str:
     """The value whose range this one has: in front of operators that only move numbers, as far as those are quantised too."""
-    found = value
+    source = value
     at: ir.Value | None = value
     while at is not None and (node := at.producer()) is not None and not node.domain and node.op_type in ORDER_KEEPING:
         at = node.inputs[0]
         if at is not None and at.name in paired:
-            found = at
-    return found.name or ""
+            source = at
+    return source.name or ""
 
 
 def quantised_values(
@@ -99,14 +99,14 @@ class _Inserter:
     def node(
         self, op_type: str, *inputs: ir.Value, like: ir.Value, dtype: ir.DataType, **attributes: object
     ) -> ir.Node:
-        made = ir.node(op_type, inputs, attributes, name=self.names.fresh(f"{like.name}.{op_type}"))
-        (result,) = made.outputs
+        node = ir.node(op_type, inputs, attributes, name=self.names.fresh(f"{like.name}.{op_type}"))
+        (result,) = node.outputs
         result.name, result.shape, result.type = (
             self.names.fresh(f"{like.name}.{op_type}"),
             like.shape,
             ir.TensorType(dtype),
         )
-        return made
+        return node
 
     def place(self, nodes: Sequence[ir.Node], behind: ir.Value) -> None:
         """Inserts nodes just after what computes a value; after nothing, as the first of the graph."""
@@ -179,20 +179,20 @@ class _Inserter:
         """Puts bytes in the place of a product's weights, and int32 in that of its bias."""
         node = self.values[product.output].producer()
         assert node is not None
-        found = self.scales.weights[product.output]
-        scales = self.constant(f"{product.output}.weight.scale", found.scales)
-        axis = product.channel_axis % found.integers.ndim
+        quantised = self.scales.weights[product.output]
+        scales = self.constant(f"{product.output}.weight.scale", quantised.scales)
+        axis = product.channel_axis % quantised.integers.ndim
         weight = node.inputs[1]
         assert weight is not None
-        integers = self.constant(f"{product.output}.weight", found.integers)
-        zeros = self.constant(f"{product.output}.weight.zero", np.zeros(found.scales.shape, np.int8))
+        integers = self.constant(f"{product.output}.weight", quantised.integers)
+        zeros = self.constant(f"{product.output}.weight.zero", np.zeros(quantised.scales.shape, np.int8))
         self._constant_input(node, 1, product, integers, scales, zeros, axis)
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if bias is None or bias.const_value is None:
             return
-        unit = (found.scales * self.scales.activations[product.activation].scale).astype(np.float32)
-        own = self.scales.biases.get(product.output, bias.const_value.numpy())
-        flat = np.broadcast_to(own.reshape(-1), unit.shape)
+        unit = (quantised.scales * self.scales.activations[product.activation].scale).astype(np.float32)
+        float_bias = self.scales.biases.get(product.output, bias.const_value.numpy())
+        flat = np.broadcast_to(float_bias.reshape(-1), unit.shape)
         whole = np.rint(flat / unit.astype(np.float64)).clip(-(2**31), 2**31 - 1).astype(np.int32)
         units = self.constant(f"{product.output}.bias.scale", unit)
         zeros = self.constant(f"{product.output}.bias.zero", np.zeros(unit.shape, np.int32))
@@ -208,12 +208,12 @@ class _Inserter:
         zeros: ir.Value,
         axis: int,
     ) -> None:
-        own = node.inputs[index]
-        assert own is not None
+        original = node.inputs[index]
+        assert original is not None
         dq = self.node("DequantizeLinear", whole, scales, zeros, like=whole, dtype=ir.DataType.FLOAT, axis=axis)
         nodes, result = [dq], dq.outputs[0]
         if self.switches is not None:
-            chosen = self.select(self.switches[product.output], result, own)
+            chosen = self.select(self.switches[product.output], result, original)
             nodes.append(chosen)
             result = chosen.outputs[0]
         self.model.graph.insert_before(node, nodes)
@@ -232,23 +232,23 @@ def with_rounded_copies(
 ) -> tuple[ir.Model, dict[str, str]]:
     """A copy of a model that computes each product once more from rounded sides, and the names of these results by those of the
     products'. All that follows reads what it read."""
-    made = model.clone()
-    inserter = _Inserter(made, scales, None)
+    clone = model.clone()
+    inserter = _Inserter(clone, scales, None)
     copies: dict[str, str] = {}
     for product in products:
-        node, found = inserter.values[product.output].producer(), scales.weights[product.output]
+        node, quantised = inserter.values[product.output].producer(), scales.weights[product.output]
         assert node is not None
         activation = inserter.values[product.activation]
         pair, rounded = inserter.pair(activation, scales.activations[product.activation])
-        weight = found.floats(product.channel_axis % found.integers.ndim)
-        inputs = [rounded, added_constant(made, inserter.names, f"{product.output}.rounded", weight), *node.inputs[2:]]
+        weight = quantised.floats(product.channel_axis % quantised.integers.ndim)
+        inputs = [rounded, added_constant(clone, inserter.names, f"{product.output}.rounded", weight), *node.inputs[2:]]
         copy = ir.node(node.op_type, inputs, {attribute.name: attribute for attribute in node.attributes.values()})
-        own, (result,) = node.outputs[0], copy.outputs
+        output, (result,) = node.outputs[0], copy.outputs
         copy.name = result.name = inserter.names.fresh(f"{product.output}.from_rounded")
-        result.shape, result.type = own.shape, own.type
-        made.graph.insert_after(node, [*pair, copy])
+        result.shape, result.type = output.shape, output.type
+        clone.graph.insert_after(node, [*pair, copy])
         copies[product.output] = result.name
-    return made, copies
+    return clone, copies
 
 
 def with_pairs(
@@ -266,18 +266,18 @@ def with_pairs(
         sums, float_results: see `quantised_values`.
         switched: each product has an input, a truth (see `judge.switches`), that says whether it is quantised.
     """
-    made = model.clone()
-    inserter = _Inserter(made, scales, switches(made, products) if switched else None)
-    paired = quantised_values(made, products, sums, float_results)
-    ends = {one.end: one for one in products if one.op_type == "Conv"}
+    clone = model.clone()
+    inserter = _Inserter(clone, scales, switches(clone, products) if switched else None)
+    paired = quantised_values(clone, products, sums, float_results)
+    ends = {product.end: product for product in products if product.op_type == "Conv"}
     for name in paired:
-        readers = [one for one in products if one.activation == name]
+        readers = [product for product in products if product.activation == name]
         everywhere = name in ends or (sums and not switched)
         inserter.activation(name, scales.activations[name], readers, ends.get(name), everywhere)
     for product in products:
         inserter.weights(product)
-    unused = [value for value in made.graph.initializers.values() if not value.uses() and not value.is_graph_output()]
+    unused = [value for value in clone.graph.initializers.values() if not value.uses() and not value.is_graph_output()]
     for value in unused:
         if not value.is_graph_input():
-            del made.graph.initializers[value.name or ""]
-    return made
+            del clone.graph.initializers[value.name or ""]
+    return clone

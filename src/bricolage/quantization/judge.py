@@ -87,7 +87,7 @@ class Judge:
         pairs = [(answer, list(right.values())) for answer, right in zip(answers, self._right, strict=True)]
         errors = [relative_error(answer, right) for answer, right in pairs]
         same = [_agreement(answer[0], right[0]) for answer, right in pairs]
-        known = [one for one in same if one is not None]
+        agreements = [agreement for agreement in same if agreement is not None]
         reached: Reached | None = None
         if self._demand is not None:
             named = [dict(zip(right, answer, strict=True)) for answer, right in zip(answers, self._right, strict=True)]
@@ -96,7 +96,7 @@ class Judge:
             max(errors),
             median(errors),
             fmean(errors),
-            float(np.mean(known)) if known else None,
+            float(np.mean(agreements)) if agreements else None,
             (self._limit is None or max(errors) <= self._limit) and (reached is None or reached.met),
             reached,
         )
@@ -131,9 +131,9 @@ def switch(product: WeightedProduct) -> str:
 
 def switches(model: ir.Model, products: Sequence[WeightedProduct]) -> dict[str, ir.Value]:
     """Adds an input for each product, in place, by what the product computes: a truth, whether it computes in integers."""
-    found: dict[str, ir.Value] = {}
+    switch_inputs: dict[str, ir.Value] = {}
     for product in products:
         value = ir.Value(name=switch(product), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL))
         model.graph.inputs.append(value)
-        found[product.output] = value
-    return found
+        switch_inputs[product.output] = value
+    return switch_inputs

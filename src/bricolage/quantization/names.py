@@ -21,12 +21,12 @@ def give_names(model: ir.Model, known: Mapping[str, str]) -> None:
     or else a constant that they read. No two have the same name."""
     kept, used = set(known.values()), {node.name for node in model.graph}
     for node in model.graph:
-        found = None if node.name in kept else _known_behind(node, known)
-        if found in used:
-            found = f"{found}/{node.op_type}"
-        if found is not None and found not in used:
-            used.add(found)
-            node.name = found
+        new_name = None if node.name in kept else _known_behind(node, known)
+        if new_name in used:
+            new_name = f"{new_name}/{node.op_type}"
+        if new_name is not None and new_name not in used:
+            used.add(new_name)
+            node.name = new_name
 
 
 def _known_behind(node: ir.Node, known: Mapping[str, str]) -> str | None:

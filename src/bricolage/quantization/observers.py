@@ -28,7 +28,7 @@ from zero, it is least where most of them are cut. So `entropy` chooses among ra
 does."""
 
 
-def unchanged(x: np.ndarray) -> np.ndarray:
+def pass_through(x: np.ndarray) -> np.ndarray:
     """The function of a value that others read as it is."""
     return x
 
@@ -42,8 +42,8 @@ class AffineScale:
 
     def rounded(self, x: np.ndarray) -> np.ndarray:
         """What is left of float numbers of any shape."""
-        found: np.ndarray = (np.clip(np.rint(x / self.scale) + self.zero, 0, STEPS) - self.zero) * self.scale
-        return found
+        rounded_values: np.ndarray = (np.clip(np.rint(x / self.scale) + self.zero, 0, STEPS) - self.zero) * self.scale
+        return rounded_values
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def affine(low: float, high: float) -> AffineScale:
     return AffineScale(scale, int(np.clip(np.rint(-low / scale), 0, STEPS)))
 
 
-def observed(values: np.ndarray, options: QuantizationOptions, function: Function | None = None) -> AffineScale:
+def observe_scale(values: np.ndarray, options: QuantizationOptions, function: Function | None = None) -> AffineScale:
     """The scale that an observer chooses for values of any shape. `function`: all that reads them."""
     histogram = Histogram.of(values)
     if function is not None and options.observer == "mse":
@@ -91,7 +91,7 @@ def observed(values: np.ndarray, options: QuantizationOptions, function: Functio
     return affine(low, high)
 
 
-def square_error(histogram: Histogram, scale: AffineScale, function: Function = unchanged) -> float:
+def square_error(histogram: Histogram, scale: AffineScale, function: Function = pass_through) -> float:
     """The mean square of what rounding and cutting off take away from what a function makes of the values."""
     lost = function(histogram.means) - function(scale.rounded(histogram.means))
     return float((histogram.counts * lost**2).sum() / (histogram.counts.sum() + histogram.zeros))

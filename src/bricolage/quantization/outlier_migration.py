@@ -11,7 +11,7 @@ import onnx_ir as ir
 from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
-from bricolage.quantization.activation_statistics import collected
+from bricolage.quantization.activation_statistics import collect_statistics
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.products import WeightedProduct, products
 from bricolage.quantization.quantization_options import QuantizationOptions
@@ -28,7 +28,7 @@ _MOST = 1e3
 """Times a channel is made smaller or larger, at most."""
 
 
-def migrated(
+def migrate_outliers(
     graph: Graph, able: Sequence[WeightedProduct], seen: Sequence[Sample], options: QuantizationOptions
 ) -> Graph:
     """An equal graph whose activations have channels of like ranges, where that costs no operator or one for each normalisation;
@@ -37,14 +37,14 @@ def migrated(
     if not groups:
         return graph
     axes = {source: readers[0].activation_axis for source, readers in groups.items()}
-    statistics = collected(graph.model, seen, axes, options.seed)
+    statistics = collect_statistics(graph.model, seen, axes, options.seed)
     factors: dict[str, np.ndarray] = {}
     for source, readers in groups.items():
         largest = statistics[source].largest
         if largest is None or not statistics[source].finite:
             continue
-        found = _factors(graph, readers, largest, _alpha(graph, readers, options))
-        factors |= {reader.output: found for reader in readers if found is not None}
+        channel_factors = _factors(graph, readers, largest, _alpha(graph, readers, options))
+        factors |= {reader.output: channel_factors for reader in readers if channel_factors is not None}
     return with_factors(graph, factors)
 
 
@@ -57,19 +57,19 @@ def with_factors(graph: Graph, factors: Mapping[str, np.ndarray]) -> Graph:
         return graph
     simplify(model)
     rewrite(model, [*choose_rules(generated=False), ScaleBeforeRectifier()])
-    made = simplify(model)
+    simplified = simplify(model)
     give_names(model, names)
-    _keep_product_names(graph, made)
-    return made
+    _keep_product_names(graph, simplified)
+    return simplified
 
 
 def _keep_product_names(before: Graph, after: Graph) -> None:
     """Gives products their former names, in place, where they are the same in the same order: a rule makes a new operator of each
     whose weights take a factor up."""
     old, new = products(before)[0], products(after)[0]
-    if [_form(before, one) for one in old] != [_form(after, one) for one in new]:
+    if [_form(before, product) for product in old] != [_form(after, product) for product in new]:
         return
-    wanted = {made.output: known.name for known, made in zip(old, new, strict=True)}
+    wanted = {successor.output: former.name for former, successor in zip(old, new, strict=True)}
     taken = set(wanted.values())
     for operator in after.operators:
         output = operator.outputs[0].name or ""
@@ -89,16 +89,16 @@ def shared_activations(
 ) -> dict[str, list[WeightedProduct]]:
     """Products by the value that they all read, where the factor can go into what computes it."""
     values = {value.name or "": value for operator in graph.operators for value in operator.outputs}
-    found: dict[str, list[WeightedProduct]] = {}
-    for one in able:
-        value = values.get(one.activation)
+    groups: dict[str, list[WeightedProduct]] = {}
+    for product in able:
+        value = values.get(product.activation)
         node = None if value is None else value.producer()
         if node is not None and node.op_type == "Reshape" and not node.domain:
             value = node.inputs[0]
             node = None if value is None else value.producer()
         if value is not None and node is not None and _takes_up(graph, value, node, options):
-            found.setdefault(value.name or "", []).append(one)
-    return {name: group for name, group in found.items() if _reached(graph, values[name], group)}
+            groups.setdefault(value.name or "", []).append(product)
+    return {name: group for name, group in groups.items() if _reaches_producer(graph, values[name], group)}
 
 
 def _takes_up(graph: Graph, value: ir.Value, node: ir.Node, options: QuantizationOptions) -> bool:
@@ -127,16 +127,16 @@ def _scaled_by_constant(graph: Graph, node: ir.Node) -> bool:
     return inner is not None and inner.op_type == "Mul" and alone and _scaled_by_constant(graph, inner)
 
 
-def _reached(graph: Graph, value: ir.Value, group: Sequence[WeightedProduct]) -> bool:
+def _reaches_producer(graph: Graph, value: ir.Value, group: Sequence[WeightedProduct]) -> bool:
     """Whether the factor reaches what computes the value: all readers are in the group, or a normalisation's others read what it
     was."""
     producer = value.producer()
     if producer is not None and producer.op_type in _NORMALISATIONS:
         return True
-    outputs = {one.output for one in group}
+    outputs = {product.output for product in group}
     readers = [graph.operators[number] for number in graph.readers(value)]
     through = [behind for reader in readers for behind in _behind(graph, reader)]
-    return all(one.outputs and one.outputs[0].name in outputs for one in through)
+    return all(operator.outputs and operator.outputs[0].name in outputs for operator in through)
 
 
 def _behind(graph: Graph, operator: Operator) -> list[Operator]:
@@ -158,28 +158,28 @@ def _factors(graph: Graph, products: Sequence[WeightedProduct], largest: np.ndar
     for product in products:
         array = constant_elements(graph.constants[product.weight])
         assert array is not None
-        own = _by_input_channel(product, array, largest.size)
-        if own is None:
+        product_peaks = _by_input_channel(product, array, largest.size)
+        if product_peaks is None:
             return None
-        weights = np.maximum(weights, own)
+        weights = np.maximum(weights, product_peaks)
     useful = (largest > 0) & (weights > 0)
     if not useful.any():
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: np.ndarray = np.where(useful, largest.astype(np.float64) ** alpha / weights ** (1 - alpha), np.nan)
-    found = found / np.exp(np.nanmean(np.log(found)))  # around one: only ratios of channels matter
-    clipped: np.ndarray = np.clip(np.nan_to_num(found, nan=1.0), 1 / _MOST, _MOST)
+        factors: np.ndarray = np.where(useful, largest.astype(np.float64) ** alpha / weights ** (1 - alpha), np.nan)
+    factors = factors / np.exp(np.nanmean(np.log(factors)))  # around one: only ratios of channels matter
+    clipped: np.ndarray = np.clip(np.nan_to_num(factors, nan=1.0), 1 / _MOST, _MOST)
     return clipped
 
 
 def _by_input_channel(product: WeightedProduct, array: np.ndarray, channels: int) -> np.ndarray | None:
     """The largest weight of each input channel."""
     if product.op_type != "Conv":
-        found: np.ndarray = np.abs(array).max(axis=0 if product.transposed else 1)
+        peaks: np.ndarray = np.abs(array).max(axis=0 if product.transposed else 1)
     else:
         groups = channels // array.shape[1] if array.shape[1] else 0
         by_group = np.abs(array).reshape(groups, -1, array.shape[1], int(np.prod(array.shape[2:]))) if groups else None
         if by_group is None or groups * array.shape[1] != channels:
             return None
-        found = by_group.max(axis=(1, 3)).reshape(-1)
-    return found if found.size == channels else None
+        peaks = by_group.max(axis=(1, 3)).reshape(-1)
+    return peaks if peaks.size == channels else None

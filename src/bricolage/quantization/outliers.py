@@ -35,7 +35,7 @@ def outlier_channels(
     products: Sequence[WeightedProduct], statistics: Mapping[str, ActivationStatistics]
 ) -> dict[str, np.ndarray]:
     """The channels to multiply apart, by name of the activation, where the others have a quarter of the range or less."""
-    found: dict[str, np.ndarray] = {}
+    outliers: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(product.activation for product in products):
         largest = statistics[name].largest
         if largest is None or not statistics[name].finite or largest.size < _LEAST_CHANNELS:
@@ -44,8 +44,8 @@ def outlier_channels(
             continue
         order = np.argsort(-largest, kind="stable")
         if largest[order[CHANNELS]] > 0 and largest[order[0]] >= _GAIN * largest[order[CHANNELS]]:
-            found[name] = np.sort(order[:CHANNELS])
-    return found
+            outliers[name] = np.sort(order[:CHANNELS])
+    return outliers
 
 
 def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[str, np.ndarray]) -> Graph:
@@ -67,7 +67,7 @@ def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[s
         assert node is not None and array is not None
         if product.activation not in picked:
             gather = ir.node("Gather", [activation, added_constant(model, names, "outliers", chosen)], {"axis": -1})
-            _named(gather, names, f"{product.activation}.outliers", activation)
+            _name_node(gather, names, f"{product.activation}.outliers", activation)
             assert activation.shape is not None
             gather.outputs[0].shape = ir.Shape([*activation.shape[:-1], chosen.size])
             picked[product.activation] = gather.outputs[0]
@@ -88,19 +88,19 @@ def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[s
                 added_constant(model, names, product.weight, np.ascontiguousarray(rows[chosen])),
             ],
         )
-        _named(small, names, f"{product.output}.outliers", result)
+        _name_node(small, names, f"{product.output}.outliers", result)
         added = ir.node("Add", [result, small.outputs[0]])
-        _named(added, names, f"{product.output}.sum", result)
+        _name_node(added, names, f"{product.output}.sum", result)
         small.name = names.fresh(f"{product.name}/outliers")
         model.graph.insert_after(node, [small, added])
         _handed_over(result, added, names)
         values[product.output] = added.outputs[0]
-    made = simplify(model)
+    simplified = simplify(model)
     give_names(model, known_names)
-    return made
+    return simplified
 
 
-def _named(node: ir.Node, names: Names, stem: str, like: ir.Value) -> None:
+def _name_node(node: ir.Node, names: Names, stem: str, like: ir.Value) -> None:
     (result,) = node.outputs
     result.name, result.shape, result.type = names.fresh(stem), like.shape, like.type
     node.name = names.fresh(stem)

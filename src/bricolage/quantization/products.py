@@ -80,7 +80,7 @@ def require_float(model: ir.Model) -> None:
 
 def products(graph: Graph) -> tuple[list[WeightedProduct], list[Unquantised]]:
     """Those that can be quantised, in the graph's order, and those like them that cannot."""
-    found: list[WeightedProduct] = []
+    candidates: list[WeightedProduct] = []
     refused: list[Unquantised] = []
     for operator in graph.operators:
         if operator.domain or operator.op_type not in _PRODUCTS | _LIKE_PRODUCTS:
@@ -89,8 +89,8 @@ def products(graph: Graph) -> tuple[list[WeightedProduct], list[Unquantised]]:
         if reason:
             refused.append(Unquantised(operator.name, operator.op_type, reason))
         else:
-            found.append(_product(graph, operator))
-    return found, refused
+            candidates.append(_product(graph, operator))
+    return candidates, refused
 
 
 def _hindrance(graph: Graph, operator: Operator) -> str:
@@ -119,7 +119,7 @@ def _hindrance(graph: Graph, operator: Operator) -> str:
         return "its bias is computed" if shift is None else "its bias is not finite"
     if bias is not None and any(size != 1 for size in shift.shape[:-1]):
         return "its bias is another one for each row"
-    if operator.op_type == "Gemm" and _scaled(operator, bias):
+    if operator.op_type == "Gemm" and _is_scaled(operator, bias):
         return "it multiplies its result or its bias with a factor"
     return ""
 
@@ -129,7 +129,7 @@ def _bias(operator: Operator) -> ir.Value | None:
     return inputs[2] if len(inputs) > 2 and operator.op_type != "MatMul" else None
 
 
-def _scaled(operator: Operator, bias: ir.Value | None) -> bool:
+def _is_scaled(operator: Operator, bias: ir.Value | None) -> bool:
     beta = operator.attribute("beta", 1.0)
     return operator.attribute("alpha", 1.0) != 1.0 or (bias is not None and beta != 1.0)
 
@@ -186,7 +186,9 @@ def known_names(
     Raises:
         UnknownOperatorName: no operator has a name.
     """
-    there = {word for one in able for word in (one.name, one.output, one.op_type)} | {one.name for one in refused}
+    there = {word for operator in able for word in (operator.name, operator.output, operator.op_type)} | {
+        operator.name for operator in refused
+    }
     return tuple(name if name in there else _whole_of(name, there, able) for name in names)
 
 
@@ -194,5 +196,5 @@ def _whole_of(name: str, there: Collection[str], able: Sequence[WeightedProduct]
     whole, _, part = name.rpartition("/")
     if whole in there and part in _PRODUCTS:
         return whole
-    shown = ", ".join(dict.fromkeys([*(one.op_type for one in able), *(one.name for one in able)]))
+    shown = ", ".join(dict.fromkeys([*(product.op_type for product in able), *(product.name for product in able)]))
     raise UnknownOperatorName(name=name, known=shown)

@@ -95,8 +95,8 @@ class QuantizationOptions:
             ("--format", self.block_format, get_args(BlockFormat)),
             ("--method", self.block_method, get_args(BlockMethod)),
         )
-        for option, word, known in words:
-            if word is not None and word not in known:
-                raise BadOption(option=option, value=word, advice=f"Use one of: {', '.join(known)}")
+        for option, word, choices in words:
+            if word is not None and word not in choices:
+                raise BadOption(option=option, value=word, advice=f"Use one of: {', '.join(choices)}")
         if self.accuracy is not None and parse_accuracy(self.accuracy).limit is None:
             raise BadOption(option="--accuracy", value=self.accuracy, advice="--max-error limits the relative error")

@@ -13,15 +13,15 @@ from bricolage.errors import NothingToQuantise
 from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import flops
-from bricolage.quantization.activation_statistics import ActivationStatistics, collected
+from bricolage.quantization.activation_statistics import ActivationStatistics, collect_statistics
 from bricolage.quantization.bias import biases_in_order, corrected_biases
 from bricolage.quantization.byte_weights import QuantisedWeights, quantised_weights
 from bricolage.quantization.calibration_samples import doubts, hold_back, inputs_of
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, Judgement, SwitchedModel
-from bricolage.quantization.observers import AffineScale, Function, observed, unchanged
+from bricolage.quantization.observers import AffineScale, Function, observe_scale, pass_through
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, constant_bytes
-from bricolage.quantization.outlier_migration import migrated
+from bricolage.quantization.outlier_migration import migrate_outliers
 from bricolage.quantization.outliers import apart, outlier_channels
 from bricolage.quantization.products import WeightedProduct, known_names, products, quantised_products, require_float
 from bricolage.quantization.quantization_options import QuantizationOptions
@@ -41,7 +41,7 @@ _WORTH = 0.9
 _DEFAULT = QuantizationOptions()
 
 
-def quantized(
+def quantize_graph(
     graph: Graph,
     samples: Sequence[Sample],
     options: QuantizationOptions = _DEFAULT,
@@ -73,13 +73,13 @@ def quantized(
         )
     judge = Judge(graph.model, held, options)
     best = _most_in_integers([_Form(graph, seen, judge, form) for form in _forms(graph, able, options)], judge)
-    told = doubts(seen, [inputs_of(graph.model, one) for one in held])
+    concerns = doubts(seen, [inputs_of(graph.model, sample) for sample in held])
     if best.options.float_results and options.float_results is None:
-        told.append(
+        concerns.append(
             "results in front of functions such as HardSwish stay float, which leaves more in integers: OpenVINO and bricolage "
             "multiply bytes there, ONNX Runtime computes these convolutions in float32 (--no-float-results)"
         )
-    weight_errors = {name: one.error for name, one in best.found.scales.weights.items()}
+    weight_errors = {name: weight.error for name, weight in best.found.scales.weights.items()}
     able, refused = products(best.graph)
     report = QuantizationReport(
         best.kept.outcomes(best.graph, able, refused, weight_errors, options.keep_float),
@@ -89,7 +89,7 @@ def quantized(
         calibrated_on=len(seen),
         held_back=len(held),
         bytes=(constant_bytes(graph.model), constant_bytes(best.model)),
-        warnings=tuple(told),
+        warnings=tuple(concerns),
         reached=best.judged.reached,
     )
     return QuantizedModel(best.model, report)
@@ -123,16 +123,16 @@ class _Form:
     @cached_property
     def sensitivity(self) -> Sensitivity:
         """The search for what stays float."""
-        (graph, found), form = self._scales, bool(self._options.float_results)
-        paired = with_pairs(graph.model, found.products, found.scales, float_results=form, switched=True)
-        work = _work(graph, found.products, self._options)
-        return Sensitivity(SwitchedModel(paired, found.products), found.products, self._judge, work, self._made)
+        (graph, scaled), form = self._scales, bool(self._options.float_results)
+        paired = with_pairs(graph.model, scaled.products, scaled.scales, float_results=form, switched=True)
+        work = _work(graph, scaled.products, self._options)
+        return Sensitivity(SwitchedModel(paired, scaled.products), scaled.products, self._judge, work, self._make_model)
 
-    def _made(self, taking: Sequence[WeightedProduct]) -> ir.Model:
-        graph, found = self._scales
-        scales = found.scales
-        if found.in_order and len(taking) < len(found.products):
-            scales = _in_order(graph, self._seen, replace(found, products=list(taking)), self._options)
+    def _make_model(self, taking: Sequence[WeightedProduct]) -> ir.Model:
+        graph, scaled = self._scales
+        scales = scaled.scales
+        if scaled.in_order and len(taking) < len(scaled.products):
+            scales = _in_order(graph, self._seen, replace(scaled, products=list(taking)), self._options)
         return _with_pairs(graph, taking, scales, self._options)
 
     def made(self, most_float: int | None, least: float) -> _Made | None:
@@ -142,19 +142,19 @@ class _Form:
         Raises:
             NothingToQuantise: no activation is of any use in bytes.
         """
-        graph, found = self._scales
-        if not found.products:
+        graph, scaled = self._scales
+        if not scaled.products:
             raise NothingToQuantise(
-                reason=next(iter(found.useless.values())),
+                reason=next(iter(scaled.useless.values())),
                 advice="Look at what computes it, or try --observer percentile",
             )
         sensitivity = self.sensitivity
         result = sensitivity.kept_float(most_float, least, each=self._options.errors_by_operator)
         if result is None:
             return None
-        kept = KeptFloat({**found.useless, **result.kept.reasons}, result.kept.errors)
-        model = self._made(result.taking)
-        return _Made(graph, found, kept, result.judged, model, sensitivity.work_of(result.taking), self._options)
+        kept = KeptFloat({**scaled.useless, **result.kept.reasons}, result.kept.errors)
+        model = self._make_model(result.taking)
+        return _Made(graph, scaled, kept, result.judged, model, sensitivity.work_of(result.taking), self._options)
 
 
 def _most_in_integers(forms: Sequence[_Form], judge: Judge) -> _Made:
@@ -193,7 +193,9 @@ def _work(graph: Graph, taking_part: Sequence[WeightedProduct], options: Quantiz
     """Operations that integers speed up of each product, by what it computes; of open sizes as if they were one. Half of a
     convolution's, where its result stays float: not every runtime then multiplies bytes."""
     paired = quantised_values(graph.model, taking_part, options.sums, bool(options.float_results))
-    part = {one.output: 1.0 if one.op_type != "Conv" or one.end in paired else 0.5 for one in taking_part}
+    part = {
+        product.output: 1.0 if product.op_type != "Conv" or product.end in paired else 0.5 for product in taking_part
+    }
     return {
         name: part[name] * flops(operator)
         for operator in graph.operators
@@ -243,29 +245,29 @@ def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) 
     def error(of: Graph, found: _Scaled) -> float:
         return judge.of(_with_pairs(of, found.products, found.scales, options)).mean
 
-    best, found = graph, _scaled(graph, able(graph), seen, options)
+    best, scaled = graph, _choose_scales(graph, able(graph), seen, options)
     lowest: float | None = None
-    other = migrated(graph, able(graph), seen, options) if options.smooth > 0 or options.equalise else graph
+    other = migrate_outliers(graph, able(graph), seen, options) if options.smooth > 0 or options.equalise else graph
     if other is not graph:
-        moved = _scaled(other, able(other), seen, options)
-        lowest, with_moves = error(graph, found), error(other, moved)
-        if len(moved.products) >= len(found.products) and with_moves < lowest:
-            best, found, lowest = other, moved, with_moves
-    if found.outliers and options.outliers:
-        other = apart(best, able(best), found.outliers)
-        split_up = _scaled(other, able(other), seen, options, found.outliers)
-        lowest = error(best, found) if lowest is None else lowest
-        if len(split_up.useless) <= len(found.useless) and (apart_error := error(other, split_up)) < _WORTH * lowest:
-            best, found, lowest = other, split_up, apart_error
-    if options.correct_bias and len(found.products) > 1:
-        lowest = error(best, found) if lowest is None else lowest
-        settled = replace(found, scales=_in_order(best, seen, found, options), in_order=True)
+        moved = _choose_scales(other, able(other), seen, options)
+        lowest, with_moves = error(graph, scaled), error(other, moved)
+        if len(moved.products) >= len(scaled.products) and with_moves < lowest:
+            best, scaled, lowest = other, moved, with_moves
+    if scaled.outliers and options.outliers:
+        other = apart(best, able(best), scaled.outliers)
+        split_up = _choose_scales(other, able(other), seen, options, scaled.outliers)
+        lowest = error(best, scaled) if lowest is None else lowest
+        if len(split_up.useless) <= len(scaled.useless) and (apart_error := error(other, split_up)) < _WORTH * lowest:
+            best, scaled, lowest = other, split_up, apart_error
+    if options.correct_bias and len(scaled.products) > 1:
+        lowest = error(best, scaled) if lowest is None else lowest
+        settled = replace(scaled, scales=_in_order(best, seen, scaled, options), in_order=True)
         if error(best, settled) < _WORTH * lowest:
-            found = settled
-    return best, found
+            scaled = settled
+    return best, scaled
 
 
-def _scaled(
+def _choose_scales(
     graph: Graph,
     taking_part: Sequence[WeightedProduct],
     seen: Sequence[Sample],
@@ -274,38 +276,38 @@ def _scaled(
 ) -> _Scaled:
     """`alone`: channels, by activation, that have products of their own."""
     ranges = quantised_values(graph.model, taking_part, options.sums, bool(options.float_results))
-    channels = {one.activation: one.activation_axis for one in taking_part}
+    channels = {product.activation: product.activation_axis for product in taking_part}
     wanted = {**dict.fromkeys(ranges, 1), **channels}
-    statistics = collected(graph.model, seen, wanted, options.seed, alone)
+    statistics = collect_statistics(graph.model, seen, wanted, options.seed, alone)
     functions = functions_behind(graph)
     activations: dict[str, AffineScale] = {}
     bad: dict[str, str] = {}
     for name, source in ranges.items():
-        found = statistics[source]
-        reason = _unfit(found)
+        value_statistics = statistics[source]
+        reason = _unfit(value_statistics)
         if not reason:
-            activations[name] = observed(found.values, options, functions.get(name))
-            reason = _useless(found, activations[name], functions.get(name, unchanged))
+            activations[name] = observe_scale(value_statistics.values, options, functions.get(name))
+            reason = _useless(value_statistics, activations[name], functions.get(name, pass_through))
         if reason:
             bad[name] = reason
     useless: dict[str, str] = {}
-    for one in taking_part:
-        for name in (one.activation, one.end if one.op_type == "Conv" else one.activation):
+    for product in taking_part:
+        for name in (product.activation, product.end if product.op_type == "Conv" else product.activation):
             if name in bad:
-                useless[one.output] = f"'{name}' {bad[name]}"
-    fit = [one for one in taking_part if one.output not in useless]
+                useless[product.output] = f"'{name}' {bad[name]}"
+    fit = [product for product in taking_part if product.output not in useless]
     weights: dict[str, QuantisedWeights] = {}
-    for one in fit:
-        array = constant_elements(graph.constants[one.weight])
-        bias = constant_elements(graph.constants[one.bias]) if one.bias is not None else None
+    for product in fit:
+        array = constant_elements(graph.constants[product.weight])
+        bias = constant_elements(graph.constants[product.bias]) if product.bias is not None else None
         assert array is not None
-        step = float(activations[one.activation].scale)
-        weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=options.pair_safe)
+        step = float(activations[product.activation].scale)
+        weights[product.output] = quantised_weights(product, array, bias, step, pair_safe=options.pair_safe)
     scales = Scales(activations, weights)
     if options.correct_bias:
         scales = Scales(activations, weights, corrected_biases(graph, seen, fit, scales))
-    own = [one for one in taking_part if list(ranges.values()).count(one.activation) == 1]
-    outliers = {} if alone else outlier_channels(own, statistics)
+    unshared = [product for product in taking_part if list(ranges.values()).count(product.activation) == 1]
+    outliers = {} if alone else outlier_channels(unshared, statistics)
     return _Scaled(fit, scales, useless, outliers)
 
 
@@ -325,5 +327,5 @@ def _useless(found: ActivationStatistics, scale: AffineScale, function: Function
     error = float(np.linalg.norm((left - values)[middle])) / norm if norm else 0.0
     if error <= _USELESS and gone <= _GONE:
         return ""
-    told = f"makes {gone:.0%} of the rest zero" if gone > _GONE else f"leaves an error of {error:.0%} to the rest"
-    return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: a scale of 8 bits {told}"
+    damage = f"makes {gone:.0%} of the rest zero" if gone > _GONE else f"leaves an error of {error:.0%} to the rest"
+    return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: a scale of 8 bits {damage}"

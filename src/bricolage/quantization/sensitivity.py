@@ -37,14 +37,16 @@ class KeptFloat:
         bits: int = 8,
     ) -> tuple[OperatorOutcome, ...]:
         """Of all operators that were looked at, in the graph's order."""
-        taking_part = {one.output for one in quantised_products(able, asked_float)}
-        made = [OperatorOutcome(one.name, one.op_type, False, one.reason) for one in refused]
-        for one in able:
-            reason = self.reasons.get(one.output, "") if one.output in taking_part else "asked for"
-            error, weight_error = self.errors.get(one.output), weight_errors.get(one.output)
-            made.append(OperatorOutcome(one.name, one.op_type, not reason, reason, error, weight_error, bits))
+        taking_part = {product.output for product in quantised_products(able, asked_float)}
+        outcomes = [OperatorOutcome(refusal.name, refusal.op_type, False, refusal.reason) for refusal in refused]
+        for product in able:
+            reason = self.reasons.get(product.output, "") if product.output in taking_part else "asked for"
+            error, weight_error = self.errors.get(product.output), weight_errors.get(product.output)
+            outcomes.append(
+                OperatorOutcome(product.name, product.op_type, not reason, reason, error, weight_error, bits)
+            )
         order = {operator.name: operator.number for operator in graph.operators}
-        return tuple(sorted(made, key=lambda outcome: order[outcome.name]))
+        return tuple(sorted(outcomes, key=lambda outcome: order[outcome.name]))
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Sensitivity:
         """
         self._switched, self._products, self._judge = switched, taking_part, judge
         self._work, self._make = work, make
-        self._outputs = [one.output for one in taking_part]
+        self._outputs = [product.output for product in taking_part]
         self._whole: Judgement | None = None
         self.trials: dict[frozenset[str], float] = {}
         """Of all choices that were tried, by what the products in integers compute: the error of the model. Of one by itself that
@@ -84,7 +86,7 @@ class Sensitivity:
 
     def work_of(self, taking: Sequence[WeightedProduct]) -> float:
         """Of these products together."""
-        return sum(self._work[one.output] for one in taking)
+        return sum(self._work[product.output] for product in taking)
 
     def kept_float(self, most: int | None = None, least: float = 0.0, *, each: bool = True) -> FloatChoice | None:
         """As many products stay float as bring the whole to the accuracy asked for; None where these are more than `most`, or leave
@@ -102,20 +104,20 @@ class Sensitivity:
         count, total = 0, len(self._outputs)
         while count < total and (most is None or count <= most):
             floats = self._costly[:count] if count else []
-            found = self._choice(floats, least, each=each)
-            if found is not None:
-                return found
+            choice = self._choice(floats, least, each=each)
+            if choice is not None:
+                return choice
             count += max(1, min(count // 2, (total - count) // 3))
         if most is not None and most < total - 1:
             return None
         singles = reversed(self._costly) if total > 1 else iter(())
-        choices = (self._choice([one for one in self._costly if one != single], least) for single in singles)
+        choices = (self._choice([output for output in self._costly if output != single], least) for single in singles)
         return next((choice for choice in choices if choice is not None), None)
 
     def _choice(self, floats: Sequence[str], least: float, *, each: bool = True) -> FloatChoice | None:
         """With these in float, where that is accurate enough and leaves more than `least` work in integers."""
         taking = [product for product in self._products if product.output not in floats]
-        names = frozenset(one.output for one in taking)
+        names = frozenset(product.output for product in taking)
         if names in self.trials and floats:
             return None
         if floats and least and self.work_of(taking) <= least:
@@ -127,8 +129,8 @@ class Sensitivity:
         self.trials[names] = judged.largest
         if not judged.met:
             return None
-        alone = self._alone if floats else self._measured(1) if each else {}
-        return FloatChoice(KeptFloat({one: self._reason(one) for one in floats}, alone), taking, judged)
+        alone = self._alone if floats else self._measure_singles(1) if each else {}
+        return FloatChoice(KeptFloat({output: self._reason(output) for output in floats}, alone), taking, judged)
 
     def least_single(self) -> tuple[str, float] | None:
         """The product that has the least error by itself of those that were tried, by its name in the model, with this error."""
@@ -149,26 +151,26 @@ class Sensitivity:
         is_whole = len(taking) == len(self._products)
         if is_whole and self._whole is not None:
             return self._whole
-        outputs = [one.output for one in taking]
-        found = self._judge.of_switched(self._switched, outputs) if self._judge.asks else None
-        if found is None or found.met:
-            found = self._judge.of(self._make(taking))
+        outputs = [product.output for product in taking]
+        judgement = self._judge.of_switched(self._switched, outputs) if self._judge.asks else None
+        if judgement is None or judgement.met:
+            judgement = self._judge.of(self._make(taking))
         if is_whole:
-            self._whole = found
-        return found
+            self._whole = judgement
+        return judgement
 
     @cached_property
     def _alone(self) -> dict[str, float]:
-        return self._measured(_SAMPLES)
+        return self._measure_singles(_SAMPLES)
 
-    def _measured(self, samples: int) -> dict[str, float]:
+    def _measure_singles(self, samples: int) -> dict[str, float]:
         """The error with each product alone in integers."""
-        return {one: self._judge.error(self._switched, {one}, samples) for one in self._outputs}
+        return {output: self._judge.error(self._switched, {output}, samples) for output in self._outputs}
 
     @cached_property
     def _costly(self) -> list[str]:
         """Those first that cost most for what integers save of them."""
-        return sorted(self._outputs, key=lambda one: -(self._alone[one] ** 2) / max(self._work[one], 1.0))
+        return sorted(self._outputs, key=lambda output: -(self._alone[output] ** 2) / max(self._work[output], 1.0))
 
     def _reason(self, output: str) -> str:
         return f"it costs {self._alone[output]:.1e} by itself, and the whole would miss {self._judge.asked}"
@@ -178,15 +180,15 @@ def nothing_left(judge: Judge, searches: Sequence[Sensitivity]) -> NothingToQuan
     """That the accuracy asked for leaves no product in integers, and what was tried."""
     singles = [single for search in searches if (single := search.least_single()) is not None]
     wholes = [whole for search in searches if (whole := search.whole_error) is not None]
-    told = []
+    findings = []
     if wholes:
-        told.append(f"the error is {min(wholes):.2g} with all {max(map(len, searches))} in integers")
+        findings.append(f"the error is {min(wholes):.2g} with all {max(map(len, searches))} in integers")
     if singles:
-        name, error = min(singles, key=lambda one: one[1])
-        told.append(f"{error:.2g} with the best one alone, '{name}'")
+        name, error = min(singles, key=lambda single: single[1])
+        findings.append(f"{error:.2g} with the best one alone, '{name}'")
     tried = sum(len(search.trials) for search in searches)
     return NothingToQuantise(
-        reason=f"with any operator in integers the model misses {judge.asked}: {' and '.join(told)} ({tried} choices were tried, "
-        "each operator by itself among them)",
+        reason=f"with any operator in integers the model misses {judge.asked}: {' and '.join(findings)} ({tried} choices "
+        "were tried, each operator by itself among them)",
         advice="Ask for less accuracy, give more and better calibration data, or for weights smaller blocks",
     )

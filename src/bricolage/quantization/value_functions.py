@@ -13,13 +13,13 @@ from bricolage.quantization.observers import Function
 
 def functions_behind(graph: Graph) -> dict[str, Function]:
     """By name of a value, where all that reads it is one function: HardSwish, Sigmoid, HardSigmoid, or x · sigmoid(x)."""
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     for operator in graph.operators:
         for value in operator.outputs:
             function = None if graph.is_output(value) else _function(value)
             if function is not None:
-                found[value.name or ""] = function
-    return found
+                functions[value.name or ""] = function
+    return functions
 
 
 def _function(value: ir.Value) -> Function | None:
@@ -29,7 +29,7 @@ def _function(value: ir.Value) -> Function | None:
         return None
     if len(readers) == 1:
         if kinds == ["HardSigmoid"]:
-            alpha, beta = (readers[0].attributes.get_float(*one) for one in (("alpha", 0.2), ("beta", 0.5)))
+            alpha, beta = (readers[0].attributes.get_float(*attribute) for attribute in (("alpha", 0.2), ("beta", 0.5)))
             return lambda x: np.clip(alpha * x + beta, 0.0, 1.0)
         return _KNOWN.get(kinds[0])
     if kinds == ["Mul", "Sigmoid"]:
@@ -40,20 +40,20 @@ def _function(value: ir.Value) -> Function | None:
 
 def hard_swish(x: np.ndarray) -> np.ndarray:
     """x · clip(x / 6 + 1/2, 0, 1)."""
-    found: np.ndarray = x * np.clip(x / 6.0 + 0.5, 0.0, 1.0)
-    return found
+    activation: np.ndarray = x * np.clip(x / 6.0 + 0.5, 0.0, 1.0)
+    return activation
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x))."""
-    found: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * x))
-    return found
+    activation: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * x))
+    return activation
 
 
 def silu(x: np.ndarray) -> np.ndarray:
     """x · sigmoid(x)."""
-    found: np.ndarray = x * sigmoid(x)
-    return found
+    activation: np.ndarray = x * sigmoid(x)
+    return activation
 
 
 _KNOWN: Mapping[str, Function] = {"HardSwish": hard_swish, "Sigmoid": sigmoid, "Swish": silu}

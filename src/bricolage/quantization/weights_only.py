@@ -13,7 +13,7 @@ from bricolage.errors import BadOption, NothingToQuantise
 from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph
 from bricolage.quantization.awq import activation_aware, salient_factors
-from bricolage.quantization.block_quantization import WeightBlocks, corrected, half_quadratic, round_to_nearest
+from bricolage.quantization.block_quantization import WeightBlocks, half_quadratic, quantize_gptq, round_to_nearest
 from bricolage.quantization.calibration_samples import doubts, hold_back, inputs_of
 from bricolage.quantization.insertion import added_constant
 from bricolage.quantization.judge import Judge, SwitchedModel, switches
@@ -70,22 +70,22 @@ def quantized_weights_only(
             reason="it has no MatMul or Gemm with constant weights that may take part, which blocks are for",
             advice="Leave --weights out: convolutions become bytes with calibration data",
         )
-    seen, held = _divided(graph, samples, held_back, options)
+    seen, held = _divide_samples(graph, samples, held_back, options)
     method = options.block_method or ("gptq" if seen else "hqq")
     judge = Judge(graph.model, held, options) if held else None
     if method == "awq" and seen:
         graph = _with_salient_weights(graph, taking_part, seen, options)
         able, refused = _able(graph, options)
         taking_part = list(quantised_products(able, options.keep_float))
-    blocks = _rounded(graph, taking_part, seen, method, options)
-    floats = {name: one.floats for name, one in blocks.items()}
+    blocks = _round_weights(graph, taking_part, seen, method, options)
+    floats = {name: weight_blocks.floats for name, weight_blocks in blocks.items()}
     kept, taking, judged = KeptFloat({}, {}), taking_part, None
     if judge is not None:
         choice = _choice(graph, taking_part, floats, judge)
         kept, taking, judged = choice.kept, choice.taking, choice.judged
     model = _with_blocks(graph, taking, blocks, options)
-    told = (
-        doubts(seen, [inputs_of(graph.model, one) for one in held])
+    concerns = (
+        doubts(seen, [inputs_of(graph.model, sample) for sample in held])
         if held
         else ["no calibration data: the error was not measured, and nothing stayed float for it"]
     )
@@ -97,21 +97,21 @@ def quantized_weights_only(
         calibrated_on=len(seen),
         held_back=len(held),
         bytes=(constant_bytes(graph.model), constant_bytes(model)),
-        warnings=tuple(told),
+        warnings=tuple(concerns),
         reached=None if judged is None else judged.reached,
     )
     return QuantizedModel(model, report)
 
 
-def _divided(
+def _divide_samples(
     graph: Graph, samples: Sequence[Sample] | None, held_back: Sequence[Sample] | None, options: QuantizationOptions
 ) -> tuple[list[Sample], list[Sample]]:
     """What rounding sees and what errors are measured on; nothing where there are no samples."""
     if samples is not None:
         return hold_back(graph.model, samples, held_back, options.held_back)
     if options.accuracy is not None:
-        told = f"{options.accuracy} without data"
-        raise BadOption(option="--accuracy", value=told, advice="Give --calibrate DATA.npz")
+        request = f"{options.accuracy} without data"
+        raise BadOption(option="--accuracy", value=request, advice="Give --calibrate DATA.npz")
     return [], []
 
 
@@ -120,26 +120,26 @@ def _choice(
 ) -> FloatChoice:
     """Which products stay float; `floats`: what integers of weights mean."""
     switched = SwitchedModel(_with_floats(graph.model, taking_part, floats, switched=True), taking_part)
-    work = {name: float(one.size) for name, one in floats.items()}
-    search = Sensitivity(switched, taking_part, judge, work, lambda some: _with_floats(graph.model, some, floats))
-    found = search.kept_float()
-    if found is None:
+    work = {name: float(array.size) for name, array in floats.items()}
+    search = Sensitivity(switched, taking_part, judge, work, lambda taking: _with_floats(graph.model, taking, floats))
+    choice = search.kept_float()
+    if choice is None:
         raise nothing_left(judge, [search])
-    return found
+    return choice
 
 
 def _able(graph: Graph, options: QuantizationOptions) -> tuple[list[WeightedProduct], list[Unquantised]]:
-    found, refused = products(graph)
+    candidates, refused = products(graph)
     able: list[WeightedProduct] = []
-    for one in found:
-        reason = "blocks are for products of matrices" if one.op_type == "Conv" else ""
-        k = _matrix(graph, one).shape[0] if not reason else 0
+    for product in candidates:
+        reason = "blocks are for products of matrices" if product.op_type == "Conv" else ""
+        k = _matrix(graph, product).shape[0] if not reason else 0
         if not reason and options.block_format == "blocks" and k % options.block_size:
             reason = f"its {k} rows are no whole number of blocks of {options.block_size}"
         if reason:
-            refused.append(Unquantised(one.name, one.op_type, reason))
+            refused.append(Unquantised(product.name, product.op_type, reason))
         else:
-            able.append(one)
+            able.append(product)
     return able, refused
 
 
@@ -150,7 +150,7 @@ def _matrix(graph: Graph, product: WeightedProduct) -> np.ndarray:
     return array.T if product.transposed else array
 
 
-def _rounded(
+def _round_weights(
     graph: Graph,
     taking_part: Sequence[WeightedProduct],
     seen: Sequence[Sample],
@@ -159,18 +159,18 @@ def _rounded(
 ) -> dict[str, WeightBlocks]:
     bits, size = _BITS[options.weights or "int4"], options.block_size
     hessians = _hessians(graph, taking_part, seen) if method == "gptq" else {}
-    wide = [one for one in taking_part if method in ("awq", "gptq") and one.activation not in hessians]
+    wide = [product for product in taking_part if method in ("awq", "gptq") and product.activation not in hessians]
     squares = _mean_squares(graph, wide, seen) if wide and seen else {}
-    found: dict[str, WeightBlocks] = {}
-    for one in taking_part:
-        matrix = _matrix(graph, one)
-        if one.activation in hessians:
-            found[one.output] = corrected(matrix, bits, size, hessians[one.activation])
-        elif one.activation in squares:
-            found[one.output] = activation_aware(matrix, bits, size, squares[one.activation])
+    blocks: dict[str, WeightBlocks] = {}
+    for product in taking_part:
+        matrix = _matrix(graph, product)
+        if product.activation in hessians:
+            blocks[product.output] = quantize_gptq(matrix, bits, size, hessians[product.activation])
+        elif product.activation in squares:
+            blocks[product.output] = activation_aware(matrix, bits, size, squares[product.activation])
         else:
-            found[one.output] = (round_to_nearest if method == "rtn" else half_quadratic)(matrix, bits, size)
-    return found
+            blocks[product.output] = (round_to_nearest if method == "rtn" else half_quadratic)(matrix, bits, size)
+    return blocks
 
 
 def _with_salient_weights(
@@ -180,11 +180,13 @@ def _with_salient_weights(
     bits, squares = _BITS[options.weights or "int4"], _mean_squares(graph, taking_part, seen)
     factors: dict[str, np.ndarray] = {}
     for group in shared_activations(graph, taking_part, options).values():
-        own = squares.get(group[0].activation)
-        if own is None or any(one.activation != group[0].activation for one in group):
+        group_squares = squares.get(group[0].activation)
+        if group_squares is None or any(product.activation != group[0].activation for product in group):
             continue
-        found = salient_factors([_matrix(graph, one) for one in group], bits, options.block_size, own)
-        factors |= {one.output: found for one in group if found is not None}
+        group_factors = salient_factors(
+            [_matrix(graph, product) for product in group], bits, options.block_size, group_squares
+        )
+        factors |= {product.output: group_factors for product in group if group_factors is not None}
     return with_factors(graph, factors) if factors else graph
 
 
@@ -192,68 +194,68 @@ def _mean_squares(
     graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample]
 ) -> dict[str, np.ndarray]:
     """Of the channels of activations, by name."""
-    names = {one.activation for one in taking_part}
-    return _summed(graph, names, seen, lambda rows: (rows.astype(np.float64) ** 2).sum(axis=0))
+    names = {product.activation for product in taking_part}
+    return _sum_over_samples(graph, names, seen, lambda rows: (rows.astype(np.float64) ** 2).sum(axis=0))
 
 
 def _hessians(graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample]) -> dict[str, np.ndarray]:
     """Sums of xᵀx over the rows of activations, by name, but of those too wide for it."""
-    names = {one.activation for one in taking_part if _matrix(graph, one).shape[0] <= _LARGEST_HESSIAN}
-    return _summed(graph, names, seen, lambda rows: rows.T @ rows)
+    names = {product.activation for product in taking_part if _matrix(graph, product).shape[0] <= _LARGEST_HESSIAN}
+    return _sum_over_samples(graph, names, seen, lambda rows: rows.T @ rows)
 
 
-def _summed(
+def _sum_over_samples(
     graph: Graph, names: Set[str], seen: Sequence[Sample], of_rows: Callable[[np.ndarray], np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Sums over samples of what `of_rows` makes of the rows of activations, by name, but of those that are not finite."""
     inputs = {value.name or "" for value in graph.model.graph.inputs}
     evaluate = Evaluator(graph.model, dtype=np.float32, keep=sorted(names - inputs))
-    found: dict[str, np.ndarray] = {}
+    sums: dict[str, np.ndarray] = {}
     for sample in seen:
         values = {**sample, **evaluate(sample)}
         for name in names:
             array = np.asarray(values[name])
-            found[name] = found.get(name, 0.0) + of_rows(array.reshape(-1, array.shape[-1]))
-    return {name: one for name, one in found.items() if np.isfinite(one).all()}
+            sums[name] = sums.get(name, 0.0) + of_rows(array.reshape(-1, array.shape[-1]))
+    return {name: total for name, total in sums.items() if np.isfinite(total).all()}
 
 
 def _with_floats(
     model: ir.Model, taking: Sequence[WeightedProduct], floats: Mapping[str, np.ndarray], *, switched: bool = False
 ) -> ir.Model:
     """A copy in which weights are rounded to what their integers mean; with `switched`, an input says for each whether."""
-    made = model.clone()
-    names, values = Names(made), {value.name or "": value for node in made.graph for value in node.outputs}
-    truths = switches(made, taking) if switched else {}
-    for one in taking:
-        node = values[one.output].producer()
+    clone = model.clone()
+    names, values = Names(clone), {value.name or "": value for node in clone.graph for value in node.outputs}
+    truths = switches(clone, taking) if switched else {}
+    for product in taking:
+        node = values[product.output].producer()
         assert node is not None
-        array = floats[one.output].T if one.transposed else floats[one.output]
-        value = added_constant(made, names, f"{one.output}.weight", array)
+        array = floats[product.output].T if product.transposed else floats[product.output]
+        value = added_constant(clone, names, f"{product.output}.weight", array)
         if switched:
-            choice = ir.node("Where", [truths[one.output], value, node.inputs[1]], name=names.fresh("Where"))
-            choice.outputs[0].name = names.fresh(f"{one.output}.weight.chosen")
+            choice = ir.node("Where", [truths[product.output], value, node.inputs[1]], name=names.fresh("Where"))
+            choice.outputs[0].name = names.fresh(f"{product.output}.weight.chosen")
             choice.outputs[0].type, choice.outputs[0].shape = value.type, value.shape
-            made.graph.insert_before(node, [choice])
+            clone.graph.insert_before(node, [choice])
             value = choice.outputs[0]
         node.replace_input_with(1, value)
-    return made
+    return clone
 
 
 def _with_blocks(
     graph: Graph, taking: Sequence[WeightedProduct], blocks: Mapping[str, WeightBlocks], options: QuantizationOptions
 ) -> ir.Model:
     """A copy with the operators of the format that was asked for."""
-    made = graph.model.clone()
-    names, values = Names(made), {value.name or "": value for node in made.graph for value in node.outputs}
+    clone = graph.model.clone()
+    names, values = Names(clone), {value.name or "": value for node in clone.graph for value in node.outputs}
     place = _as_blocks if options.block_format == "blocks" else _as_operator
-    for one in taking:
-        node = values[one.output].producer()
+    for product in taking:
+        node = values[product.output].producer()
         assert node is not None
-        place(made, node, one, blocks[one.output], _BITS[options.weights or "int4"], options, names)
-    for value in list(made.graph.initializers.values()):
+        place(clone, node, product, blocks[product.output], _BITS[options.weights or "int4"], options, names)
+    for value in list(clone.graph.initializers.values()):
         if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
-            del made.graph.initializers[value.name or ""]
-    return made
+            del clone.graph.initializers[value.name or ""]
+    return clone
 
 
 def _as_blocks(
@@ -304,13 +306,13 @@ def _as_operator(
         added_constant(model, names, f"{stem}.zero", pack_integers(np.ascontiguousarray(found.zeros.T), bits)),
     ]
     attributes = {"K": found.k, "N": n, "bits": bits, "block_size": size, "accuracy_level": options.accuracy_level}
-    made = ir.node(
+    matmul = ir.node(
         "MatMulNBits", inputs, attributes, domain=_DOMAIN, name=names.fresh(f"{node.name or product.output}.blocks")
     )
     (old,) = node.outputs
-    (result,) = made.outputs
+    (result,) = matmul.outputs
     result.name, result.shape, result.type = names.fresh(f"{product.output}.product"), old.shape, old.type
-    nodes = [made]
+    nodes = [matmul]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is not None:
         added = ir.node("Add", [result, bias], name=names.fresh(f"{product.output}.Add"))
@@ -332,8 +334,8 @@ def pack_integers(integers: np.ndarray, bits: int) -> np.ndarray:
     if bits == 8:
         return np.ascontiguousarray(integers)
     even = np.pad(integers, [(0, 0)] * (integers.ndim - 1) + [(0, integers.shape[-1] % 2)])
-    found: np.ndarray = (even[..., 0::2] | (even[..., 1::2] << 4)).astype(np.uint8)
-    return found
+    packed: np.ndarray = (even[..., 0::2] | (even[..., 1::2] << 4)).astype(np.uint8)
+    return packed
 
 
 def _outcomes(
@@ -345,9 +347,11 @@ def _outcomes(
     options: QuantizationOptions,
 ) -> tuple[OperatorOutcome, ...]:
     weight_errors: dict[str, float] = {}
-    for one in able:
-        if one.output in floats:
-            matrix = _matrix(graph, one)
+    for product in able:
+        if product.output in floats:
+            matrix = _matrix(graph, product)
             norm = float(np.linalg.norm(matrix))
-            weight_errors[one.output] = float(np.linalg.norm(floats[one.output] - matrix)) / norm if norm else 0.0
+            weight_errors[product.output] = (
+                float(np.linalg.norm(floats[product.output] - matrix)) / norm if norm else 0.0
+            )
     return kept.outcomes(graph, able, refused, weight_errors, options.keep_float, _BITS[options.weights or "int4"])

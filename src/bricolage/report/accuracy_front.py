@@ -35,31 +35,31 @@ class Plotted:
 
 def points(bucket: Bucket, slots: Mapping[str, int]) -> list[Plotted]:
     """Contestants with a time and an error, those that were too inaccurate among them."""
-    found = []
+    plotted = []
     for contestant in bucket.contestants:
         ms, error = contestant.median_ms or contestant.dropped_ms, words.shown_error(contestant)
         if ms and error is not None and math.isfinite(error):
-            found.append(
+            plotted.append(
                 Plotted(contestant.name, ms, max(error, _LEAST), contestant.accepted, backend_class(contestant, slots))
             )
-    return found
+    return plotted
 
 
 def accuracy_pareto(found: Sequence[Plotted]) -> list[Plotted]:
     """Those than which none is both faster and more accurate, the fastest first."""
     kept: list[Plotted] = []
-    for one in sorted(found, key=lambda point: (point.ms, point.error)):
-        if not kept or one.error < kept[-1].error:
-            kept.append(one)
+    for candidate in sorted(found, key=lambda point: (point.ms, point.error)):
+        if not kept or candidate.error < kept[-1].error:
+            kept.append(candidate)
     return kept
 
 
 def accuracy_figure(bucket: Bucket, slots: Mapping[str, int]) -> str:
     """SVG text; empty where all that was measured is about as accurate."""
-    found = points(bucket, slots)
-    if len(found) < 2 or max(p.error for p in found) < _LOWER * min(p.error for p in found):
+    plotted = points(bucket, slots)
+    if len(plotted) < 2 or max(p.error for p in plotted) < _LOWER * min(p.error for p in plotted):
         return ""
-    times, errors = [math.log10(p.ms) for p in found], [math.log10(p.error) for p in found]
+    times, errors = [math.log10(p.ms) for p in plotted], [math.log10(p.error) for p in plotted]
     limit = math.log10(max(bucket.bound, _LEAST))
     left, right = min(times) - 0.08, max(times) + 0.2
     low, high = math.floor(min([*errors, limit]) - 0.2), math.ceil(max([*errors, limit]) + 0.2)
@@ -86,18 +86,18 @@ def accuracy_figure(bucket: Bucket, slots: Mapping[str, int]) -> str:
     parts.append(f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"/>')
     parts.append(f'<text class="tick" style="text-anchor:start" x="4" y="{_TOP - 10}">relative error</text>')
     parts.append(f'<text class="tick" x="{(_LEFT + _WIDTH) / 2}" y="{_HEIGHT - 6}">median time</text>')
-    best = accuracy_pareto(found)
+    best = accuracy_pareto(plotted)
     path = "".join(
         f"{'M' if not at else 'H'}{x(p.ms):.1f}{' ' if not at else 'V'}{y(math.log10(p.error)):.1f}"
         for at, p in enumerate(best)
     )
     parts.append(f'<path class="front" d="{path}"/>')
-    for point in found:
-        told = f"{point.name}: {words.milliseconds(point.ms)}, error {words.error(point.error)}"
+    for point in plotted:
+        tooltip = f"{point.name}: {words.milliseconds(point.ms)}, error {words.error(point.error)}"
         faint, size = "" if point.accepted else " refused", 8 if point.name == bucket.chosen else 5
         place = f'cx="{x(point.ms):.1f}" cy="{y(math.log10(point.error)):.1f}" r="{size}"'
-        parts.append(f'<g><title>{escape(told)}</title><circle class="dot {point.colour}{faint}" {place}/></g>')
-    named = [*best, *(p for p in found if p.name == bucket.chosen and p not in best)]
+        parts.append(f'<g><title>{escape(tooltip)}</title><circle class="dot {point.colour}{faint}" {place}/></g>')
+    named = [*best, *(p for p in plotted if p.name == bucket.chosen and p not in best)]
     parts += _labels([(p, x(p.ms), y(math.log10(p.error))) for p in named], bucket.chosen)
     return "".join((*parts, "</svg>"))
 
@@ -110,7 +110,7 @@ def _round_times(low: float, high: float) -> list[float]:
 def _labels(placed: Sequence[tuple[Plotted, float, float]], chosen: str) -> list[str]:
     """Labels of points; one that would cover another is moved down."""
     parts, taken = [], list[tuple[float, float, float]]()
-    for point, at_x, at_y in sorted(placed, key=lambda one: one[2]):
+    for point, at_x, at_y in sorted(placed, key=lambda placement: placement[2]):
         text = point.name + (" · ships" if point.name == chosen else "")
         width, to_left = len(text) * _LETTERS, at_x + 12 + len(text) * _LETTERS > _WIDTH
         start, at_y = at_x - 12 - width if to_left else at_x + 12, at_y - 6

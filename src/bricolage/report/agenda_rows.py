@@ -59,7 +59,7 @@ def sentences(bucket: Bucket) -> list[str]:
         lines.append(f"unlikely, {odds}: {name_items(unlikely)}")
     words_alone: tuple[ItemOutcome, ...] = ("no time", "interrupted")
     lines += [f"{outcome}: {name_items(late)}" for outcome in words_alone if (late := _with_outcome(bucket, outcome))]
-    lines += _untried(bucket)
+    lines += _list_untried(bucket)
     left_out = [item for item in bucket.agenda if item.left_out]
     if left_out:
         loss = sum(item.expected_loss for item in left_out if item.outcome != "bounded")
@@ -67,14 +67,14 @@ def sentences(bucket: Bucket) -> list[str]:
     return lines
 
 
-def _untried(bucket: Bucket) -> list[str]:
+def _list_untried(bucket: Bucket) -> list[str]:
     """Contestants of which nothing was compiled and the agenda says nothing, a line for each reason."""
     items = {item.name for item in bucket.agenda}
     names: dict[str, list[str]] = {}
     for contestant in bucket.contestants:
         if not words.is_tried(contestant) and f"{WHOLE}{contestant.name}" not in items:
             names.setdefault(contestant.reason, []).append(contestant.name)
-    return [f"{reason}: {', '.join(some)}" for reason, some in names.items()]
+    return [f"{reason}: {', '.join(skipped)}" for reason, skipped in names.items()]
 
 
 def _with_outcome(bucket: Bucket, outcome: ItemOutcome) -> list[AgendaItem]:

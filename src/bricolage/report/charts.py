@@ -22,8 +22,8 @@ _CORE, _TIMES, _LANE = 80, 960, 34
 
 def backend_class(contestant: Contestant, slots: Mapping[str, int]) -> str:
     """The colour class of a contestant: its backend's; plans that mix backends have their own."""
-    own = contestant.implementation
-    return "mix" if own is None else f"c{slots.get(own.backend, 8)}"
+    implementation = contestant.implementation
+    return "mix" if implementation is None else f"c{slots.get(implementation.backend, 8)}"
 
 
 def contestant_chart(bucket: Bucket, slots: Mapping[str, int]) -> str:
@@ -82,16 +82,18 @@ def _hover(contestant: Contestant) -> str:
 def error_chart(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     """Relative errors on a logarithmic axis, with the limit and what rounding does to the model as lines."""
     shown = {c.name: words.shown_error(c) for c in bucket.contestants}
-    known = [c for c in words.rank_contestants(bucket) if (own := shown[c.name]) is not None and math.isfinite(own)]
+    contestants = [
+        c for c in words.rank_contestants(bucket) if (error := shown[c.name]) is not None and math.isfinite(error)
+    ]
     values = (
-        [own for c in known if (own := shown[c.name])]
+        [error for c in contestants if (error := shown[c.name])]
         + [limit]
         + ([bucket.original_error] if bucket.original_error > 0 else [])
     )
-    if not known:
+    if not contestants:
         return ""
     low, high = math.floor(math.log10(min(values)) - 0.2), math.ceil(math.log10(max(values)) + 0.2)
-    height = len(known) * 24 + 48
+    height = len(contestants) * 24 + 48
 
     def place(value: float) -> float:
         return _LABEL + (math.log10(value) - low) / (high - low) * _PLOT if value > 0 else _LABEL
@@ -106,7 +108,7 @@ def error_chart(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     parts.append(_marker(place(limit), height, "limit", "limit", 4, "start"))
     if bucket.original_error > 0:
         parts.append(_marker(place(bucket.original_error), height, "float32 rounding", "original", -4, "end"))
-    for row, contestant in enumerate(known):
+    for row, contestant in enumerate(contestants):
         y, x = 18 + row * 24 + 12, place(shown[contestant.name] or 0.0)
         parts.append(
             f"<g><title>{escape(contestant.name)}: {words.error(shown[contestant.name])}</title>"
@@ -150,27 +152,27 @@ def timeline_chart(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> st
 def schedule_chart(bucket: Bucket, slots: Mapping[str, int]) -> str:
     """Rows are cores, bars are regions at their predicted times; lines where the schedule ends, and below which none can. Empty
     where the plan has no schedule, or does not say when its regions run."""
-    found = bucket.schedule
-    if found is None or not found.ms or any(region.start_ms is None for region in bucket.regions):
+    schedule = bucket.schedule
+    if schedule is None or not schedule.ms or any(region.start_ms is None for region in bucket.regions):
         return ""
     starts = [region.start_ms or 0.0 for region in bucket.regions]
-    end = max([start + ms for start, ms in zip(starts, found.ms, strict=True)] + [found.lower_ms])
+    end = max([start + ms for start, ms in zip(starts, schedule.ms, strict=True)] + [schedule.lower_ms])
     if not end:
         return ""
-    cores = sorted({core for some in found.cores for core in some})
+    cores = sorted({core for region_cores in schedule.cores for core in region_cores})
     height = 18 + len(cores) * _LANE + 24
     parts = [svg(_CORE + _TIMES + 60, height, "Predicted schedule of the regions on the cores")]
     parts += grid(end, _CORE, _TIMES, 18, height)
     for row, core in enumerate(cores):
         y = 18 + row * _LANE
         parts.append(f'<text class="name" x="{_CORE - 10}" y="{y + _LANE / 2 + 4}">core {core}</text>')
-        for index, (some, start, ms) in enumerate(zip(found.cores, starts, found.ms, strict=True)):
-            if core in some:
+        for index, (region_cores, start, ms) in enumerate(zip(schedule.cores, starts, schedule.ms, strict=True)):
+            if core in region_cores:
                 x, width = _CORE + start / end * _TIMES, ms / end * _TIMES
                 place = f'x="{x:.2f}" y="{y + 2}" width="{max(width - (width > 4), 0.05):.2f}" height="{_LANE - 4}"'
                 colour = slots[bucket.regions[index].implementation.backend]
                 parts.append(f'<rect class="bar c{colour}" data-region="{index}" {place}/>')
-    parts.append(_marker(_CORE + found.lower_ms / end * _TIMES, height, "no schedule below", "limit", -4, "end"))
+    parts.append(_marker(_CORE + schedule.lower_ms / end * _TIMES, height, "no schedule below", "limit", -4, "end"))
     return "".join((*parts, "</svg>"))
 
 

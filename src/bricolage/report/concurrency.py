@@ -20,13 +20,13 @@ def describe_concurrency(bucket: Bucket, facts: Sequence[RegionFacts], cores: in
     them: what no schedule of these regions can fall below whatever their speed-up curves are.
     """
     if bucket.schedule is not None:
-        found = bucket.schedule
-        used = len({core for some in found.cores for core in some})
-        raced = "" if found.speedup is None else f"; raced, {found.speedup:.3f} times as fast"
+        schedule = bucket.schedule
+        used = len({core for region_cores in schedule.cores for core in region_cores})
+        raced = "" if schedule.speedup is None else f"; raced, {schedule.speedup:.3f} times as fast"
         return (
-            f"regions side by side on {words.count(used, 'core')} by {found.method}: predicted "
-            f"{words.milliseconds(found.predicted_ms)}, one after the other {words.milliseconds(found.upper_ms)}, no schedule of "
-            f"them below {words.milliseconds(found.lower_ms)}{raced}"
+            f"regions side by side on {words.count(used, 'core')} by {schedule.method}: predicted "
+            f"{words.milliseconds(schedule.predicted_ms)}, one after the other {words.milliseconds(schedule.upper_ms)}, no "
+            f"schedule of them below {words.milliseconds(schedule.lower_ms)}{raced}"
         )
     total = sum(fact.planned.cost_ms or 0.0 for fact in facts)
     if cores < 2:
@@ -54,7 +54,7 @@ def as_problem(facts: Sequence[RegionFacts], cores: int) -> ScheduleProblem:
     """The regions as tasks whose time no core more or less changes."""
     operators = tuple(WorkOperator(fact.planned.title) for fact in facts)
     edges = tuple(
-        WorkTensor(f"{index}-{after}", index, (after,)) for index, one in enumerate(facts) for after in one.after
+        WorkTensor(f"{index}-{after}", index, (after,)) for index, fact in enumerate(facts) for after in fact.after
     )
     times = tuple({"cpu": (fact.planned.cost_ms or 0.0,)} for fact in facts)
     return ScheduleProblem(WorkGraph(operators, edges), times, {"cpu": cores})

@@ -36,9 +36,9 @@ def find_regions(facts: Sequence[RegionFacts], name: str) -> list[RegionFacts]:
     typed = [f for f in facts if any(name == kind for kind, _ in f.types)]
     if exact or partly or typed:
         return exact or partly or typed
-    some = ", ".join(f"'{f.operators[0]}'" for f in facts[:3] if f.operators)
+    examples = ", ".join(f"'{f.operators[0]}'" for f in facts[:3] if f.operators)
     raise BadOption(
-        option="--op", value=name, advice=f"No operator has such a name or type; there are for example {some}"
+        option="--op", value=name, advice=f"No operator has such a name or type; there are for example {examples}"
     )
 
 
@@ -71,11 +71,11 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
     attempts = map(concurrency.attempt, bucket.attempts)
     decided = (words.provisional(bucket), words.disturbance(bucket), words.proof(bucket), words.predictions(bucket))
     integers = (words.accuracy(bucket), *words.quantised_lines(bucket))
-    found = (*integers, side_by_side, *attempts, words.rewriting(bucket))
+    remarks = (*integers, side_by_side, *attempts, words.rewriting(bucket))
     settled = (*decided, words.other_pattern(bucket))
-    parts += [Text(told) for told in (*settled, words.describe_memory(bucket), *found) if told]
+    parts += [Text(remark) for remark in (*settled, words.describe_memory(bucket), *remarks) if remark]
     parts += [Text(""), plain_table(heads, rows)]
-    parts += [Text(""), measured(bucket)] if bucket.agenda else []
+    parts += [Text(""), render_agenda(bucket)] if bucket.agenda else []
     hidden = len(facts) - len(rows)
     if hidden:
         parts.append(
@@ -86,7 +86,7 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
     return Group(*parts)
 
 
-def measured(bucket: Bucket) -> RenderableType:
+def render_agenda(bucket: Bucket) -> RenderableType:
     """The agenda: measurements in addition to the baselines, in order, and what each saved; what was left out, and why."""
     rows = agenda_rows.agenda_rows(bucket)
     kinds = ("fold", "left", *["right"] * len(agenda_rows.HEADS))
@@ -211,9 +211,13 @@ def explain_choice(facts: RegionFacts) -> str:
 
 def describe_cost(facts: RegionFacts) -> str:
     """Time, interval, share and transfers."""
-    p, own = facts.planned, facts.chosen
+    p, alternative = facts.planned, facts.chosen
     how = "measured" if p.measured else "predicted from its parts"
-    bounds = f", 95 % CI {words.interval(own.ci_ms)}" if own is not None and own.ci_ms is not None else ""
+    bounds = (
+        f", 95 % CI {words.interval(alternative.ci_ms)}"
+        if alternative is not None and alternative.ci_ms is not None
+        else ""
+    )
     share = f"; {words.percent(facts.share)} of the plan" if facts.share is not None else ""
     time = f"{words.milliseconds(p.cost_ms)} {how}{bounds}" if p.cost_ms is not None else "time not known"
     return f"{time}{share}; taking over tensors: {words.milliseconds(p.transfer_ms)}"

@@ -47,18 +47,18 @@ class RegionFacts:
     @property
     def margin(self) -> float | None:
         """How much slower the runner-up is, as a ratio minus one; negative where it is faster by itself."""
-        other, own = self.runner_up, self.planned.cost_ms
-        if other is None or other.median_ms is None or not own:
+        other, planned_ms = self.runner_up, self.planned.cost_ms
+        if other is None or other.median_ms is None or not planned_ms:
             return None
-        return other.median_ms / own - 1
+        return other.median_ms / planned_ms - 1
 
     @property
     def clear(self) -> bool | None:
         """Whether the intervals of the chosen and the runner-up do not overlap; None where one is not known."""
-        other, own = self.runner_up, self.chosen
-        if other is None or own is None or other.ci_ms is None or own.ci_ms is None:
+        other, alternative = self.runner_up, self.chosen
+        if other is None or alternative is None or other.ci_ms is None or alternative.ci_ms is None:
             return None
-        return own.ci_ms[1] < other.ci_ms[0] or other.ci_ms[1] < own.ci_ms[0]
+        return alternative.ci_ms[1] < other.ci_ms[0] or other.ci_ms[1] < alternative.ci_ms[0]
 
 
 def region_facts(bucket: Bucket, graph: Graph | None = None) -> tuple[RegionFacts, ...]:
@@ -70,12 +70,12 @@ def region_facts(bucket: Bucket, graph: Graph | None = None) -> tuple[RegionFact
     members = [parse_numbers(region.operators) for region in bucket.regions]
     total = sum((r.cost_ms or 0.0) + r.transfer_ms for r in bucket.regions)
     before, after = _neighbours(members, graph) if graph is not None else ([()] * len(members), [()] * len(members))
-    found: list[RegionFacts] = []
+    facts: list[RegionFacts] = []
     for index, (region, inside) in enumerate(zip(bucket.regions, members, strict=True)):
         operators = [graph.operators[n] for n in inside] if graph is not None else []
         types = Counter(operator.op_type for operator in operators).most_common()
         spent = None if region.cost_ms is None or not total else (region.cost_ms + region.transfer_ms) / total
-        found.append(
+        facts.append(
             RegionFacts(
                 number=index + 1,
                 planned=region,
@@ -86,7 +86,7 @@ def region_facts(bucket: Bucket, graph: Graph | None = None) -> tuple[RegionFact
                 share=spent,
             )
         )
-    return tuple(found)
+    return tuple(facts)
 
 
 def _neighbours(members: list[tuple[int, ...]], graph: Graph) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

@@ -21,34 +21,36 @@ from bricolage.trust.repro import culprit as at_fault
 _MARK = "wrong"
 
 
-def bisected(examined: Sequence[Examined]) -> RenderableType:
+def render_bisection(examined: Sequence[Examined]) -> RenderableType:
     """A line for each program, and for those that fail their numbered changes with the culprits."""
-    rows = [[_name(one), str(one.diagnosis.verdict)] for one in examined]
+    rows = [[_name(program), str(program.diagnosis.verdict)] for program in examined]
     parts: list[RenderableType] = [plain_table([("Program", "fold"), ("Answer", "fold")], rows)]
-    for one in examined:
-        if one.diagnosis.faulty:
-            parts += [Text(""), *_details(one)]
-    if examined and not any(one.diagnosis.faulty for one in examined):
+    for program in examined:
+        if program.diagnosis.faulty:
+            parts += [Text(""), *_details(program)]
+    if examined and not any(program.diagnosis.faulty for program in examined):
         parts += [Text(""), plain_text("nothing is wrong")]
     return Group(*parts)
 
 
 def _details(examined: Examined) -> list[RenderableType]:
-    found = examined.diagnosis
-    guilty = {culprit.change.number: culprit for culprit in found.culprits}
-    rows = [[str(change.number), change.title, _MARK if change.number in guilty else ""] for change in found.changes]
+    diagnosis = examined.diagnosis
+    guilty = {culprit.change.number: culprit for culprit in diagnosis.culprits}
+    rows = [
+        [str(change.number), change.title, _MARK if change.number in guilty else ""] for change in diagnosis.changes
+    ]
     heads = [("No", "right"), ("Change", "fold"), ("", "left")]
     parts: list[RenderableType] = [plain_table(heads, rows, title=_name(examined))]
-    for culprit in found.culprits:
-        parts += [Text(""), *(plain_text(line) for line in _told(culprit))]
-    if not found.culprits:
-        parts += [Text(""), plain_text(_unknown(found))]
-    parts += [plain_text(f"{found.tried} programs were tried")]
+    for culprit in diagnosis.culprits:
+        parts += [Text(""), *(plain_text(line) for line in _describe_culprit(culprit))]
+    if not diagnosis.culprits:
+        parts += [Text(""), plain_text(_unknown(diagnosis))]
+    parts += [plain_text(f"{diagnosis.tried} programs were tried")]
     parts += [plain_text(f"wrote {path}") for path in examined.files]
     return parts
 
 
-def _told(culprit: FaultyChange) -> list[str]:
+def _describe_culprit(culprit: FaultyChange) -> list[str]:
     lines = [
         f"change {culprit.change.number} {'is' if culprit.confirmed else 'may be'} at fault: {culprit.change.title}",
         f"  without it: {culprit.without}",
@@ -67,13 +69,14 @@ def _unknown(found: Diagnosis) -> str:
 
 def bisected_json(examined: Sequence[Examined]) -> JsonObject:
     """The same as data."""
-    return {"programs": [_as_json(one) for one in examined]}
+    return {"programs": [_as_json(program) for program in examined]}
 
 
 def _as_json(examined: Examined) -> JsonObject:
-    found = examined.diagnosis
+    diagnosis = examined.diagnosis
     changes = [
-        {"number": c.number, "kind": c.kind, "title": c.title, "operators": list(c.operators)} for c in found.changes
+        {"number": c.number, "kind": c.kind, "title": c.title, "operators": list(c.operators)}
+        for c in diagnosis.changes
     ]
     culprits = [
         {
@@ -86,32 +89,35 @@ def _as_json(examined: Examined) -> JsonObject:
             "operators": list(culprit.operators),
             "next": where_next(culprit),
         }
-        for culprit in found.culprits
+        for culprit in diagnosis.culprits
     ]
     return {
-        "program": found.name,
+        "program": diagnosis.name,
         "sizes": dict(examined.sizes),
-        **_verdict(found.verdict),
+        **_verdict(diagnosis.verdict),
         "changes": changes,
         "culprits": culprits,
-        "tried": found.tried,
+        "tried": diagnosis.tried,
         "files": [str(path) for path in examined.files],
     }
 
 
-def reduced(found: Repro | None) -> RenderableType:
+def render_reduction(found: Repro | None) -> RenderableType:
     """What was made smaller, and how small it is."""
     if found is None:
         return plain_text("nothing is wrong")
-    made = found.reduced
-    kinds = ", ".join(node.op_type for node in made.case.model.graph)
+    reduction = found.reduced
+    kinds = ", ".join(node.op_type for node in reduction.case.model.graph)
     rows = [
         ["Program", found.diagnosis.name],
-        ["At fault", at_fault(made)],
-        ["Operators", f"{made.before} to {made.case.operators}: {kinds}"],
-        ["Inputs", "; ".join(describe_inputs(made.case))],
-        ["Answer", str(made.verdict)],
-        ["Tried", f"{made.tried} models{'' if made.finished else '; stopped before nothing smaller was left to try'}"],
+        ["At fault", at_fault(reduction)],
+        ["Operators", f"{reduction.before} to {reduction.case.operators}: {kinds}"],
+        ["Inputs", "; ".join(describe_inputs(reduction.case))],
+        ["Answer", str(reduction.verdict)],
+        [
+            "Tried",
+            f"{reduction.tried} models{'' if reduction.finished else '; stopped before nothing smaller was left to try'}",
+        ],
     ]
     return plain_table([("", "left"), ("", "fold")], rows)
 
@@ -120,17 +126,17 @@ def reduced_json(found: Repro | None) -> JsonObject:
     """The same as data."""
     if found is None:
         return {"reduced": None}
-    made = found.reduced
+    reduction = found.reduced
     return {
         "program": found.diagnosis.name,
         "reduced": {
-            "at_fault": at_fault(made),
-            "before": made.before,
-            "operators": [node.op_type for node in made.case.model.graph],
-            "inputs": describe_inputs(made.case),
-            **_verdict(made.verdict),
-            "tried": made.tried,
-            "finished": made.finished,
+            "at_fault": at_fault(reduction),
+            "before": reduction.before,
+            "operators": [node.op_type for node in reduction.case.model.graph],
+            "inputs": describe_inputs(reduction.case),
+            **_verdict(reduction.verdict),
+            "tried": reduction.tried,
+            "finished": reduction.finished,
         },
         "files": [str(path) for path in found.files],
     }

@@ -22,18 +22,18 @@ _LETTERS = 6.4
 
 def colour(server: ServingConfig, slots: Mapping[str, int]) -> str:
     """The colour class of a server: its backend's; plans have their own."""
-    own = server.implementation
-    return "mix" if own is None else f"c{slots.get(own.backend, 8)}"
+    implementation = server.implementation
+    return "mix" if implementation is None else f"c{slots.get(implementation.backend, 8)}"
 
 
 def figure(found: Throughput, slots: Mapping[str, int]) -> str:
     """SVG text. Dots are copies and plans, rings a backend's own queue."""
-    known = [server for server in found.servers if server.accepted and server.rate and server.p99_ms]
-    if not known:
+    servers = [server for server in found.servers if server.accepted and server.rate and server.p99_ms]
+    if not servers:
         return ""
-    times = [one.p99_ms or 0.0 for one in known] + ([found.latency_limit_ms] if found.latency_limit_ms else [])
+    times = [server.p99_ms or 0.0 for server in servers] + ([found.latency_limit_ms] if found.latency_limit_ms else [])
     low, high = math.log10(min(times)) - 0.08, math.log10(max(times)) + 0.08
-    top = max(one.rate or 0.0 for one in known) * 1.06
+    top = max(server.rate or 0.0 for server in servers) * 1.06
 
     def x(ms: float) -> float:
         return _LEFT + (math.log10(ms) - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT)
@@ -48,14 +48,14 @@ def figure(found: Throughput, slots: Mapping[str, int]) -> str:
         parts.append(f'<rect class="beyond" x="{at:.1f}" y="{_TOP}" width="{beyond:.1f}" height="{y(0) - _TOP:.1f}"/>')
         parts.append(f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{y(0):.1f}"/>')
         parts.append(f'<text class="tick" style="text-anchor:start" x="{at + 4:.1f}" y="{_TOP + 10}">limit</text>')
-    front = sorted((found.server(name) for name in found.front), key=lambda one: one.p99_ms or 0.0)
+    front = sorted((found.server(name) for name in found.front), key=lambda server: server.p99_ms or 0.0)
     parts.append(_outline(front, x, y))
     parts += [
-        _dot(one, found, x(one.p99_ms or 0.0), y(one.rate or 0.0), colour(one, slots))
-        for one in sorted(known, key=lambda one: one.name == found.chosen)
+        _dot(server, found, x(server.p99_ms or 0.0), y(server.rate or 0.0), colour(server, slots))
+        for server in sorted(servers, key=lambda server: server.name == found.chosen)
     ]
     # The ends of the front and what ships have labels; the others show their names under the pointer.
-    named = [*front[:1], *front[-1:], *([found.winner] if found.winner in known else [])]
+    named = [*front[:1], *front[-1:], *([found.winner] if found.winner in servers else [])]
     parts += _labels(list(dict.fromkeys(named)), found, x, y)
     return "".join((*parts, "</svg>"))
 
@@ -95,20 +95,20 @@ def _outline(front: Sequence[ServingConfig], x: _Scale, y: _Scale) -> str:
         return ""
     first = front[0]
     path = f"M{x(first.p99_ms or 0.0):.1f} {y(first.rate or 0.0):.1f}"
-    for one in front[1:]:
-        path += f"H{x(one.p99_ms or 0.0):.1f}V{y(one.rate or 0.0):.1f}"
+    for server in front[1:]:
+        path += f"H{x(server.p99_ms or 0.0):.1f}V{y(server.rate or 0.0):.1f}"
     return f'<path class="front" d="{path}"/>'
 
 
 def _dot(one: ServingConfig, found: Throughput, at_x: float, at_y: float, kind: str) -> str:
-    told = f"{one.name}: {request_rate(one.rate)} requests/s, p50 {words.milliseconds(one.p50_ms)}, p99 "
-    told += words.milliseconds(one.p99_ms) + (f"; {one.reason}" if one.reason else "")
+    tooltip = f"{one.name}: {request_rate(one.rate)} requests/s, p50 {words.milliseconds(one.p50_ms)}, p99 "
+    tooltip += words.milliseconds(one.p99_ms) + (f"; {one.reason}" if one.reason else "")
     ring = " ring" if one.kind == "queue" else ""
     late = found.latency_limit_ms is not None and (one.p99_ms or 0.0) > found.latency_limit_ms
     faint = " refused" if late else ""
     size = 8 if one.name == found.chosen else 5
     return (
-        f"<g><title>{escape(told)}</title>"
+        f"<g><title>{escape(tooltip)}</title>"
         f'<circle class="dot {kind}{ring}{faint}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="{size}"/></g>'
     )
 
@@ -116,11 +116,11 @@ def _dot(one: ServingConfig, found: Throughput, at_x: float, at_y: float, kind: 
 def _labels(named: Sequence[ServingConfig], found: Throughput, x: _Scale, y: _Scale) -> list[str]:
     """Labels of points; one that would cover another is moved down."""
     parts, taken = [], list[tuple[float, float, float]]()
-    for one in sorted(named, key=lambda one: y(one.rate or 0.0)):
-        ships = one.name == found.chosen
-        text = one.name + (" · ships" if ships else "")
+    for server in sorted(named, key=lambda server: y(server.rate or 0.0)):
+        ships = server.name == found.chosen
+        text = server.name + (" · ships" if ships else "")
         width = len(text) * _LETTERS
-        at_x, at_y = x(one.p99_ms or 0.0), y(one.rate or 0.0) - 6
+        at_x, at_y = x(server.p99_ms or 0.0), y(server.rate or 0.0) - 6
         left = at_x + 12 + width > _WIDTH
         start = at_x - 12 - width if left else at_x + 12
         while any(abs(at_y - other) < 14 and start < end and begun < start + width for begun, end, other in taken):

@@ -83,26 +83,26 @@ def verdict(bucket: Bucket) -> str:
     winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
     if winner is None or winner.median_ms is None:
         return f"shipping {bucket.chosen}, which was not timed"
-    told = _gained(bucket, winner)
+    sentence = _describe_gain(bucket, winner)
     if bucket.decided_by == "prior evidence":
-        return f"{told} No race was held: earlier measurements decided."
+        return f"{sentence} No race was held: earlier measurements decided."
     if bucket.chosen == bucket.best_baseline:
-        return told if winner.other_tool else f"{told} No plan beats it, so it ships alone."
-    return told if bucket.significant else f"{told} That is not significant; all evidence together decided."
+        return sentence if winner.other_tool else f"{sentence} No plan beats it, so it ships alone."
+    return sentence if bucket.significant else f"{sentence} That is not significant; all evidence together decided."
 
 
 def race_standing(bucket: Bucket) -> str:
     """`verdict` for a race in which nothing ships: how the best plan stands, or who is fastest where there is no plan."""
     plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]
     if plans:
-        return _gained(bucket, min(plans, key=lambda c: c.median_ms or 0.0))
-    return f"fastest: {_gained(bucket, bucket.winner)}"
+        return _describe_gain(bucket, min(plans, key=lambda c: c.median_ms or 0.0))
+    return f"fastest: {_describe_gain(bucket, bucket.winner)}"
 
 
 def no_gain_sentence(plan: Plan, percent: float = 0.0) -> str:
     """That no plan gains what `--require-gain` asks for: what was gained nevertheless, first."""
-    found = [(over, bucket) for bucket in plan.buckets if (over := _winner_over_other(bucket)) is not None]
-    best, bucket = max(found, key=lambda one: one[0].value, default=(None, plan.buckets[0]))
+    gains = [(over, bucket) for bucket in plan.buckets if (over := _winner_over_other(bucket)) is not None]
+    best, bucket = max(gains, key=lambda pair: pair[0].value, default=(None, plan.buckets[0]))
     several = len(plan.buckets) > 1
     where = f" ({format_shape(bucket.sizes)})" if several else ""
     lead = "" if best is None or best.value <= 1.0 else f"{bucket.chosen} is {best}, {_OTHER}{_doubt(best)}{where}; "
@@ -132,9 +132,9 @@ def hero(bucket: Bucket) -> str:
     if winner is None:
         return "–"
     other, single = over_other(bucket, winner), over_single(bucket, winner)
-    for one in (other, single):
-        if one is not None and one.sure and one.value > 1.0:
-            return one.short.replace("x", "×")
+    for gain in (other, single):
+        if gain is not None and gain.sure and gain.value > 1.0:
+            return gain.short.replace("x", "×")
     return milliseconds(winner.median_ms)
 
 
@@ -143,7 +143,7 @@ def _winner_over_other(bucket: Bucket) -> Speedup | None:
     return None if winner is None else over_other(bucket, winner)
 
 
-def _gained(bucket: Bucket, one: Contestant) -> str:
+def _describe_gain(bucket: Bucket, one: Contestant) -> str:
     """Both figures of a contestant in a sentence or two."""
     other, single = over_other(bucket, one), over_single(bucket, one)
     timed = f"{one.name} ({milliseconds(one.median_ms)})"

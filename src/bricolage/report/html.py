@@ -51,7 +51,7 @@ def render(
         filters,
         plan=plan,
         buckets=buckets,
-        served=None if plan.throughput is None else _served(plan.throughput, plan, colours),
+        served=None if plan.throughput is None else _describe_serving(plan.throughput, plan, colours),
         colours=COLOURS,
         command=command,
         remake=remake(plan),
@@ -72,12 +72,12 @@ def remake(plan: Plan) -> str:
     if options.backends is None:  # others may be installed by then
         options = dataclasses.replace(options, backends=tuple(plan.provenance.versions))
     judged = [bucket for bucket in plan.buckets if bucket.accuracy is not None]
-    calibrated = any(one.calibrated_on for bucket in judged for one in bucket.quantised)
+    calibrated = any(variant.calibrated_on for bucket in judged for variant in bucket.quantised)
     data = ["--calibrate" if calibrated else "--evaluate", "DATA.npz"] if judged else []
     return shlex.join(["bricolage", "optimize", model, *data, *options.flags()])
 
 
-def _served(found: Throughput, plan: Plan, colours: Mapping[str, int]) -> dict[str, Any]:
+def _describe_serving(found: Throughput, plan: Plan, colours: Mapping[str, int]) -> dict[str, Any]:
     """How requests are served, and what else was tried."""
     return {
         "found": found,
@@ -92,9 +92,9 @@ def _served(found: Throughput, plan: Plan, colours: Mapping[str, int]) -> dict[s
 
 
 def _backends(bucket: Bucket) -> list[str]:
-    found = [end.backend for transfer in bucket.transfers for end in (transfer.producer, transfer.consumer)]
+    transfer_backends = [end.backend for transfer in bucket.transfers for end in (transfer.producer, transfer.consumer)]
     baselines = [c.implementation.backend for c in bucket.contestants if c.implementation is not None]
-    return [*baselines, *bucket.backends, *found]
+    return [*baselines, *bucket.backends, *transfer_backends]
 
 
 def _bucket(
@@ -146,11 +146,11 @@ def _bucket(
         "data": [_hover(f) for f in facts],
         "tuned": [
             {
-                "title": f"{one.implementation.backend} {one.implementation.config.name}",
-                "tasks": [{"task": t, "choice": describe_choice(t.choice), "sizes": format_sizes(t)} for t in rank_tasks(one)],
-                "saved_ms": sum(task.saved_ms for task in one.tasks),
+                "title": f"{run.implementation.backend} {run.implementation.config.name}",
+                "tasks": [{"task": t, "choice": describe_choice(t.choice), "sizes": format_sizes(t)} for t in rank_tasks(run)],
+                "saved_ms": sum(task.saved_ms for task in run.tasks),
             }
-            for one in bucket.tuned
+            for run in bucket.tuned
         ],
         "kernels": kernels,
         "kernel_rates": [words.flop_rate(kernel.kernel.flops, kernel.ms) for kernel in kernels],

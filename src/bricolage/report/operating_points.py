@@ -66,14 +66,14 @@ def no_gain_sentence(found: Throughput, percent: float = 0.0) -> str:
 
 def bounding_lines(found: Throughput) -> list[str]:
     """What bounded the search, a line each."""
-    told = []
+    lines = []
     if found.latency_limit_ms is not None:
-        told.append(f"99 of 100 requests were to be answered within {found.latency_limit_ms:g} ms")
+        lines.append(f"99 of 100 requests were to be answered within {found.latency_limit_ms:g} ms")
     if not found.batch_dimension:
-        told.append("requests are not put together: the model has no dimension that leads every input and output")
+        lines.append("requests are not put together: the model has no dimension that leads every input and output")
     elif found.no_batches:
-        told.append(f"requests are not put together any further: {found.no_batches}")
-    return told
+        lines.append(f"requests are not put together any further: {found.no_batches}")
+    return lines
 
 
 def points_standing(server: ServingConfig, found: Throughput) -> str:
@@ -98,28 +98,38 @@ def points_table(found: Throughput, width: int, most: int | None = None) -> Rend
     ]
     heads += [("Ratio", "right"), ("Error", "right")] + ([("", "fold")] if wide else [])
     shown = [
-        one
-        for place, one in enumerate(found.servers)
-        if most is None or place < most or one.raced or one.name in (found.chosen, found.best_peer)
+        server
+        for place, server in enumerate(found.servers)
+        if most is None or place < most or server.raced or server.name in (found.chosen, found.best_peer)
     ]
     rows: list[list[str | Text]] = []
-    for one in shown:
-        ships = one.name == found.chosen
-        style = "bold green" if ships else "" if one.accepted else "dim"
-        ratio = "1.00x" if one.name == found.best_peer else words.MISSING if one.ratio is None else f"{one.ratio:.2f}x"
+    for server in shown:
+        ships = server.name == found.chosen
+        style = "bold green" if ships else "" if server.accepted else "dim"
+        ratio = (
+            "1.00x"
+            if server.name == found.best_peer
+            else words.MISSING
+            if server.ratio is None
+            else f"{server.ratio:.2f}x"
+        )
         cells: list[str | Text] = [
-            plain_text(("> " if ships else "  ") + one.name, style),
-            Text(request_rate(one.rate), style),
-            rates(one.rate_ci),
-            words.milliseconds(one.p50_ms),
-            words.milliseconds(one.p99_ms),
+            plain_text(("> " if ships else "  ") + server.name, style),
+            Text(request_rate(server.rate), style),
+            rates(server.rate_ci),
+            words.milliseconds(server.p50_ms),
+            words.milliseconds(server.p99_ms),
             ratio,
-            words.error(one.error),
+            words.error(server.error),
         ]
-        rows.append([*cells, points_standing(one, found)] if wide else cells)
+        rows.append([*cells, points_standing(server, found)] if wide else cells)
     parts: list[RenderableType] = [plain_table(heads, rows)]
-    if not wide and any(one.reason for one in shown):
-        lines = [plain_text(f"{one.name}: ", "bold").append_text(plain_text(one.reason)) for one in shown if one.reason]
+    if not wide and any(server.reason for server in shown):
+        lines = [
+            plain_text(f"{server.name}: ", "bold").append_text(plain_text(server.reason))
+            for server in shown
+            if server.reason
+        ]
         parts += [Text(""), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
     hidden = len(found.servers) - len(shown)
     if hidden:

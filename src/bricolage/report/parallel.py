@@ -14,7 +14,7 @@ from bricolage.report import words
 from bricolage.report.charts import grid, svg
 from bricolage.report.pages import fill_template
 from bricolage.report.tables import plain_table
-from bricolage.train.pipeline.search import simulated
+from bricolage.train.pipeline.search import simulate_plan
 
 if TYPE_CHECKING:
     from bricolage.train.pipeline.pipeline_problem import PipelinePlan
@@ -63,18 +63,22 @@ def _plan_rows(made: TrainingPlan) -> list[list[str]]:
         ]
 
     rows: list[tuple[float, list[str]]] = []
-    for one in made.plans:
-        bubble = one.bubble if one.devices > 1 else None
-        exchange = one.exchange_ms if one.replicas > 1 and len(one.divided) < one.stages else None
-        rows.append((one.step_ms, row(plan_words(one), one.step_ms, exchange, one.peak_bytes, bubble)))
-    if (some := made.layouts) is not None:
-        told = f"sharded, {words.count(some.workers, 'device')}"
-        told += f", {some.divided_parameters} of {words.count(len(some.parameters), 'weight')} divided"
-        rows.append((some.ms, row(told, some.ms, some.conversion_ms, some.peak_bytes)))
+    for candidate in made.plans:
+        bubble = candidate.bubble if candidate.devices > 1 else None
+        exchange = (
+            candidate.exchange_ms if candidate.replicas > 1 and len(candidate.divided) < candidate.stages else None
+        )
+        rows.append(
+            (candidate.step_ms, row(plan_words(candidate), candidate.step_ms, exchange, candidate.peak_bytes, bubble))
+        )
+    if (sharded := made.layouts) is not None:
+        title = f"sharded, {words.count(sharded.workers, 'device')}"
+        title += f", {sharded.divided_parameters} of {words.count(len(sharded.parameters), 'weight')} divided"
+        rows.append((sharded.ms, row(title, sharded.ms, sharded.conversion_ms, sharded.peak_bytes)))
     if (whole := made.fully_sharded) is not None:
-        told = f"fully sharded, {words.count(made.devices.count, 'device')}"
-        rows.append((whole.step_ms, row(told, whole.step_ms, whole.exchange_ms, whole.peak_bytes)))
-    return [cells for _, cells in sorted(rows, key=lambda one: one[0])]
+        title = f"fully sharded, {words.count(made.devices.count, 'device')}"
+        rows.append((whole.step_ms, row(title, whole.step_ms, whole.exchange_ms, whole.peak_bytes)))
+    return [cells for _, cells in sorted(rows, key=lambda pair: pair[0])]
 
 
 def result_table(done: PlanResult) -> Table:
@@ -86,14 +90,14 @@ def result_table(done: PlanResult) -> Table:
 
 def _result_rows(done: PlanResult) -> list[list[str]]:
     rows = []
-    for name, one in done.measured.items():
+    for name, timing in done.measured.items():
         check, error = done.checks.get(name), done.error(name)
         rows.append(
             [
                 name,
                 words.milliseconds(done.predicted_ms.get(name)),
-                words.milliseconds(one.median_ms),
-                words.interval((one.low_ms, one.high_ms)),
+                words.milliseconds(timing.median_ms),
+                words.interval((timing.low_ms, timing.high_ms)),
                 words.MISSING if error is None else f"{error:+.0%}",
                 words.MISSING if check is None else words.error(check.error),
                 "kept" if name == done.kept else "",
@@ -107,12 +111,15 @@ _ENGINES = {"torch": "torch.distributed.pipelining", "loop": "a loop on send and
 
 def result_words(done: PlanResult) -> list[str]:
     """Sentences below the table."""
-    told = [f"{name} is not kept: {reason}" for name, reason in done.failures.items()]
+    sentences = [f"{name} is not kept: {reason}" for name, reason in done.failures.items()]
     against = [
-        f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}] times {name}" for name, one in sorted(done.speedups.items())
+        f"{speedup.value:.2f} [{speedup.low:.2f}, {speedup.high:.2f}] times {name}"
+        for name, speedup in sorted(done.speedups.items())
     ]
-    told += [f"The {name} was run by {_ENGINES[one]}" for name, one in done.engines.items() if one in _ENGINES]
-    return [*told, f"Kept: {done.kept}" + (f", as fast as {' and '.join(against)}" if against else "")]
+    sentences += [
+        f"The {name} was run by {_ENGINES[engine]}" for name, engine in done.engines.items() if engine in _ENGINES
+    ]
+    return [*sentences, f"Kept: {done.kept}" + (f", as fast as {' and '.join(against)}" if against else "")]
 
 
 def device_timeline(lanes: Sequence[Sequence[Bar]], label: str) -> str:
@@ -126,12 +133,12 @@ def device_timeline(lanes: Sequence[Sequence[Bar]], label: str) -> str:
         top = number * _LANE + 4
         parts.append(f'<text class="name" x="{_LEFT - 8}" y="{top + 13}">device {number}</text>')
         for name, start, stop in lane:
-            stage, kind, micro = name.partition(next(one for one in name if one in _KINDS))
+            stage, kind, micro = name.partition(next(letter for letter in name if letter in _KINDS))
             wide = (stop - start) / end * _WIDTH
-            told = f"stage {int(stage) + 1}, micro-batch {int(micro) + 1}: {_TOLD[kind]}, {words.milliseconds(stop - start)}"
+            tooltip = f"stage {int(stage) + 1}, micro-batch {int(micro) + 1}: {_TOLD[kind]}, {words.milliseconds(stop - start)}"
             parts.append(
                 f'<rect class="{_KINDS[kind]} part" x="{_LEFT + start / end * _WIDTH:.2f}" y="{top}" width="{max(wide, 0.2):.2f}" '
-                f'height="{_LANE - 8}"><title>{escape(told)}</title></rect>'
+                f'height="{_LANE - 8}"><title>{escape(tooltip)}</title></rect>'
             )
     return "".join((*parts, "</svg>"))
 
@@ -143,12 +150,12 @@ def memory_chart(curves: Sequence[Sequence[tuple[float, int]]], end: float) -> s
         return ""
     height = len(curves) * _MEMORY + 30
     parts = [svg(_LEFT + _WIDTH + 20, height, "Memory of each device"), *grid(end, _LEFT, _WIDTH, 0, height)]
-    for number, some in enumerate(curves):
+    for number, curve in enumerate(curves):
         floor = (number + 1) * _MEMORY
         path = [f"M{_LEFT} {floor}"]
-        for at, size in some:
+        for at, size in curve:
             path.append(f"H{_LEFT + min(at / end, 1.0) * _WIDTH:.1f}V{floor - size / most * (_MEMORY - 12):.1f}")
-        peak = max((size for _, size in some), default=0)
+        peak = max((size for _, size in curve), default=0)
         parts.append(
             f'<path class="memory" d="{"".join(path)}H{_LEFT + _WIDTH}V{floor}Z"><title>peak {words.size(peak)}</title></path>'
             f'<text class="name" x="{_LEFT - 8}" y="{floor - 22}">device {number}</text>'
@@ -162,14 +169,14 @@ def parallel_page(made: TrainingPlan, done: PlanResult | None = None) -> str:
     shown = made.pipelined
     figures: dict[str, object] = {}
     if shown is not None:
-        times, curves = simulated(made.problem, shown)
+        times, curves = simulate_plan(made.problem, shown)
         lanes: list[list[Bar]] = [[] for _ in range(shown.devices)]
         for pass_ in times.passes:
             lanes[pass_.device].append((str(pass_.one), pass_.start_ms, pass_.end_ms))
         figures = {
             "predicted": Markup(device_timeline(lanes, "Predicted passes")),
             "memory": Markup(memory_chart(curves, times.makespan_ms)),
-            "measured": Markup(_measured(done, shown.devices)),
+            "measured": Markup(_draw_measured_passes(done, shown.devices)),
         }
     return fill_template(
         "parallel.html.j2",
@@ -195,10 +202,10 @@ def _layout_rows(made: TrainingPlan) -> list[list[str]]:
     return [[layout, str(len(names)), ", ".join(names)] for layout, names in sorted(by.items())]
 
 
-def _measured(done: PlanResult | None, devices: int) -> str:
+def _draw_measured_passes(done: PlanResult | None, devices: int) -> str:
     """Of the first replica."""
     if done is None:
         return ""
     ranks = done.passes.get("pipeline", ())[:devices]
-    lanes = [[(one.name, one.start_ms, one.end_ms) for one in rank] for rank in ranks]
+    lanes = [[(event.name, event.start_ms, event.end_ms) for event in rank] for rank in ranks]
     return device_timeline(lanes, "Measured passes")

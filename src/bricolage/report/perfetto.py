@@ -28,7 +28,7 @@ def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[RunSpan]) ->
             "ts": (span.start_ns - begun) / 1e3,
             "dur": (span.end_ns - span.start_ns) / 1e3,
             "args": _facts(bucket, span),
-            **_named(bucket, span),
+            **_name_span(bucket, span),
         }
         for span in sorted(spans, key=lambda span: (span.start_ns, span.step))
     ]
@@ -43,12 +43,15 @@ def predicted_trace(model: str, tasks: Sequence[str], schedule: Schedule, moves:
     )
     ways = list(dict.fromkeys((move.from_device, move.to_device) for move in moves))
     events = _rows(
-        model, [*(f"{device}, core {lane}" for device, lane in cores), *(f"{one} to {other}" for one, other in ways)]
+        model,
+        [*(f"{device}, core {lane}" for device, lane in cores), *(f"{source} to {target}" for source, target in ways)],
     )
-    for task, one in enumerate(schedule.intervals):
-        for lane in one.lanes:
-            facts: JsonObject = {"device": one.device, "cores": len(one.lanes)}
-            events.append(_event(tasks[task], 1 + cores.index((one.device, lane)), one.start_ms, one.end_ms, facts))
+    for task, interval in enumerate(schedule.intervals):
+        for lane in interval.lanes:
+            facts: JsonObject = {"device": interval.device, "cores": len(interval.lanes)}
+            events.append(
+                _event(tasks[task], 1 + cores.index((interval.device, lane)), interval.start_ms, interval.end_ms, facts)
+            )
     for move in moves:
         row = 1 + len(cores) + ways.index((move.from_device, move.to_device))
         events.append(_event(f"{tasks[move.source]} to {tasks[move.target]}", row, move.start_ms, move.end_ms, {}))
@@ -68,7 +71,7 @@ def _event(name: str, row: int, start_ms: float, end_ms: float, facts: JsonObjec
     return {"name": name, "ph": "X", "pid": 1, "tid": row, **span, "args": facts}
 
 
-def _named(bucket: Bucket | None, span: RunSpan) -> dict[str, str]:
+def _name_span(bucket: Bucket | None, span: RunSpan) -> dict[str, str]:
     if bucket is None:
         return {}
     region = bucket.regions[span.step]

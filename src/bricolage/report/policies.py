@@ -46,7 +46,7 @@ def policy_table(found: ClusterComparison, before: ClusterComparison | None = No
     heads += [("p99", "right"), ("Queued", "right"), ("Makespan", "right"), ("Used", "right"), ("Unfair", "right")]
     heads += [("Late", "right")] if any(result.outcome.deadlines for result in found.results) else []
     old = {} if before is None else {result.outcome.policy: result.outcome.mean_jct_s for result in before.results}
-    return plain_table(heads, [_cells(one, old, len(heads), before is not None) for one in rank_policies(found)])
+    return plain_table(heads, [_cells(result, old, len(heads), before is not None) for result in rank_policies(found)])
 
 
 def rank_policies(found: ClusterComparison) -> list[PolicyResult]:
@@ -64,8 +64,8 @@ def _cells(one: PolicyResult, old: Mapping[str, float], count: int, changed: boo
 
 def notes(found: ClusterComparison) -> list[str]:
     """What the figures leave out."""
-    told = [f"{count} {reason}: left out" for reason, count in found.left_out.items()] + list(found.notes)
-    return told + [f"{name} is not shown: {reason}" for name, reason in found.refused.items()]
+    sentences = [f"{count} {reason}: left out" for reason, count in found.left_out.items()] + list(found.notes)
+    return sentences + [f"{name} is not shown: {reason}" for name, reason in found.refused.items()]
 
 
 def cluster_page(wholes: Sequence[Whole], title: str) -> str:
@@ -73,24 +73,24 @@ def cluster_page(wholes: Sequence[Whole], title: str) -> str:
     return fill_template(
         "cluster.html.j2",
         {"span": span},
-        wholes=[_shown(whole) for whole in wholes],
+        wholes=[_build_context(whole) for whole in wholes],
         title=title,
         version=__version__,
         colours=COLOURS,
     )
 
 
-def _shown(whole: Whole) -> dict[str, object]:
-    found = whole.found
-    results = rank_policies(found)
+def _build_context(whole: Whole) -> dict[str, object]:
+    comparison = whole.found
+    results = rank_policies(comparison)
     names = [result.outcome.policy for result in results]
     percents = [f"{share} %" for share in (0, 25, 50, 75, 100)]
-    hours = [span(found.span_s * part / 4) for part in range(5)]
+    hours = [span(comparison.span_s * part / 4) for part in range(5)]
     return {
         "name": whole.name,
-        "found": found,
+        "found": comparison,
         "results": results,
-        "notes": notes(found),
+        "notes": notes(comparison),
         "legend": [(name, *_style(number)) for number, name in enumerate(names)],
         "jct": Markup(
             lines(
@@ -108,7 +108,7 @@ def _shown(whole: Whole) -> dict[str, object]:
         "queue": Markup(
             lines([result.waiting for result in results], names, hours, "Jobs that wait, over time", "{:.3g}".format)
         ),
-        "used": [Markup(_used(result, found, hours)) for result in results],
+        "used": [Markup(_draw_usage(result, comparison, hours)) for result in results],
         "bars": Markup(bars(results)),
     }
 
@@ -172,21 +172,23 @@ def bars(results: Sequence[PolicyResult]) -> str:
         or 1.0
     )
     parts = [svg(left + width + 110, len(results) * row + 8, "Mean completion time")]
-    for number, one in enumerate(results):
-        y, wide = number * row, one.outcome.mean_jct_s / most * width
+    for number, result in enumerate(results):
+        y, wide = number * row, result.outcome.mean_jct_s / most * width
         colour, _ = _style(number)
-        parts.append(f'<text class="name" x="{left - 10}" y="{y + 17}">{escape(one.outcome.policy)}</text>')
+        parts.append(f'<text class="name" x="{left - 10}" y="{y + 17}">{escape(result.outcome.policy)}</text>')
         parts.append(f'<rect class="f{colour}" x="{left}" y="{y + 5}" width="{wide:.1f}" height="{row - 10}"/>')
         end = wide
-        if one.mean_jct_interval_s is not None:
-            low, high = (value / most * width for value in one.mean_jct_interval_s)
+        if result.mean_jct_interval_s is not None:
+            low, high = (value / most * width for value in result.mean_jct_interval_s)
             parts.append(f'<path class="whisker" d="M{left + low:.1f} {y + row / 2}H{left + high:.1f}"/>')
             end = max(end, high)
-        parts.append(f'<text class="value" x="{left + end + 8:.1f}" y="{y + 17}">{span(one.outcome.mean_jct_s)}</text>')
+        parts.append(
+            f'<text class="value" x="{left + end + 8:.1f}" y="{y + 17}">{span(result.outcome.mean_jct_s)}</text>'
+        )
     return "".join((*parts, "</svg>"))
 
 
-def _used(one: PolicyResult, found: ClusterComparison, marks: Sequence[str]) -> str:
+def _draw_usage(one: PolicyResult, found: ClusterComparison, marks: Sequence[str]) -> str:
     """Devices that are held over time, kinds stacked."""
     high, total = 110, sum(found.devices.values())
     parts = [svg(_LEFT + _WIDTH + 30, high + 40, f"Devices over time, {one.outcome.policy}")]

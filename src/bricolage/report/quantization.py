@@ -26,13 +26,16 @@ def quantization_table(found: QuantizationReport) -> RenderableType:
     parts: list[RenderableType] = []
     if costly:
         heads = [("In integers", "fold"), ("Type", "left"), ("Error alone", "right"), ("Of its weights", "right")]
-        rows = [[one.name, one.op_type, words.error(one.error), words.error(one.weight_error)] for one in costly]
+        rows = [
+            [outcome.name, outcome.op_type, words.error(outcome.error), words.error(outcome.weight_error)]
+            for outcome in costly
+        ]
         parts += [plain_table(heads, rows), Text("")]
         if len(found.quantised) > len(costly):
             parts += [plain_text(f"and {len(found.quantised) - len(costly)} more that cost less"), Text("")]
     if found.kept_float:
         heads = [("Float", "fold"), ("Type", "left"), ("Why", "fold")]
-        rows = [[one.name, one.op_type, one.reason] for one in found.kept_float]
+        rows = [[outcome.name, outcome.op_type, outcome.reason] for outcome in found.kept_float]
         parts += [plain_table(heads, rows), Text("")]
     parts += [plain_text(line) for line in quantization_sentences(found)]
     return Group(*parts)
@@ -40,22 +43,24 @@ def quantization_table(found: QuantizationReport) -> RenderableType:
 
 def by_cost(found: QuantizationReport) -> list[OperatorOutcome]:
     """Operators in integers, the one that costs most first."""
-    return sorted(found.quantised, key=lambda one: -(one.error or one.weight_error or 0.0))
+    return sorted(found.quantised, key=lambda outcome: -(outcome.error or outcome.weight_error or 0.0))
 
 
 def quantization_sentences(found: QuantizationReport) -> list[str]:
     """The whole in words."""
     count, total = len(found.quantised), len(found.operators)
     before, after = (words.size(size) for size in found.bytes)
-    told = [f"{count} of {total} products compute in integers; constants took {before} and take {after}"]
+    sentences = [f"{count} of {total} products compute in integers; constants took {before} and take {after}"]
     if found.error is not None:
         samples = f"{words.count(found.held_back, 'sample')} that calibration has not seen"
-        told.append(f"error on {samples}: {found.error:.2e} at most, {found.typical_error or 0.0:.2e} in the median")
+        sentences.append(
+            f"error on {samples}: {found.error:.2e} at most, {found.typical_error or 0.0:.2e} in the median"
+        )
     if found.reached is not None:
-        told.append(found.reached.told)
+        sentences.append(found.reached.told)
     if found.agreement is not None:
-        told.append(f"largest element at the same place in {found.agreement:.1%} of the rows of the first output")
-    return [*told, *(f"note: {warning}" for warning in found.warnings)]
+        sentences.append(f"largest element at the same place in {found.agreement:.1%} of the rows of the first output")
+    return [*sentences, *(f"note: {warning}" for warning in found.warnings)]
 
 
 def quantization_json(found: QuantizationReport) -> JsonObject:

@@ -38,7 +38,7 @@ def rewriting_table(found: Rewritten) -> RenderableType:
     heads = [("", "left"), ("Operators", "right"), ("FLOPs", "right"), ("Bytes moved", "right"), ("Estimate", "right")]
     if found.tailored is not None:
         heads.append(("Measured", "right"))
-        times = _measured(found.tailored)
+        times = _collect_times(found.tailored)
         rows = [[*row, times.get(row[0], "")] for row in rows]
     parts: list[RenderableType] = [plain_table(heads, rows), Text("")]
     if found.applications:
@@ -48,9 +48,9 @@ def rewriting_table(found: Rewritten) -> RenderableType:
     else:
         parts += [Text("no rule applies profitably"), Text("")]
     if found.searched is not None:
-        parts.append(plain_text(_searched(found.searched)))
+        parts.append(plain_text(_describe_search(found.searched)))
     if found.tailored is not None:
-        parts.append(plain_text(_tailored(found.tailored)))
+        parts.append(plain_text(_describe_tailoring(found.tailored)))
     if found.sizes:
         shown = ", ".join(f"{name}={size}" for name, size in found.sizes.items())
         parts.append(plain_text(f"counted and checked with {shown}; the model keeps these dimensions open"))
@@ -78,7 +78,7 @@ def as_json(found: Rewritten) -> JsonObject:
     }
 
 
-def _measured(found: RewriteTuningResult) -> dict[str, str]:
+def _collect_times(found: RewriteTuningResult) -> dict[str, str]:
     """Times of the original and of the chosen variant."""
     times = {}
     for stage, name in (("before", ORIGINAL), ("after", found.chosen)):
@@ -88,18 +88,18 @@ def _measured(found: RewriteTuningResult) -> dict[str, str]:
     return times
 
 
-def _tailored(found: RewriteTuningResult) -> str:
-    made = f"{found.tried} graph variants were made for {found.implementation} with {count(found.threads, 'thread')}"
+def _describe_tailoring(found: RewriteTuningResult) -> str:
+    summary = f"{found.tried} graph variants were made for {found.implementation} with {count(found.threads, 'thread')}"
     best = found.raced(found.chosen)
     if found.rewrite_config is None or best is None or best.speedup is None:
-        return f"{made}; none is faster than the original, whose constants were folded"
+        return f"{summary}; none is faster than the original, whose constants were folded"
     others = [
         f"{raced.name} {raced.speedup}"
         for raced in found.graph_variants
         if raced.speedup is not None and raced is not best
     ]
     rest = f"; others: {', '.join(others)}" if others else ""
-    return f"{made}; best: {found.rewrite_config}, {best.speedup} the speed of the original{rest}"
+    return f"{summary}; best: {found.rewrite_config}, {best.speedup} the speed of the original{rest}"
 
 
 def _tailored_json(found: RewriteTuningResult) -> JsonObject:
@@ -122,7 +122,7 @@ def _tailored_json(found: RewriteTuningResult) -> JsonObject:
     }
 
 
-def _searched(found: SearchResult) -> str:
+def _describe_search(found: SearchResult) -> str:
     statistics = found.statistics
     counts, bound = statistics.counts, statistics.lower_bound
     seen = f"{counts.seen:,} graphs" if counts.seen else f"{counts.nodes:,} operators in {counts.classes:,} classes"
@@ -230,17 +230,17 @@ def rules_json(families: Mapping[str, Sequence[Rule]]) -> JsonObject:
     }
 
 
-def verified(found: Sequence[Verified]) -> RenderableType:
+def render_verification(found: Sequence[Verified]) -> RenderableType:
     """Rules with what is proved of them."""
     rows: list[list[str | Text]] = [
         [
-            one.rule,
-            one.status,
-            f"{len(one.proofs)} of {len(one.verdicts)}",
-            _chance(one),
-            plain_text(_notes(one), "dim"),
+            check.rule,
+            check.status,
+            f"{len(check.proofs)} of {len(check.verdicts)}",
+            _chance(check),
+            plain_text(_notes(check), "dim"),
         ]
-        for one in found
+        for check in found
     ]
     heads = [
         ("Rule", "left"),
@@ -249,7 +249,7 @@ def verified(found: Sequence[Verified]) -> RenderableType:
         ("Chance of error", "right"),
         ("Notes", "fold"),
     ]
-    counts = Counter(one.status for one in found)
+    counts = Counter(check.status for check in found)
     total = ", ".join(f"{count} {status}" for status, count in counts.items())
     return Group(plain_table(heads, rows), Text(""), plain_text(f"{total}; what is not proved agrees in float64"))
 
@@ -258,30 +258,30 @@ def verified_json(found: Sequence[Verified]) -> list[JsonObject]:
     """The same, example by example."""
     return [
         {
-            "rule": one.rule,
-            "family": one.family,
-            "status": one.status,
-            "examples": [{"verdict": type(verdict).__name__.lower(), **asdict(verdict)} for verdict in one.verdicts],
+            "rule": check.rule,
+            "family": check.family,
+            "status": check.status,
+            "examples": [{"verdict": type(verdict).__name__.lower(), **asdict(verdict)} for verdict in check.verdicts],
         }
-        for one in found
+        for check in found
     ]
 
 
 def coverage(found: Sequence[RuleCoverage]) -> RenderableType:
     """Equations of another tool with the rules that derive each."""
     rows: list[list[str | Text]] = [
-        [str(number), one.verdict, one.truth, _derivation(one), plain_text(str(one.equation), "dim")]
-        for number, one in enumerate(found, 1)
+        [str(number), entry.verdict, entry.truth, _derivation(entry), plain_text(str(entry.equation), "dim")]
+        for number, entry in enumerate(found, 1)
     ]
     heads = [("", "right"), ("Verdict", "left"), ("Itself", "left"), ("By", "fold"), ("Equation", "fold")]
-    counts = Counter(one.verdict for one in found)
+    counts = Counter(entry.verdict for entry in found)
     total = ", ".join(f"{times} {verdict}" for verdict, times in counts.most_common())
     return Group(plain_table(heads, rows), Text(""), plain_text(f"{count(len(found), 'equation')}: {total}"))
 
 
 def coverage_json(found: Sequence[RuleCoverage]) -> list[JsonObject]:
     """The same."""
-    return [{**asdict(one), "equation": str(one.equation), "rules": list(one.rules)} for one in found]
+    return [{**asdict(entry), "equation": str(entry.equation), "rules": list(entry.rules)} for entry in found]
 
 
 def _derivation(one: RuleCoverage) -> str:

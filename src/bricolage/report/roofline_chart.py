@@ -44,25 +44,29 @@ class Timed:
 def timed_kernels(regions: Mapping[int, PlannedRegion], insides: Mapping[int, Anatomy]) -> list[Timed]:
     """All kernels with a time, the slowest first. Both arguments go by the regions' numbers."""
     total = sum(kernel.ms or 0.0 for inside in insides.values() for kernel in inside.kernels)
-    found = [
+    timed = [
         Timed(
             number,
             regions[number].implementation.backend,
             kernel,
             kernel.ms,
             kernel.ms / total,
-            made.of_roofline(kernel),
+            anatomy.of_roofline(kernel),
         )
-        for number, made in insides.items()
-        for kernel in made.kernels
+        for number, anatomy in insides.items()
+        for kernel in anatomy.kernels
         if kernel.ms
     ]
-    return sorted(found, key=lambda one: -one.ms)
+    return sorted(timed, key=lambda entry: -entry.ms)
 
 
 def roofs(regions: Mapping[int, PlannedRegion], insides: Mapping[int, Anatomy]) -> dict[str, Peaks]:
     """What was measured as the best possible, once for each configuration."""
-    return {str(regions[n].implementation.config): made.peaks for n, made in insides.items() if made.peaks is not None}
+    return {
+        str(regions[n].implementation.config): anatomy.peaks
+        for n, anatomy in insides.items()
+        if anatomy.peaks is not None
+    }
 
 
 def roofline(kernels: Sequence[Timed], peaks: Mapping[str, Peaks], slots: Mapping[str, int]) -> str:
@@ -93,15 +97,15 @@ def roofline(kernels: Sequence[Timed], peaks: Mapping[str, Peaks], slots: Mappin
     parts.append(f'<text class="tick" style="text-anchor:start" x="{_LEFT + 6}" y="{_TOP + 14}">GFLOP/s</text>')
     for config, roof in peaks.items():
         parts.append(_roof(config, roof, across, up))
-    for one, x, y in dots:
+    for kernel, x, y in dots:
         left, top = _LEFT + across.at(x) * _WIDE, _TOP + (1 - up.at(y)) * _HIGH
-        radius = max(3.0, _LARGEST * math.sqrt(one.share))
-        told = f"{one.name} {one.kernel.kind}: {', '.join(one.kernel.operators[:6])}"
-        told += f"; {words.milliseconds(one.ms)}, {words.flop_rate(one.kernel.flops, one.ms)}"
-        told += f", {words.percent(one.reached)} of the roofline" if one.reached is not None else ""
+        radius = max(3.0, _LARGEST * math.sqrt(kernel.share))
+        tooltip = f"{kernel.name} {kernel.kernel.kind}: {', '.join(kernel.kernel.operators[:6])}"
+        tooltip += f"; {words.milliseconds(kernel.ms)}, {words.flop_rate(kernel.kernel.flops, kernel.ms)}"
+        tooltip += f", {words.percent(kernel.reached)} of the roofline" if kernel.reached is not None else ""
         parts.append(
-            f'<circle class="dot c{slots[one.backend]}" cx="{left:.1f}" cy="{top:.1f}" r="{radius:.1f}">'
-            f"<title>{escape(told)}</title></circle>"
+            f'<circle class="dot c{slots[kernel.backend]}" cx="{left:.1f}" cy="{top:.1f}" r="{radius:.1f}">'
+            f"<title>{escape(tooltip)}</title></circle>"
         )
     return "".join((*parts, "</svg>"))
 

@@ -60,13 +60,13 @@ def _range(interval: tuple[float, float]) -> str:
 
 def advice_notes(advice: SlurmAdvice) -> list[str]:
     """What a reader has to know of the table."""
-    found = [f"{count} {reason}" for reason, count in advice.left_out.items()]
-    found = [f"left out: {'; '.join(found)}"] if found else []
+    notes = [f"{count} {reason}" for reason, count in advice.left_out.items()]
+    notes = [f"left out: {'; '.join(notes)}"] if notes else []
     past = [f"{count} {reason}" for reason, count in advice.past_left_out.items()]
-    found += [f"of the past, no run time is learnt from: {'; '.join(past)}"] if past else []
+    notes += [f"of the past, no run time is learnt from: {'; '.join(past)}"] if past else []
     if len(advice.jobs) > SHOWN:
-        found.append(f"{len(advice.jobs) - SHOWN} more jobs are in the JSON (--json)")
-    found.append(
+        notes.append(f"{len(advice.jobs) - SHOWN} more jobs are in the JSON (--json)")
+    notes.append(
         f"predictions go by {words.count(advice.known_runs, 'past run')} that completed; ranges hold eight of ten draws of them"
     )
-    return found
+    return notes

@@ -50,12 +50,12 @@ def decision(bucket: Bucket, width: int) -> RenderableType:
     would take."""
     parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict_text(bucket)]
     busy = words.disturbance(bucket)
-    told = [*words.inputs(bucket), *words.reference_lines(bucket)]
-    told += [
+    notes = [*words.inputs(bucket), *words.reference_lines(bucket)]
+    notes += [
         line for line in (words.other_pattern(bucket), words.accuracy(bucket), *words.quantised_lines(bucket)) if line
     ]
-    told += [*([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda_rows.sentences(bucket)]
-    hints = [*told, *([unsettled] if (unsettled := words.provisional(bucket)) else [])]
+    notes += [*([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda_rows.sentences(bucket)]
+    hints = [*notes, *([unsettled] if (unsettled := words.provisional(bucket)) else [])]
     return Group(*parts, *(plain_text(hint) for hint in hints), Text(""))
 
 
@@ -123,7 +123,7 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
         Text(words.milliseconds(contestant.median_ms), style),
         words.interval(contestant.ci_ms),
         *([words.milliseconds(contestant.other_pattern_ms)] if wide and bucket.pattern is not None else []),
-        *(words.MISSING if one is None else one.short for one in over),
+        *(words.MISSING if gain is None else gain.short for gain in over),
         words.error(words.shown_error(contestant)),
         Text(match, {"yes": "green", "no": "red"}.get(match, "")),
     ]
@@ -132,8 +132,8 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
 
 def verdict_text(bucket: Bucket, ships: bool = True) -> Text:
     """The result in two figures."""
-    told = headline.verdict(bucket) if ships else headline.race_standing(bucket)
-    line = plain_text(told, style="bold green" if headline.good_news(bucket) else "bold")
+    sentence = headline.verdict(bucket) if ships else headline.race_standing(bucket)
+    line = plain_text(sentence, style="bold green" if headline.good_news(bucket) else "bold")
     if bucket.interrupted:
         line.append(
             "\ninterrupted: this is the best plan found until then; the same command goes on from there", "bold"

@@ -24,16 +24,16 @@ _THINNEST = 0.25
 
 def phase_bars(found: Prediction) -> str:
     """One bar for each variant: its phases one after another, on one axis."""
-    shown = [one for one in found.predicted if not one.reason]
-    axis = max(one.ms for one in shown) * 1.02 or 1.0
+    shown = [step for step in found.predicted if not step.reason]
+    axis = max(step.ms for step in shown) * 1.02 or 1.0
     left, width, row = 240, 640, 30
     height = len(shown) * row + 26
     parts = [svg(left + width + 130, height, "Predicted time of a step by phases"), *grid(axis, left, width, 0, height)]
-    for number, one in enumerate(shown):
+    for number, step in enumerate(shown):
         x, y = float(left), number * row
-        parts.append(f'<text class="name" x="{left - 10}" y="{y + 19}">{escape(_short(one.variant))}</text>')
+        parts.append(f'<text class="name" x="{left - 10}" y="{y + 19}">{escape(_short(step.variant))}</text>')
         for phase in _PHASES:
-            ms = one.phases.get(phase, 0.0)
+            ms = step.phases.get(phase, 0.0)
             if ms <= 0.0:
                 continue
             wide = ms / axis * width
@@ -42,11 +42,13 @@ def phase_bars(found: Prediction) -> str:
                 f'<rect class="{phase}" x="{x:.1f}" y="{y + 6}" width="{wide:.1f}" height="{row - 12}">{title}</rect>'
             )
             x += wide
-        if one.measured is not None:
-            at = left + one.measured.median_ms / axis * width
+        if step.measured is not None:
+            at = left + step.measured.median_ms / axis * width
             if at <= left + width:
                 parts.append(f'<path class="whisker" d="M{at:.1f} {y + 2}v{row - 4}"/>')
-        parts.append(f'<text class="value" x="{max(x, left) + 9:.1f}" y="{y + 19}">{words.milliseconds(one.ms)}</text>')
+        parts.append(
+            f'<text class="value" x="{max(x, left) + 9:.1f}" y="{y + 19}">{words.milliseconds(step.ms)}</text>'
+        )
     return "".join((*parts, "</svg>"))
 
 
@@ -90,8 +92,8 @@ def _spans(spans: Sequence[Span], end: float, top: int) -> list[str]:
         wide = (span.end_ms - start) / end * _WIDTH
         if wide < _THINNEST and not last:
             continue
-        told = ", ".join(dict.fromkeys(layers[:4])) + (" ..." if len(layers) > 4 else "")
-        title = f"<title>{escape(phase)}: {escape(told)}, {words.milliseconds(span.end_ms - start)}</title>"
+        layer_names = ", ".join(dict.fromkeys(layers[:4])) + (" ..." if len(layers) > 4 else "")
+        title = f"<title>{escape(phase)}: {escape(layer_names)}, {words.milliseconds(span.end_ms - start)}</title>"
         x = _LEFT + start / end * _WIDTH
         parts.append(
             f'<rect class="{phase} part" x="{x:.2f}" y="{top}" width="{wide:.2f}" height="{_LANE - 8}">{title}</rect>'
@@ -130,8 +132,8 @@ def training_page(found: Prediction) -> str:
         found=found,
         base=found.predicted[0],
         bars=Markup(phase_bars(found)),
-        shown=[(one, Markup(step_course(one))) for one in found.predicted if not one.reason],
-        refused=[one for one in found.predicted if one.reason],
+        shown=[(step, Markup(step_course(step))) for step in found.predicted if not step.reason],
+        refused=[step for step in found.predicted if step.reason],
         operators=[(operator, operator.ms / whole) for operator in found.operators[:20]],
         layers=layers[:30],
         phases=_PHASES[:4],

@@ -47,7 +47,7 @@ def search_outlook(found: TunedImplementation) -> str:
     if not found.curve:
         return ""
     last = found.curve[-1]
-    before = max((one.saved for one in found.curve if one.seconds <= _LATELY * last.seconds), default=0.0)
+    before = max((point.saved for point in found.curve if point.seconds <= _LATELY * last.seconds), default=0.0)
     gained = max(0.0, last.saved - before)
     return f"the last quarter of the time saved {gained:.1%}: running as long again may save about the same"
 
@@ -58,7 +58,7 @@ def search_course(found: TunedImplementation) -> str:
         return ""
     end, marks = found.curve[-1].seconds, []
     for part in (0.1, 0.25, 0.5, 1.0):
-        seen = [one for one in found.curve if one.seconds <= part * end]
+        seen = [point for point in found.curve if point.seconds <= part * end]
         if seen:
             marks.append(f"{seen[-1].saved:.1%} after {words.seconds(seen[-1].seconds)}")
     return f"best choices so far, by first timings, saved {', '.join(dict.fromkeys(marks))}"
@@ -107,16 +107,16 @@ def savings_curve(found: TunedImplementation) -> str:
     """What the best choices so far save against time, as SVG; empty without trials."""
     if not found.curve:
         return ""
-    end, most = found.curve[-1].seconds or 1.0, max(max(one.saved for one in found.curve), 1e-3)
+    end, most = found.curve[-1].seconds or 1.0, max(max(point.saved for point in found.curve), 1e-3)
 
     def at(seconds: float, saved: float) -> str:
         x = _LEFT + seconds / end * (_WIDTH - _LEFT - 10)
         return f"{x:.1f} {_HEIGHT - _BOTTOM - max(0.0, saved) / most * (_HEIGHT - _BOTTOM - 12):.1f}"
 
     path, before = [f"M{at(0.0, 0.0)}"], 0.0
-    for one in found.curve:
-        path += [f"L{at(one.seconds, before)}", f"L{at(one.seconds, one.saved)}"]
-        before = one.saved
+    for point in found.curve:
+        path += [f"L{at(point.seconds, before)}", f"L{at(point.seconds, point.saved)}"]
+        before = point.saved
     labels = [
         f'<text x="{_LEFT - 8}" y="16" text-anchor="end">{most:.1%}</text>',
         f'<text x="{_LEFT - 8}" y="{_HEIGHT - _BOTTOM}" text-anchor="end">0 %</text>',

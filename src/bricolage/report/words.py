@@ -59,11 +59,11 @@ def size(count: float) -> str:
 
 def constant_gains(bucket: Bucket) -> list[str]:
     """What folding inputs would help that decide control flow and nothing else, and how much where that is known."""
-    told = []
+    sentences = []
     for gain in bucket.constant_gains:
         decided = f"input '{gain.name}' decides {count(gain.decided, 'If')} and nothing else"
         if not gain.value:
-            told.append(
+            sentences.append(
                 f"{decided}: if it never changes, --constant {gain.name}=VALUE removes that; --input shows how much"
             )
             continue
@@ -72,13 +72,13 @@ def constant_gains(bucket: Bucket) -> list[str]:
         line = f"{decided}: --constant {constant} removes {before - after:,} of {before:,} operators"
         ships = bucket.winner.median_ms
         if gain.median_ms is None:
-            told.append(f"{line}; what time that saves was not measured")
+            sentences.append(f"{line}; what time that saves was not measured")
         else:
             now = f", where {bucket.chosen} takes {milliseconds(ships)}" if ships is not None else ""
-            told.append(
+            sentences.append(
                 f"{line}; then {gain.implementation} takes {milliseconds(gain.median_ms)}{now} (measured apart)"
             )
-    return told
+    return sentences
 
 
 def error(value: float | None) -> str:
@@ -120,14 +120,14 @@ def match(contestant: Contestant) -> str:
 
 def disturbance(bucket: Bucket) -> str:
     """How busy the machine was while the decision was measured, and what that did to it; empty where it was quiet."""
-    found = bucket.disturbance
-    given = found.given_back_s > QUIET * sum(bucket.seconds.values())
+    load = bucket.disturbance
+    given = load.given_back_s > QUIET * sum(bucket.seconds.values())
     if not bucket.under_load and not given:
         return ""
-    taken = [f"other processes took {percent(found.others)} of the cores"] if found.others > QUIET else []
-    taken += [f"the hypervisor gave {percent(found.stolen)} of the cores to others"] if found.stolen > QUIET else []
-    taken += [f"{seconds(found.given_back_s)} that others took were added to the budget"] if given else []
-    samples = f"{found.disturbed} of {count(found.samples, 'sample')} disturbed, {found.repeated} repeated"
+    taken = [f"other processes took {percent(load.others)} of the cores"] if load.others > QUIET else []
+    taken += [f"the hypervisor gave {percent(load.stolen)} of the cores to others"] if load.stolen > QUIET else []
+    taken += [f"{seconds(load.given_back_s)} that others took were added to the budget"] if given else []
+    samples = f"{load.disturbed} of {count(load.samples, 'sample')} disturbed, {load.repeated} repeated"
     did = {
         "race": "the race was still conclusive",
         "race and prior evidence": "the race was inconclusive; earlier measurements were included",
@@ -140,13 +140,13 @@ def disturbance(bucket: Bucket) -> str:
 def provisional(bucket: Bucket) -> str:
     """Why the next decision goes on with this one; empty where it is final."""
     late = [item.name for item in bucket.agenda if item.outcome == "no time"]
-    told = {
+    reasons = {
         "no time": f"there was no time for {count(len(late), 'item')} of its agenda",
         "load": "it was made under load",
     }
     if not bucket.provisional:
         return ""
-    why = " and ".join(told[reason] for reason in bucket.provisional)
+    why = " and ".join(reasons[reason] for reason in bucket.provisional)
     return f"provisional, since {why}: the same command goes on from here; --provisional takes this decision as it is"
 
 
@@ -168,10 +168,10 @@ def dropped_for_accuracy(bucket: Bucket) -> list[str]:
     if not any(c.name == bucket.chosen for c in bucket.contestants):
         return []
     limit = bucket.winner.median_ms or 0.0
-    found = [(c.dropped_ms, c.name, c.error) for c in bucket.contestants if c.dropped_ms and c.dropped_ms < limit]
+    dropped = [(c.dropped_ms, c.name, c.error) for c in bucket.contestants if c.dropped_ms and c.dropped_ms < limit]
     return [
         f"{name}: {milliseconds(ms)} at {error(wrong)}; --tolerance {tolerance(wrong):.0e} accepts it"
-        for ms, name, wrong in sorted(found, key=lambda one: one[0])
+        for ms, name, wrong in sorted(dropped, key=lambda entry: entry[0])
         if wrong is not None
     ]
 
@@ -184,31 +184,35 @@ def tolerance(wrong: float) -> float:
 
 def proof(bucket: Bucket) -> str:
     """How good the op-level placement was with which the search for plans began; empty where nothing was searched."""
-    found = bucket.proof
-    if found is None:
+    placement = bucket.proof
+    if placement is None:
         return ""
-    bound = milliseconds(found.lower_bound_ms)
-    if found.of_measured:
-        sure = "optimal" if found.optimal else f"at most {percent(found.gap)} above the optimum (bound {bound})"
-        costs = f"all {count(found.measured, 'cost')} measured"
+    bound = milliseconds(placement.lower_bound_ms)
+    if placement.of_measured:
+        sure = "optimal" if placement.optimal else f"at most {percent(placement.gap)} above the optimum (bound {bound})"
+        costs = f"all {count(placement.measured, 'cost')} measured"
     else:
-        sure = "the cheapest" if found.optimal else "the cheapest that was found"
-        share = "" if found.measured_share is None else f", {found.measured_share:.0%} of them by weight measured"
-        costs = f"of predicted costs{share} ({found.measured} measured, {found.predicted} predicted)"
-    return f"op-level placement {milliseconds(found.total_ms)}, {sure} in the additive model by {found.method}; {costs}"
+        sure = "the cheapest" if placement.optimal else "the cheapest that was found"
+        share = (
+            "" if placement.measured_share is None else f", {placement.measured_share:.0%} of them by weight measured"
+        )
+        costs = f"of predicted costs{share} ({placement.measured} measured, {placement.predicted} predicted)"
+    return f"op-level placement {milliseconds(placement.total_ms)}, {sure} in the additive model by {placement.method}; {costs}"
 
 
 def predictions(bucket: Bucket) -> str:
     """What the learned cost model decided; empty where none was used."""
-    found = bucket.model_use
-    if found is None:
+    model_use = bucket.model_use
+    if model_use is None:
         return ""
-    model = f"the cost model ({found.model})" if found.model else "no cost model: the roofline"
-    if found.left_out:
-        did = f"{model} replaced {found.left_out} of {count(found.offered, 'region measurement')}"
+    model = f"the cost model ({model_use.model})" if model_use.model else "no cost model: the roofline"
+    if model_use.left_out:
+        did = f"{model} replaced {model_use.left_out} of {count(model_use.offered, 'region measurement')}"
     else:
         did = f"{model} ordered the measurements of whole models"
-    return did + (f"; it has no data on {', '.join(found.unknown)}" if found.unknown and found.model else "")
+    return did + (
+        f"; it has no data on {', '.join(model_use.unknown)}" if model_use.unknown and model_use.model else ""
+    )
 
 
 def describe_memory(bucket: Bucket) -> str:
@@ -234,32 +238,34 @@ def shown_error(one: Contestant) -> float | None:
 
 def accuracy(bucket: Bucket) -> str:
     """What was asked for on samples that are held back, and what ships reached; empty where there are none."""
-    found = bucket.accuracy
-    if found is None:
+    outcome = bucket.accuracy
+    if outcome is None:
         return ""
-    reached = "not measured" if found.reached is None else f"{found.reached:.4g}"
-    asked = f"at {'least' if found.at_least else 'most'} {found.limit:.4g} asked for"
-    return f"accuracy: {found.measure} {reached}, {asked}, on {found.origin}"
+    reached = "not measured" if outcome.reached is None else f"{outcome.reached:.4g}"
+    asked = f"at {'least' if outcome.at_least else 'most'} {outcome.limit:.4g} asked for"
+    return f"accuracy: {outcome.measure} {reached}, {asked}, on {outcome.origin}"
 
 
 def quantised_lines(bucket: Bucket) -> list[str]:
     """Quantised graphs that were tried, and what became of each."""
-    told = []
-    for one in bucket.quantised:
-        made = (
+    lines = []
+    for attempt in bucket.quantised:
+        counts = (
             ""
-            if one.outcome == "not made"
-            else f" ({count(one.products, 'product')} in integers, {len(one.floats)} float)"
+            if attempt.outcome == "not made"
+            else f" ({count(attempt.products, 'product')} in integers, {len(attempt.floats)} float)"
         )
-        off = "" if one.error is None else f", error {error(one.error)} with exact integers"
-        told.append(f"{one.variant} graph{made}{off}: {one.outcome}: {one.verdict}")
-    return told
+        off = "" if attempt.error is None else f", error {error(attempt.error)} with exact integers"
+        lines.append(f"{attempt.variant} graph{counts}{off}: {attempt.outcome}: {attempt.verdict}")
+    return lines
 
 
 def kept_float(bucket: Bucket) -> list[tuple[str, str, str]]:
     """Name, type and reason of operators that the quantised graph which ships leaves in float."""
-    shipped = next((one for one in bucket.quantised if one.variant == bucket.variant), None)
-    return [] if shipped is None else [(one.name, one.op_type, one.reason) for one in shipped.floats]
+    shipped = next((attempt for attempt in bucket.quantised if attempt.variant == bucket.variant), None)
+    return (
+        [] if shipped is None else [(operator.name, operator.op_type, operator.reason) for operator in shipped.floats]
+    )
 
 
 PATTERN_TITLES = {"steady": "call after call", "sparse": "after pauses"}

@@ -168,7 +168,7 @@ class GraphBuilder:
         data = {
             value.name: onnx.numpy_helper.from_array(value.const_value.numpy(), value.name)
             for value in given
-            if is_known(value) and value.const_value is not None and _shown(node, value.const_value)
+            if is_known(value) and value.const_value is not None and _is_shape_operand(node, value.const_value)
         }
         opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
         try:
@@ -196,12 +196,12 @@ def _attribute(name: str, value: object) -> object:
         return ir.AttrFloat32(name, value)
     if type(value) is str:
         return ir.AttrString(name, value)
-    if type(value) in (list, tuple) and value and all(type(one) is int for one in value):  # type: ignore[attr-defined]
+    if type(value) in (list, tuple) and value and all(type(element) is int for element in value):  # type: ignore[attr-defined]
         return ir.AttrInt64s(name, value)  # type: ignore[arg-type]
     return value
 
 
-def _shown(node: ir.Node, tensor: ir.TensorProtocol) -> bool:
+def _is_shape_operand(node: ir.Node, tensor: ir.TensorProtocol) -> bool:
     """Whether the shapes of an operator's outputs may depend on the numbers of a constant; it is not looked at otherwise."""
     return tensor.nbytes <= _DATA_BYTES and (not tensor.dtype.is_floating_point() or node.op_type in _BY_FLOATS)
 
@@ -231,12 +231,12 @@ def _check_types(node: ir.Node, schema: onnx.defs.OpSchema) -> None:
     Raises:
         MatchFailure
     """
-    found: dict[str, ir.DataType] = {}
+    bound_types: dict[str, ir.DataType] = {}
     for index, value in enumerate(node.inputs):
         formal = schema.inputs[min(index, len(schema.inputs) - 1)]
         dtype = describe(value).dtype if value is not None else None
-        if dtype is not None and found.setdefault(formal.type_str, dtype) != dtype and formal.is_homogeneous:
-            raise MatchFailure(f"{node.op_type} would mix {found[formal.type_str]} and {dtype}")
+        if dtype is not None and bound_types.setdefault(formal.type_str, dtype) != dtype and formal.is_homogeneous:
+            raise MatchFailure(f"{node.op_type} would mix {bound_types[formal.type_str]} and {dtype}")
 
 
 def _type(value: ir.Value) -> onnx.TypeProto:

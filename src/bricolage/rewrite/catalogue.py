@@ -91,9 +91,9 @@ def choose_rules(
         UnknownFamily: there is no such family or rule.
     """
     kept, left_out = list(only), set(skip)
-    known = {rule.family for rule in rules()} | {rule.name for rule in rules()}
+    valid_names = {rule.family for rule in rules()} | {rule.name for rule in rules()}
     for name in (*kept, *left_out):
-        if name not in known:
+        if name not in valid_names:
             raise UnknownFamily(name=name, known=", ".join(FAMILIES))
     offered = rules() if generated or kept else written_rules()
     return [

@@ -15,10 +15,10 @@ from bricolage.rewrite.predicates import (
     axes,
     integer,
     integers,
-    listed,
-    normalised,
+    normalise_axes,
     permutation,
     rank,
+    read_int_list,
     require,
     shape,
     text,
@@ -45,7 +45,7 @@ class OnnxOperator:
     output: int = 0
 
 
-def fixed(dimensions: Sequence[Dimension]) -> list[int]:
+def require_fixed_sizes(dimensions: Sequence[Dimension]) -> list[int]:
     """Sizes that are numbers. Raises MatchFailure."""
     if not all(isinstance(d, int) for d in dimensions):
         raise MatchFailure(f"{'×'.join(map(str, dimensions))} are not all known sizes")
@@ -64,14 +64,14 @@ def _attributes(op_type: str, expected: Mapping[str, Any], written: Mapping[str,
 
     def accepts(node: ir.Node) -> None:
         for name, (value, default) in expected.items():
-            found: Any
+            attribute: Any
             if isinstance(default, str):
-                found = text(node, name, default)
+                attribute = text(node, name, default)
             elif isinstance(default, int):
-                found = integer(node, name, default)
+                attribute = integer(node, name, default)
             else:
-                found = listed(node, name, default)
-            require(found == value, f"{name} of '{node.name}' is {found}, not {value}")
+                attribute = read_int_list(node, name, default)
+            require(attribute == value, f"{name} of '{node.name}' is {attribute}, not {value}")
 
     def write(op: Operators, xs: Sequence[ir.Value], *_: object) -> tuple[ir.Value, ...]:
         return op.many(op_type, 1, *xs, **written)
@@ -113,7 +113,7 @@ def _pool(op_type: str, stride: int) -> OnnxOperator:
     )
 
 
-def _permuted(wanted: Callable[[int], tuple[int, ...]]) -> OnnxOperator:
+def _make_transpose(wanted: Callable[[int], tuple[int, ...]]) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         value = _input(node)
         require(permutation(node, value) == wanted(rank(value)), f"'{node.name}' permutes otherwise")
@@ -124,7 +124,7 @@ def _permuted(wanted: Callable[[int], tuple[int, ...]]) -> OnnxOperator:
     return OnnxOperator("Transpose", accepts, write)
 
 
-def _swapped(of_rank: int) -> tuple[int, ...]:
+def _swap_last_axes(of_rank: int) -> tuple[int, ...]:
     return (*range(of_rank - 2), of_rank - 1, of_rank - 2)
 
 
@@ -140,8 +140,8 @@ def _concat(axis: int) -> OnnxOperator:
 
 def _same_axis(node: ir.Node, axis: int) -> None:
     value = _input(node)
-    (found,) = normalised([integer(node, "axis", 0)], rank(value))
-    require(found == rank(value) + axis, f"'{node.name}' goes along another axis")
+    (node_axis,) = normalise_axes([integer(node, "axis", 0)], rank(value))
+    require(node_axis == rank(value) + axis, f"'{node.name}' goes along another axis")
 
 
 def _split(axis: int, output: int) -> OnnxOperator:
@@ -151,26 +151,26 @@ def _split(axis: int, output: int) -> OnnxOperator:
 
     def write(op: Operators, xs: Sequence[ir.Value], made: Dimensions, parts: Parts) -> tuple[ir.Value, ...]:
         assert parts is not None
-        return op.many("Split", 2, *xs, op.integers(fixed(parts)), axis=len(made) + axis)
+        return op.many("Split", 2, *xs, op.integers(require_fixed_sizes(parts)), axis=len(made) + axis)
 
     return OnnxOperator("Split", accepts, write, operands=1, output=output)
 
 
 def _slice(axis: int, output: int) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
-        own = shape(_input(node))
-        place = len(own) + axis
+        input_shape = shape(_input(node))
+        place = len(input_shape) + axis
         ranges = kept_ranges(node)
         require(set(ranges) == {place}, f"'{node.name}' cuts other axes")
         start, end = ranges[place]
         require(
-            end > start and (start == 0 if output == 0 else end == own[place]),
+            end > start and (start == 0 if output == 0 else end == input_shape[place]),
             f"'{node.name}' does not keep {'the end' if output else 'the front'}",
         )
 
     def write(op: Operators, xs: Sequence[ir.Value], made: Dimensions, parts: Parts) -> tuple[ir.Value, ...]:
         assert parts is not None
-        first, second = fixed(parts)
+        first, second = require_fixed_sizes(parts)
         start, end = (0, first) if output == 0 else (first, first + second)
         where = [op.integers([number]) for number in (start, end, len(made) + axis)]
         return op.many("Slice", 1, *xs, *where)
@@ -182,7 +182,7 @@ def _reduction(op_type: str, axis: int) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         of_rank = rank(_input(node))
         require(integer(node, "keepdims", 1) == 1, f"'{node.name}' drops the axis")
-        require(normalised(axes(node), of_rank) == (of_rank + axis,), f"'{node.name}' reduces other axes")
+        require(normalise_axes(axes(node), of_rank) == (of_rank + axis,), f"'{node.name}' reduces other axes")
 
     def write(op: Operators, xs: Sequence[ir.Value], made: Dimensions, _: Parts) -> tuple[ir.Value, ...]:
         return op.many(op_type, 1, *xs, op.integers([len(made) + axis]), keepdims=1)
@@ -225,11 +225,11 @@ def _input(node: ir.Node) -> ir.Value:
 
 
 def _along(name: str, axis: int) -> dict[str, OnnxOperator]:
-    found = {f"concat_{name}": _concat(axis)}
+    operators = {f"concat_{name}": _concat(axis)}
     for output in (0, 1):
-        found[f"split_{name}_{output}"] = _split(axis, output)
-        found[f"slice_{name}_{output}"] = _slice(axis, output)
-    return found
+        operators[f"split_{name}_{output}"] = _split(axis, output)
+        operators[f"slice_{name}_{output}"] = _slice(axis, output)
+    return operators
 
 
 ONNX_OPERATORS: Mapping[str, OnnxOperator] = {
@@ -241,9 +241,9 @@ ONNX_OPERATORS: Mapping[str, OnnxOperator] = {
     "scale": _plain("Mul"),
     "matmul": _plain("MatMul"),
     "project": _plain("MatMul"),
-    "transpose": _permuted(_swapped),
-    "nhwc": _permuted(lambda _: (0, 2, 3, 1)),
-    "nchw": _permuted(lambda _: (0, 3, 1, 2)),
+    "transpose": _make_transpose(_swap_last_axes),
+    "nhwc": _make_transpose(lambda _: (0, 2, 3, 1)),
+    "nchw": _make_transpose(lambda _: (0, 3, 1, 2)),
     "sum_rows": _reduction("ReduceSum", -2),
     "sum_columns": _reduction("ReduceSum", -1),
     "mean_columns": _reduction("ReduceMean", -1),

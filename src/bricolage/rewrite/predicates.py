@@ -24,18 +24,18 @@ def require(holds: bool, reason: str) -> None:
 
 def shape(value: ir.Value) -> tuple[Dimension, ...]:
     """Shape of known rank; dimensions may be symbolic."""
-    found = describe(value).shape
-    if found is None:
+    dimensions = describe(value).shape
+    if dimensions is None:
         raise MatchFailure(f"the rank of '{value.name}' is not known")
-    return found
+    return dimensions
 
 
 def sizes(value: ir.Value) -> tuple[int, ...]:
     """Shape of known sizes."""
-    found = shape(value)
-    if not all(isinstance(dimension, int) for dimension in found):
+    dimensions = shape(value)
+    if not all(isinstance(dimension, int) for dimension in dimensions):
         raise MatchFailure(f"a dimension of '{value.name}' is not known")
-    return tuple(int(dimension) for dimension in found)
+    return tuple(int(dimension) for dimension in dimensions)
 
 
 def rank(value: ir.Value) -> int:
@@ -53,21 +53,21 @@ def require_shape(value: ir.Value, like: ir.Value) -> None:
 
 def same_elements(view: ir.Value, wanted: Sequence[Dimension]) -> bool:
     """Whether a view of as many elements has that shape: one dimension, which inference does not know, follows from the others."""
-    own = shape(view)
-    unlike = [pair for pair in zip(own, wanted, strict=False) if pair[0] != pair[1] or "?" in pair]
-    return len(own) == len(wanted) and (not unlike or (len(unlike) == 1 and isinstance(unlike[0][0], str)))
+    view_shape = shape(view)
+    unlike = [pair for pair in zip(view_shape, wanted, strict=False) if pair[0] != pair[1] or "?" in pair]
+    return len(view_shape) == len(wanted) and (not unlike or (len(unlike) == 1 and isinstance(unlike[0][0], str)))
 
 
 def broadcast(*values: ir.Value) -> tuple[Dimension, ...] | None:
     """Shape of an element-wise result; None where symbolic dimensions leave it open."""
-    found: list[Dimension] = []
+    result_shape: list[Dimension] = []
     shapes = [shape(value) for value in values]
     for axis in range(-max(map(len, shapes), default=0), 0):
-        here = {own[axis] for own in shapes if -axis <= len(own)} - {1}
+        here = {operand_shape[axis] for operand_shape in shapes if -axis <= len(operand_shape)} - {1}
         if len(here) > 1 or "?" in here:
             return None
-        found.append(here.pop() if here else 1)
-    return tuple(found)
+        result_shape.append(here.pop() if here else 1)
+    return tuple(result_shape)
 
 
 def _text(dimensions: Sequence[Dimension]) -> str:
@@ -127,7 +127,7 @@ def axes(node: ir.Node, index: int = 1) -> tuple[int, ...]:
     return () if value is None else integers(value, f"the axes of '{node.name}'")
 
 
-def normalised(numbers: Iterable[int], of_rank: int) -> tuple[int, ...]:
+def normalise_axes(numbers: Iterable[int], of_rank: int) -> tuple[int, ...]:
     """Axes counted from the front."""
     return tuple(number + of_rank if number < 0 else number for number in numbers)
 
@@ -137,7 +137,7 @@ def integer(node: ir.Node, name: str, default: int) -> int:
     return int(node.attributes.get_int(name, default))
 
 
-def listed(node: ir.Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
+def read_int_list(node: ir.Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
     """An attribute of integers."""
     ints = node.attributes.get_ints(name)
     return tuple(default if ints is None else ints)
@@ -150,7 +150,7 @@ def text(node: ir.Node, name: str, default: str) -> str:
 
 def permutation(node: ir.Node, value: ir.Value) -> tuple[int, ...]:
     """The permutation of a Transpose of `value`; reversed axes where it gives none."""
-    return listed(node, "perm", tuple(range(rank(value)))[::-1])
+    return read_int_list(node, "perm", tuple(range(rank(value)))[::-1])
 
 
 _NONNEGATIVE = (

@@ -56,15 +56,15 @@ class EquationRule(Rule):
     @property
     def conditions(self) -> str:
         """The shapes of the variables, which hold floating-point numbers."""
-        found = ", ".join(f"{name}: {text}" for name, text in self.typing.text().items())
-        return f"for floating-point {found}."
+        shape_texts = ", ".join(f"{name}: {text}" for name, text in self.typing.text().items())
+        return f"for floating-point {shape_texts}."
 
     # --- matching
 
     @cached_property
     def _roots(self) -> Roots:
-        found = tuple(_pattern(term) for term in self.stated.left)
-        return found[0] if len(found) == 1 or self._whole_split else found
+        patterns = tuple(_pattern(term) for term in self.stated.left)
+        return patterns[0] if len(patterns) == 1 or self._whole_split else patterns
 
     @property
     def _whole_split(self) -> bool:
@@ -86,11 +86,13 @@ class EquationRule(Rule):
     def _solve(self, match: Match) -> Known:
         """What the sizes of the most general shapes are in this match. Raises MatchFailure."""
         seen = dict.fromkeys(part for side in self.stated.left for part in subterms(side))
-        found = solve((self.typing.shapes[part], shape(_value(match, part))) for part in seen)
-        missing = {name for own in self.typing.shapes.values() for name in shape_names(own)} - set(found)
+        solved_sizes = solve((self.typing.shapes[part], shape(_value(match, part))) for part in seen)
+        missing = {name for term_shape in self.typing.shapes.values() for name in shape_names(term_shape)} - set(
+            solved_sizes
+        )
         if missing:
             raise MatchFailure(f"the left side does not say how large {min(missing)} is")
-        return found
+        return solved_sizes
 
     # --- writing
 
@@ -100,8 +102,8 @@ class EquationRule(Rule):
         pairs = list(zip(self.stated.left, self.stated.right, strict=True))
         if self._whole_split:
             pairs.sort(key=lambda pair: ONNX_OPERATORS[pair[0][0]].output)
-        made = tuple(writer.value(term) for _, term in pairs)
-        return made if len(made) > 1 else made[0]
+        outputs = tuple(writer.value(term) for _, term in pairs)
+        return outputs if len(outputs) > 1 else outputs[0]
 
     # --- examples
 
@@ -146,8 +148,10 @@ class _RightSideWriter:
         key, operator = _key(term), ONNX_OPERATORS[term[0]]
         if key not in self._made:
             operands = [self.value(child) for child in term[1:]]
-            made = dimensions(self._shapes[term], self._sizes)
-            self._made[key] = operator.write(self._op, operands, made, parts_of(term, self._shapes, self._sizes))
+            output_shape = dimensions(self._shapes[term], self._sizes)
+            self._made[key] = operator.write(
+                self._op, operands, output_shape, parts_of(term, self._shapes, self._sizes)
+            )
         return self._made[key][operator.output]
 
 
@@ -180,30 +184,32 @@ class _ExampleText:
         return name
 
     def many(self, op_type: str, outputs: int, *inputs: Any, **attributes: object) -> tuple[Any, ...]:
-        made = tuple(self._fresh("t") for _ in range(outputs))
+        output_names = tuple(self._fresh("t") for _ in range(outputs))
         words = ", ".join(f"{name}={str(value).replace(' ', '')}" for name, value in attributes.items())
         given = f"<{words}>" if words else ""
-        self.lines.append(f"{', '.join(made)} = {op_type}{given}({', '.join(map(str, inputs))})")
-        return made
+        self.lines.append(f"{', '.join(output_names)} = {op_type}{given}({', '.join(map(str, inputs))})")
+        return output_names
 
 
 def _example(equation: Equation, shapes: Mapping[str, Shape]) -> Example:
     """The left side at these shapes."""
-    writer, own = _ExampleText(), dict[Term, Shape](shapes.items())
-    made: dict[str, tuple[Any, ...]] = {}
+    writer, term_shapes = _ExampleText(), dict[Term, Shape](shapes.items())
+    written_outputs: dict[str, tuple[Any, ...]] = {}
 
     def visit(term: Term) -> str:
         if isinstance(term, str):
             return term
         children: list[Any] = [visit(child) for child in term[1:]]
         key, operator = _key(term), ONNX_OPERATORS[term[0]]
-        found = BY_NAME[term[0]].shape(*(own[child] for child in term[1:]))
-        assert found is not None
-        own[term] = found
-        if key not in made:
-            sizes = concrete(found)
-            made[key] = operator.write(cast(Operators, writer), children, sizes, parts_of(term, own, {}))
-        return str(made[key][operator.output])
+        term_shape = BY_NAME[term[0]].shape(*(term_shapes[child] for child in term[1:]))
+        assert term_shape is not None
+        term_shapes[term] = term_shape
+        if key not in written_outputs:
+            sizes = concrete(term_shape)
+            written_outputs[key] = operator.write(
+                cast(Operators, writer), children, sizes, parts_of(term, term_shapes, {})
+            )
+        return str(written_outputs[key][operator.output])
 
     outputs = [visit(term) for term in equation.left]
     inputs = ", ".join(

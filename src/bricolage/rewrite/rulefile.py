@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bricolage.equations.float32_accuracy import inaccurate
-from bricolage.equations.term import BadSyntax, Equation, directed, read_equation
+from bricolage.equations.term import BadSyntax, Equation, is_directed, read_equation
 from bricolage.equations.term_shapes import IllTyped
 from bricolage.errors import BadRuleFile
 from bricolage.rewrite.rule_from_equation import EquationRule
@@ -26,7 +26,7 @@ def read_rules(path: Path, *, stem: str | None = None, cost_based: bool = True) 
     Raises:
         BadRuleFile: a line is no rule; whether it is *true* is for `bricolage.rulemaking.verification` to say.
     """
-    found: list[EquationRule] = []
+    rules: list[EquationRule] = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -35,10 +35,10 @@ def read_rules(path: Path, *, stem: str | None = None, cost_based: bool = True) 
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found += _rules(line, f"{stem or path.stem}-{number:0{width}}", cost_based)
+                rules += _rules(line, f"{stem or path.stem}-{number:0{width}}", cost_based)
             except _Wrong as error:
                 raise BadRuleFile(path=path, line=number, reason=str(error)) from error
-    return found
+    return rules
 
 
 class _Wrong(Exception):
@@ -69,9 +69,9 @@ def _rules(line: str, name: str, cost_based: bool) -> list[EquationRule]:
         raise _Wrong(f"'where' should be {json.dumps(typing)}")
     directions = [("", equation, "right"), ("-back", equation.turned, "left")]
     rules = [
-        EquationRule(name + mark, one, unstable=side in lost, cost_based=cost_based)
-        for mark, one, side in directions
-        if directed(one)
+        EquationRule(name + mark, orientation, unstable=side in lost, cost_based=cost_based)
+        for mark, orientation, side in directions
+        if is_directed(orientation)
     ]
     if not rules or equation.left == equation.right:
         raise _Wrong("neither side can be replaced by the other")

@@ -21,7 +21,7 @@ def solve(pairs: Iterable[tuple[Shape, Dimensions]]) -> Known:
     Raises:
         MatchFailure: they cannot be.
     """
-    found: Known = {}
+    solution: Known = {}
     waiting: list[tuple[tuple[Any, ...], Dimension]] = []
     for general, given in pairs:
         if general == () and given == (1,):
@@ -30,23 +30,23 @@ def solve(pairs: Iterable[tuple[Shape, Dimensions]]) -> Known:
         extra = len(given) - len(general) + len(row)
         if extra < 0 or (extra and not row):
             raise MatchFailure(f"a shape {_words(given)} is not of the form {shown(general)}")
-        if row and found.setdefault(str(row[0]), given[:extra]) != given[:extra]:
-            raise MatchFailure(f"the leading axes {_words(given[:extra])} and {_words(found[str(row[0])])} differ")
+        if row and solution.setdefault(str(row[0]), given[:extra]) != given[:extra]:
+            raise MatchFailure(f"the leading axes {_words(given[:extra])} and {_words(solution[str(row[0])])} differ")
         for size, given_size in zip(general[len(row) :], given[extra:], strict=True):
             if given_size == "?":
                 raise MatchFailure("a size is not known")
             if isinstance(size, tuple):
                 waiting.append((size, given_size))
             else:
-                _agree(size, given_size, found)
+                _agree(size, given_size, solution)
         if "?" in given[:extra]:
             raise MatchFailure("a size is not known")
     while waiting:
-        rest = [(size, whole) for size, whole in waiting if not _settled(size, whole, found)]
+        rest = [(size, whole) for size, whole in waiting if not _settle_compound(size, whole, solution)]
         if len(rest) == len(waiting):
             raise MatchFailure(f"where {rest[0][1]} is to be divided is not known")
         waiting = rest
-    return found
+    return solution
 
 
 def _agree(size: Size, given: Dimension, found: Known) -> None:
@@ -55,7 +55,7 @@ def _agree(size: Size, given: Dimension, found: Known) -> None:
         raise MatchFailure(f"a size is {given}, not {wanted}")
 
 
-def _settled(size: tuple[Any, ...], whole: Dimension, found: Known) -> bool:
+def _settle_compound(size: tuple[Any, ...], whole: Dimension, found: Known) -> bool:
     """Checks a compound whose parts are known, or finds the one part that is not; False where that cannot be done yet."""
     kind, *parts = size
     open_parts = {part for part in parts if any(name not in found for name in shape_names((part,)))}
@@ -95,19 +95,19 @@ def dimension(size: Size, known: Known) -> Dimension:
         if len(numbers) < len(parts):
             raise MatchFailure(f"a part of {shown((size,))} is not a number")
         return combine(size[0], numbers)
-    found: Dimension = size if isinstance(size, int) else known[size]
-    return found
+    extent: Dimension = size if isinstance(size, int) else known[size]
+    return extent
 
 
 def dimensions(general: Shape, known: Known) -> Dimensions:
     """A general shape where its names are known."""
-    found: list[Dimension] = []
+    sizes: list[Dimension] = []
     for size in general:
         if is_row(size):
-            found += known[str(size)]
+            sizes += known[str(size)]
         else:
-            found.append(dimension(size, known))
-    return tuple(found)
+            sizes.append(dimension(size, known))
+    return tuple(sizes)
 
 
 def _words(given: Dimensions) -> str:

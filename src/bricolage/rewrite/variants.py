@@ -70,10 +70,10 @@ def rewritten_variants(graph: Graph) -> tuple[GraphVariant, ...]:
 def _is_computable(variant: GraphVariant) -> bool:
     """Whether each branch can be computed at the sizes of the graph: what rules find out of ranks may show that one cannot, and
     then runtimes refuse the graph."""
-    found = impossible_branches(variant.graph.model) if has_branches(variant.graph.model) else {}
-    for branch, reason in found.items():
+    bad_branches = impossible_branches(variant.graph.model) if has_branches(variant.graph.model) else {}
+    for branch, reason in bad_branches.items():
         _LOG.warning("the %s graph is left out: a branch of '%s': %s", variant.name, branch.operator, reason)
-    return not found
+    return not bad_branches
 
 
 def searched_variants(
@@ -95,12 +95,12 @@ def searched_variants(
         return ()
     keys = {variant.key for variant in known}
     earlier = sum(variant.name.startswith(SEARCHED) for variant in known)
-    found: list[GraphVariant] = []
+    variants: list[GraphVariant] = []
     for candidate in result.candidates:
         if candidate.cost >= lowest or len(candidate.steps) < len(candidate.applications):
             continue
         variant = _variant(
-            f"{SEARCHED}-{earlier + len(found) + 1}",
+            f"{SEARCHED}-{earlier + len(variants) + 1}",
             candidate.model,
             candidate.applications,
             candidate.steps,
@@ -108,8 +108,8 @@ def searched_variants(
         )
         if variant.key not in keys and _is_computable(variant):
             keys.add(variant.key)
-            found.append(variant)
-    return tuple(found)
+            variants.append(variant)
+    return tuple(variants)
 
 
 def tailored_variant(graph: Graph, config: RewriteConfig) -> GraphVariant:

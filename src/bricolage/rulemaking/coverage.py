@@ -51,7 +51,7 @@ class RuleCoverage:
     """Why it is not expressed, or what refutes it."""
 
 
-def covered(
+def cover_equations(
     equations: Sequence[TermEquation], rules: Sequence[Rule], limits: SaturationLimits | None = None
 ) -> Iterator[RuleCoverage]:
     """For each equation, whether `rules` derive it, one after another."""
@@ -61,13 +61,13 @@ def covered(
 
 def cover(equation: TermEquation, rules: Sequence[Rule], limits: SaturationLimits = LIMITS) -> RuleCoverage:
     """Whether `rules` derive an equation within `limits`: first with variables alone, then with constant weights."""
-    found = shapes(equation)
+    term_shapes = shapes(equation)
     try:
-        truth, reason = _truth(equation, found)
+        truth, reason = _truth(equation, term_shapes)
         if truth == "refuted":
             return RuleCoverage(equation, "false", truth=truth, reason=reason)
-        for constant in (False, True) if found.weights else (False,):
-            attempt = _Derivation(equation, found, constant)
+        for constant in (False, True) if term_shapes.weights else (False,):
+            attempt = _Derivation(equation, term_shapes, constant)
             used = attempt.used(rules, limits)
             if used is not None:
                 needed = attempt.needed(used, limits)
@@ -85,7 +85,7 @@ def _truth(equation: TermEquation, found: Shapes) -> tuple[Truth, str]:
         model = _model(given)
         builder = GraphBuilder(_OPSETS, Names(model), fold=False)
         value = builder.identity(TermBuilder(builder, given).value(term))
-        sides.append(_closed(model, builder, [value]))
+        sides.append(_close_model(model, builder, [value]))
     verdict = prove(*sides)
     if isinstance(verdict, Disproved):
         return "refuted", verdict.reason or f"{verdict.left:.6g} and {verdict.right:.6g} at {list(verdict.index)}"
@@ -99,7 +99,7 @@ def _model(given: dict[str, ir.Value]) -> ir.Model:
     return ir.Model(graph, ir_version=10)
 
 
-def _closed(model: ir.Model, builder: GraphBuilder, outputs: Sequence[ir.Value]) -> ir.Model:
+def _close_model(model: ir.Model, builder: GraphBuilder, outputs: Sequence[ir.Value]) -> ir.Model:
     """The model with what the builder made in it."""
     for constant in builder.constants:
         if constant.name is not None:
@@ -143,12 +143,12 @@ class _Derivation:
         left, right = (classes[side] for side in sides)
         egraph = encoder.egraph
         every = [*bridge.rules, EGraphRule[Data]("commutativity", _swappable, _swap)]
-        one, seconds = replace(limits, rounds=1), limits.seconds
+        round_limits, seconds = replace(limits, rounds=1), limits.seconds
         for _ in range(limits.rounds):
             before = egraph.node_count, egraph.merges
             if egraph.find(left) == egraph.find(right) or seconds <= 0.0:
                 break
-            seconds -= saturate(egraph, every, replace(one, seconds=seconds)).seconds
+            seconds -= saturate(egraph, every, replace(round_limits, seconds=seconds)).seconds
             if (egraph.node_count, egraph.merges) == before:
                 break
         if egraph.find(left) != egraph.find(right):
@@ -159,10 +159,10 @@ class _Derivation:
         """A set of the rules that still derives it and of which none can be left out."""
         kept = list(used)
         for rule in used:
-            fewer = [one for one in kept if one is not rule]
-            found = self.used(fewer, limits)
-            if found is not None:
-                kept = [one for one in fewer if one in found]
+            fewer = [other for other in kept if other is not rule]
+            derivation = self.used(fewer, limits)
+            if derivation is not None:
+                kept = [other for other in fewer if other in derivation]
         return kept
 
 
@@ -178,6 +178,10 @@ def _swappable(egraph: Terms) -> Iterator[EGraphMatch]:
 def _swap(egraph: Terms, match: EGraphMatch) -> Sequence[int] | None:
     node, number = match.bindings["node"], match.bindings["class"]
     assert isinstance(node, ENode) and isinstance(number, int)
-    known = egraph.node_count
-    found = egraph.add(node.operator, node.children[::-1])
-    return None if egraph.node_count == known and egraph.find(found) == egraph.find(number) else [found]
+    count_before = egraph.node_count
+    swapped_class = egraph.add(node.operator, node.children[::-1])
+    return (
+        None
+        if egraph.node_count == count_before and egraph.find(swapped_class) == egraph.find(number)
+        else [swapped_class]
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bricolage.base.progress import Progress
-from bricolage.equations.term import Equation, directed
+from bricolage.equations.term import Equation, is_directed
 from bricolage.errors import FalseRule, NotWritable
 from bricolage.rewrite import rulefile
 from bricolage.rewrite.rule_from_equation import EquationRule
@@ -15,10 +15,12 @@ from bricolage.rulemaking.verification import verify
 _CHANCE = 1e-9
 
 
-def proved(equation: Equation) -> bool:
+def is_proved(equation: Equation) -> bool:
     """Whether the prover proves the equation on an example at least, with hardly a chance of error, in every direction that it
     has, and refutes it on none."""
-    rules = [EquationRule("candidate", one) for one in (equation, equation.turned) if directed(one)]
+    rules = [
+        EquationRule("candidate", direction) for direction in (equation, equation.turned) if is_directed(direction)
+    ]
     try:
         return bool(rules) and all(any(proof.error_bound < _CHANCE for proof in verify(rule).proofs) for rule in rules)
     except FalseRule:
@@ -27,7 +29,7 @@ def proved(equation: Equation) -> bool:
 
 def generate_rules(max_operators: int = 4, seed: int = 0, progress: Progress | None = None) -> GenerationResult:
     """The rules of all grammars."""
-    return generate_equations(max_operators=max_operators, seed=seed, proved=proved, progress=progress)
+    return generate_equations(max_operators=max_operators, seed=seed, proved=is_proved, progress=progress)
 
 
 def write_generated(found: GenerationResult, path: Path, derived: Path | None) -> None:

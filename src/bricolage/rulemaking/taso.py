@@ -39,8 +39,8 @@ class Term:
     @property
     def variables(self) -> tuple[str, ...]:
         """Names of the tensors that it is computed from, each once, in the order of reading."""
-        found = [self.name] if self.is_variable else [name for term in self.terms for name in term.variables]
-        return tuple(dict.fromkeys(found))
+        names = [self.name] if self.is_variable else [name for term in self.terms for name in term.variables]
+        return tuple(dict.fromkeys(names))
 
     def __str__(self) -> str:
         inner = [*map(str, self.numbers), *map(str, self.terms)]
@@ -81,12 +81,12 @@ def read_equations(path: Path) -> list[TermEquation]:
     except OSError as error:
         raise BadEquationFile(path=path, line=0, reason=str(error)) from error
     try:
-        found = list(_binary(raw) if b"\x00" in raw or not _is_text(raw) else _text(raw.decode()))
+        equations = list(_binary(raw) if b"\x00" in raw or not _is_text(raw) else _text(raw.decode()))
     except _Wrong as error:
         raise BadEquationFile(path=path, line=error.line, reason=str(error)) from error
-    if not found:
+    if not equations:
         raise BadEquationFile(path=path, line=0, reason="it has no equation")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(equations))
 
 
 def _is_text(raw: bytes) -> bool:
@@ -127,9 +127,9 @@ class _Reader:
 
     def take(self) -> str:
         """The next token, which is passed."""
-        found = self.token
+        token = self.token
         self._next += 1
-        return found
+        return token
 
     def expect(self, *tokens: str) -> str:
         """Passes one of these.
@@ -137,10 +137,10 @@ class _Reader:
         Raises:
             _Wrong: there is another.
         """
-        line, found = self.line, self.take()
-        if found not in tokens:
-            raise _Wrong(f"'{found}' stands where {' or '.join(tokens)} is expected", line)
-        return found
+        line, token = self.line, self.take()
+        if token not in tokens:
+            raise _Wrong(f"'{token}' stands where {' or '.join(tokens)} is expected", line)
+        return token
 
 
 def _text(text: str) -> Iterator[TermEquation]:
@@ -159,7 +159,7 @@ def _term(reader: _Reader) -> Term:
         while reader.token not in (")", _END):
             given.append(_argument(reader, Term(_name(reader)) if _is_name(reader.token) else None))
         reader.expect(")")
-        return _applied(name, given, reader.line)
+        return _build_term(name, given, reader.line)
     name, given = _name(reader), []
     if reader.token != "(":
         return Term(name)
@@ -167,7 +167,7 @@ def _term(reader: _Reader) -> Term:
     while True:
         given.append(_argument(reader))
         if reader.expect(",", ")") == ")":
-            return _applied(name, given, reader.line)
+            return _build_term(name, given, reader.line)
 
 
 def _argument(reader: _Reader, variable: Term | None = None) -> str | Term:
@@ -179,19 +179,19 @@ def _is_name(token: str) -> bool:
 
 
 def _name(reader: _Reader) -> str:
-    line, found = reader.line, reader.take()
-    if not _is_name(found):
-        raise _Wrong(f"'{found}' stands where a name is expected", line)
-    return found.lstrip("?")
+    line, name = reader.line, reader.take()
+    if not _is_name(name):
+        raise _Wrong(f"'{name}' stands where a name is expected", line)
+    return name.lstrip("?")
 
 
 def _is_number(token: str) -> bool:
     return re.fullmatch(r"-?\d+", token) is not None
 
 
-def _applied(name: str, given: Sequence[str | Term], line: int) -> Term:
-    numbers = [one for one in given if isinstance(one, str)]
-    terms = [one for one in given if isinstance(one, Term)]
+def _build_term(name: str, given: Sequence[str | Term], line: int) -> Term:
+    numbers = [argument for argument in given if isinstance(argument, str)]
+    terms = [argument for argument in given if isinstance(argument, Term)]
     if list(given) != [*numbers, *terms]:
         raise _Wrong(f"numbers stand behind terms in {name}", line)
     return Term(name, tuple(map(int, numbers)), tuple(terms))
@@ -235,7 +235,7 @@ def _operator(raw: bytes) -> _Operator:
         raise _Wrong(f"operators of type {_integer(dict(fields), 1)} are not known", 0)
     inputs = [dict(_fields(part)) for field, part in fields if field == 2 and isinstance(part, bytes)]
     given = [dict(_fields(part)) for field, part in fields if field == 3 and isinstance(part, bytes)]
-    parameters = {_integer(one, 1): _integer(one, 2) for one in given}
+    parameters = {_integer(parameter, 1): _integer(parameter, 2) for parameter in given}
     numbers = tuple(parameters.get(key, 0) for key in _KEYS.get(name, ()))
     return name, numbers, [(_integer(source, 1), _integer(source, 2)) for source in inputs]
 
@@ -254,10 +254,10 @@ def _output(operators: Sequence[_Operator], place: int, output: int) -> Term:
 
 
 def _integer(fields: dict[int, int | bytes], number: int) -> int:
-    found = fields.get(number, 0)
-    if not isinstance(found, int):
+    encoded = fields.get(number, 0)
+    if not isinstance(encoded, int):
         raise _Wrong(f"field {number} is no number", 0)
-    return found - (1 << 64) if found >> 63 else found
+    return encoded - (1 << 64) if encoded >> 63 else encoded
 
 
 def _fields(raw: bytes) -> list[tuple[int, int | bytes]]:

@@ -59,7 +59,7 @@ def _data(term: Term, *, weight: bool = False) -> set[str]:
     if term.name in ("matmul", "conv2d"):
         first, second = term.terms
         return _data(first, weight=weight) | _data(second, weight=True)
-    return set[str]().union(*(_data(one, weight=weight) for one in term.terms))
+    return set[str]().union(*(_data(child, weight=weight) for child in term.terms))
 
 
 @dataclass
@@ -84,12 +84,12 @@ class _Roles:
         self.known.setdefault(self.find(term), set()).add(role)
 
     def visit(self, term: Term) -> None:
-        for one in term.terms:
-            self.visit(one)
+        for child in term.terms:
+            self.visit(child)
         name, terms = term.name, term.terms
         if name in ("matmul", "transpose"):
-            for one in (term, *terms):
-                self.be(one, "matrix")
+            for operand in (term, *terms):
+                self.be(operand, "matrix")
         elif name == "conv2d":
             self.be(terms[0], "image")
             self.be(terms[1], "kernel")
@@ -106,18 +106,18 @@ class _Roles:
         else:
             if name == "concat" and len(term.numbers) > 1 and term.numbers[1] == 4:
                 self.be(term, "image")
-            for one in terms:
-                self.same(term, one)
+            for operand in terms:
+                self.same(term, operand)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        known = self.known.get(self.find(Term(name)), set())
-        if "number" in known:
+        roles = self.known.get(self.find(Term(name)), set())
+        if "number" in roles:
             return ()
-        if "small" in known:
+        if "small" in roles:
             return (_SIZE, _SIZE, 1, 1)
-        if "kernel" in known:
+        if "kernel" in roles:
             return (_SIZE, _SIZE, _KERNEL, _KERNEL)
-        return (_SIZE, _SIZE, _PIXELS, _PIXELS) if "image" in known else (_SIZE, _SIZE)
+        return (_SIZE, _SIZE, _PIXELS, _PIXELS) if "image" in roles else (_SIZE, _SIZE)
 
 
 class TermBuilder:
@@ -147,46 +147,53 @@ class TermBuilder:
             return self._part(term.terms[0], int(name[-1]))
         if name in ("Imatmul", "Iewmul", "Iconv", "Cpool"):
             return self._constant(term)
-        given = [self.value(one) for one in term.terms]
-        own = [self._cuts.get(value, {}) for value in given]
-        cuts = {axis: cut for one in reversed(own) for axis, cut in one.items()}
+        given = [self.value(child) for child in term.terms]
+        operand_cuts = [self._cuts.get(value, {}) for value in given]
+        cuts = {axis: cut for axis_cuts in reversed(operand_cuts) for axis, cut in axis_cuts.items()}
         match name:
             case "ewadd" | "ewmul":
-                made = (self._op.Add if name == "ewadd" else self._op.Mul)(*given)
+                output = (self._op.Add if name == "ewadd" else self._op.Mul)(*given)
             case "smul":
-                made, cuts = self._op.Mul(*given), own[0]
+                output, cuts = self._op.Mul(*given), operand_cuts[0]
             case "relu":
-                made = self._op.Relu(*given)
+                output = self._op.Relu(*given)
             case "transpose":
-                made, cuts = self._op.Transpose(*given, perm=[1, 0]), {1 - axis: cut for axis, cut in own[0].items()}
+                output, cuts = (
+                    self._op.Transpose(*given, perm=[1, 0]),
+                    {1 - axis: cut for axis, cut in operand_cuts[0].items()},
+                )
             case "matmul":
-                made = self._activated(self._op.MatMul(*given), numbers[0] if numbers else 0)
-                cuts = _picked({0: own[0].get(0), 1: own[1].get(1)})
+                output = self._apply_activation(self._op.MatMul(*given), numbers[0] if numbers else 0)
+                cuts = _drop_missing_cuts({0: operand_cuts[0].get(0), 1: operand_cuts[1].get(1)})
             case "concat":
-                made = self._op.Concat(*given, axis=numbers[0])
+                output = self._op.Concat(*given, axis=numbers[0])
                 cuts = {a: cut for a, cut in cuts.items() if a != numbers[0]}
-                cuts[numbers[0]] = (_sizes(given[0])[numbers[0]], own[0].get(numbers[0]), own[1].get(numbers[0]))
+                cuts[numbers[0]] = (
+                    _sizes(given[0])[numbers[0]],
+                    operand_cuts[0].get(numbers[0]),
+                    operand_cuts[1].get(numbers[0]),
+                )
             case "conv2d":
-                made = self._convolution(given[0], given[1], numbers)
-                cuts = _picked({0: own[0].get(0), 1: own[1].get(0)})
+                output = self._convolution(given[0], given[1], numbers)
+                cuts = _drop_missing_cuts({0: operand_cuts[0].get(0), 1: operand_cuts[1].get(0)})
             case "poolavg" | "poolmax":
-                made = self._pool(given[0], name, numbers)
+                output = self._pool(given[0], name, numbers)
             case "enlarge":
                 by = [numbers[0] - _sizes(given[0])[2], numbers[1] - _sizes(given[0])[3]]
                 pads = [0, 0, by[0] // 2, by[1] // 2, 0, 0, by[0] - by[0] // 2, by[1] - by[1] // 2]
-                made = self._op.Pad(given[0], self._op.integers(pads))
+                output = self._op.Pad(given[0], self._op.integers(pads))
             case _:
                 raise UnknownTerm(f"{name} has no counterpart")
-        self._cuts[made] = cuts
-        return made
+        self._cuts[output] = cuts
+        return output
 
-    def _activated(self, value: ir.Value, activation: int) -> ir.Value:
+    def _apply_activation(self, value: ir.Value, activation: int) -> ir.Value:
         if not activation:
             return value
         if activation not in _ACTIVATIONS:
             raise UnknownTerm(f"activation {activation} has no counterpart")
-        made: ir.Value = getattr(self._op, _ACTIVATIONS[activation])(value)
-        return made
+        output: ir.Value = getattr(self._op, _ACTIVATIONS[activation])(value)
+        return output
 
     def _convolution(self, data: ir.Value, kernel: ir.Value, numbers: Sequence[int]) -> ir.Value:
         strides, (padding, activation) = list(numbers[:2]), numbers[2:4]
@@ -197,7 +204,7 @@ class TermBuilder:
         conv = self._op.Conv(
             data, kernel, strides=strides, pads=pads, group=image[1] // weight[1], kernel_shape=list(weight[2:])
         )
-        return self._activated(conv, activation)
+        return self._apply_activation(conv, activation)
 
     def _pool(self, data: ir.Value, name: str, numbers: Sequence[int]) -> ir.Value:
         window, strides, padding = list(numbers[:2]), list(numbers[2:4]), numbers[4]
@@ -214,7 +221,7 @@ class TermBuilder:
         whole = _sizes(value)[axis]
         parts = self._op.many("Split", 2, value, self._op.integers([cut[0], whole - cut[0]]), axis=axis)
         for part, below in zip(parts, cut[1:], strict=True):
-            self._cuts[part] = _picked({**self._cuts[value], axis: below})
+            self._cuts[part] = _drop_missing_cuts({**self._cuts[value], axis: below})
         self._made.update({Term(f"split_{i}", (), (split,)): part for i, part in enumerate(parts)})
         return parts[place]
 
@@ -234,7 +241,7 @@ class TermBuilder:
         return self._op._constant(kernel)
 
 
-def _picked(cuts: Mapping[int, Cut | None]) -> dict[int, Cut]:
+def _drop_missing_cuts(cuts: Mapping[int, Cut | None]) -> dict[int, Cut]:
     return {axis: cut for axis, cut in cuts.items() if cut is not None}
 
 
@@ -249,16 +256,16 @@ def _pads(image: Sequence[int], window: Sequence[int], strides: Sequence[int]) -
         max((-(-size // stride) - 1) * stride + kernel - size, 0)
         for size, kernel, stride in zip(image, window, strides, strict=True)
     ]
-    return [one // 2 for one in whole] + [one - one // 2 for one in whole]
+    return [pad // 2 for pad in whole] + [pad - pad // 2 for pad in whole]
 
 
 def make_inputs(found: Shapes, constant: bool) -> dict[str, ir.Value]:
     """Inputs of these shapes; with `constant`, the weights are initializers with some numbers."""
     draw = np.random.default_rng(0)
-    made: dict[str, ir.Value] = {}
+    inputs: dict[str, ir.Value] = {}
     for name, sizes in found.sizes.items():
         if constant and name in found.weights:
-            made[name] = constant_value(name, draw.uniform(0.5, 1.5, sizes).astype(np.float32))
+            inputs[name] = constant_value(name, draw.uniform(0.5, 1.5, sizes).astype(np.float32))
         else:
-            made[name] = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(sizes))
-    return made
+            inputs[name] = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(sizes))
+    return inputs

@@ -58,17 +58,17 @@ def verify(rule: Rule, *, seed: int = 0) -> Verified:
     """
     verdicts = []
     for number, example in enumerate(rule.examples, 1):
-        left, right = _bound(example), _bound(example)
+        left, right = _bind_model(example), _bind_model(example)
         if apply_once(right, rule, fold=False) is None:
             raise FalseRule(rule=rule.name, number=number, why="it does not apply there")
         verdict = prove(left, right, free=free_weights(example), nonnegative=example.nonnegative, seed=seed)
         if isinstance(verdict, Disproved):
-            raise FalseRule(rule=rule.name, number=number, why=_shown(verdict))
+            raise FalseRule(rule=rule.name, number=number, why=_describe_disproof(verdict))
         verdicts.append(verdict)
     return Verified(rule.name, rule.family, tuple(verdicts))
 
 
-def _bound(example: Example) -> ir.Model:
+def _bind_model(example: Example) -> ir.Model:
     model = example.model()
     bound = bind(model, dict.fromkeys(symbolic_dimensions(model), _SIZE))
     infer(bound)
@@ -80,7 +80,7 @@ def free_weights(example: Example) -> set[str]:
     return {name for name, value in example.weights.items() if isinstance(value, tuple)}
 
 
-def _shown(found: Disproved) -> str:
+def _describe_disproof(found: Disproved) -> str:
     given = ", ".join(f"{name} = {array.tolist()}" for name, array in found.inputs.items())
     index = f"[{', '.join(map(str, found.index))}]"
     return (

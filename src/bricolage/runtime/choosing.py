@@ -51,7 +51,7 @@ def choose_entry(
         entry = pack.entry(target)
         if entry is None:
             raise NoTarget(
-                reason=f"it has no target '{target}', only {', '.join(one.target.name for one in pack.entries)}"
+                reason=f"it has no target '{target}', only {', '.join(candidate.target.name for candidate in pack.entries)}"
             )
         return PackChoice(entry, "it was asked for by name")
     free = available_bytes() if free is None else free
@@ -60,16 +60,18 @@ def choose_entry(
     if precision is not None:
         able = [entry for entry in able if BOUNDS[entry.target.precision] <= BOUNDS[precision]]
     if not able:
-        told = "; ".join(f"{name}: {why}" for name, why in refused.items() if why)
-        raise NoTarget(reason=told or f"none has precision {precision}")
+        refusals = "; ".join(f"{name}: {why}" for name, why in refused.items() if why)
+        raise NoTarget(reason=refusals or f"none has precision {precision}")
     bound = min(BOUNDS[entry.target.precision] for entry in able)
     if precision is None:
         able = [entry for entry in able if BOUNDS[entry.target.precision] == bound]
     # Times of several processors do not say which plan is fastest here.
     able = [entry for entry in able if entry.measured_on == here.model] or able
-    least = min((one.median_ms for one in able if one.median_ms is not None), default=0.0)
-    near = [one for one in able if one.median_ms is None or one.median_ms <= _NEAR * least]
-    best = min(near, key=lambda one: (-one.threads, -len(one.instructions), one.median_ms or 0.0))
+    least = min((candidate.median_ms for candidate in able if candidate.median_ms is not None), default=0.0)
+    near = [candidate for candidate in able if candidate.median_ms is None or candidate.median_ms <= _NEAR * least]
+    best = min(
+        near, key=lambda candidate: (-candidate.threads, -len(candidate.instructions), candidate.median_ms or 0.0)
+    )
     others = "; ".join(f"not {name}: {why}" for name, why in refused.items() if why)
     what = "the only one that runs here" if len(able) == 1 else f"the fastest of {len(able)} that run here"
     return PackChoice(best, what + (f" ({others})" if others else ""))

@@ -19,7 +19,7 @@ from bricolage.graph.region_model import FileModel
 from bricolage.plan.program_step import Step
 from bricolage.runtime import forks
 from bricolage.runtime.program import BoundStage, Program
-from bricolage.runtime.supervised import supervised
+from bricolage.runtime.supervised import supervise_kernel
 
 _LOG = logging.getLogger(__name__)
 _UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -63,7 +63,7 @@ def compile_step(
             _not_kept(error)
             kernel = backend.compile(region, config, replace(resources, cache=None))
         again = partial(backend.compile, region, config)
-        return supervised(kernel, backend, region, resources, again), region
+        return supervise_kernel(kernel, backend, region, resources, again), region
     except BricolageError:
         raise
     except Exception as error:
@@ -96,20 +96,20 @@ def compile_program(
         InvalidGraph: the steps do not fit together.
     """
     stages: list[BoundStage] = []
-    known: dict[str, TensorInfo] = {}
-    for step, own in zip(steps, cores or ((),) * len(steps), strict=True):
-        given = _on_cores(resources, own) if own else resources
+    stage_inputs: dict[str, TensorInfo] = {}
+    for step, step_cores in zip(steps, cores or ((),) * len(steps), strict=True):
+        given = _on_cores(resources, step_cores) if step_cores else resources
         with bound_to(given.device):  # threads that a backend starts stay on the cores on which they are started
             twin = None if like is None else like.stages[len(stages)]
             kernel = None if twin is None else twin.kernel.replica(given)
             if twin is not None and kernel is not None:
-                stages.append(BoundStage(kernel, twin.inputs, twin.outputs, own))
+                stages.append(BoundStage(kernel, twin.inputs, twin.outputs, step_cores))
             else:
                 kernel, region = compile_step(step, given, caching=caching, ephemeral=ephemeral)
-                stages.append(BoundStage(kernel, region.inputs, region.results, own))
+                stages.append(BoundStage(kernel, region.inputs, region.results, step_cores))
         for info in stages[-1].inputs:
-            known.setdefault(info.name, info)
-    return Program(stages, [known[name] for name in inputs if name in known], outputs, resources.device)
+            stage_inputs.setdefault(info.name, info)
+    return Program(stages, [stage_inputs[name] for name in inputs if name in stage_inputs], outputs, resources.device)
 
 
 def _on_cores(resources: Resources, cores: tuple[int, ...]) -> Resources:

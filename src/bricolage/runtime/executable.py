@@ -17,7 +17,7 @@ import numpy as np
 
 from bricolage.base.options import MOST_THREADS_A_CORE, available_cores
 from bricolage.device.buffers import bindable
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.errors import BricolageError, ExecutableClosed
 from bricolage.graph.graph import Graph
 from bricolage.plan import artifact
@@ -76,7 +76,7 @@ class Executable:
         """Of a pack: which of its plans this is, and why."""
         self._source = source
         options = plan.provenance.options
-        self._device = selected(options.isa, options.cores)
+        self._device = select_device(options.isa, options.cores)
         self._threads = min(options.threads, MOST_THREADS_A_CORE * available_cores())
         self._programs = Programs(self._source, self._device, self._threads)
         self._ready = Ready(plan.inputs)
@@ -120,7 +120,7 @@ class Executable:
 
     def __reduce__(self) -> tuple[Callable[[bytes], object], tuple[bytes]]:
         """By its artifact: what is unpickled is loaded as from a file, on another machine too."""
-        return portable.unpacked, (portable.packed(self.save),)
+        return portable.unpacked, (portable.pack_artifact(self.save),)
 
     def __copy__(self) -> Executable:
         """Another executable of the same plan and files, with programs and streams of its own."""
@@ -155,8 +155,8 @@ class Executable:
         ready = self._ready.find((inputs,), {})
         if ready is not None:
             prepared, values, _ = ready
-            return self._named(prepared.run_in_order(values))
-        return self._named(self._run(self._collect(inputs)).values())
+            return self._name_outputs(prepared.run_in_order(values))
+        return self._name_outputs(self._run(self._collect(inputs)).values())
 
     def backends(self, inputs: Mapping[str, ModelValue]) -> frozenset[str]:
         """Names of those that run on inputs of these shapes. Compiles what is not compiled yet."""
@@ -176,8 +176,8 @@ class Executable:
         prepared = self._programs.select(arrays)
         if not prepared.static:
             raise ValueError("the model's shapes are known only at run time; call the executable instead")
-        ends, own = zip(prepared.program.outputs, self.plan.outputs, strict=True), outputs or {}
-        given = {info.name: own[spec.name] for info, spec in ends if spec.name in own}
+        ends, output_buffers = zip(prepared.program.outputs, self.plan.outputs, strict=True), outputs or {}
+        given = {info.name: output_buffers[spec.name] for info, spec in ends if spec.name in output_buffers}
         bound = prepared.program.bind(arrays, given)
         bound.outputs = dict(zip((spec.name for spec in self.plan.outputs), bound.outputs.values(), strict=True))
         return bound
@@ -188,7 +188,7 @@ class Executable:
         arrays = self._collect(inputs)
         overridden = signature.overridden(self.plan.defaults, arrays)
         spans: list[RunSpan] = []
-        results = self._named(self._run(arrays, spans).values())
+        results = self._name_outputs(self._run(arrays, spans).values())
         sizes = signature.bound_dimensions(self.plan.inputs, arrays)
         return TracedRun(results, tuple(spans), self._source.planned(sizes, overridden))
 
@@ -253,20 +253,20 @@ class Executable:
         """
         point = self._serves().point
         most = ahead or _LOOKAHEAD * point.streams * point.batch
-        return self._mapped(iter(inputs), max(1, min(most, point.queue)))
+        return self._map_ahead(iter(inputs), max(1, min(most, point.queue)))
 
-    def _mapped(self, inputs: Iterator[ModelValue], most: int) -> Iterator[ModelValue]:
+    def _map_ahead(self, inputs: Iterator[ModelValue], most: int) -> Iterator[ModelValue]:
         under_way: deque[Future[ModelValue]] = deque()
         refused: BricolageError | None = None
         try:
             while True:
                 while refused is None and len(under_way) < most:
                     try:
-                        one = next(inputs)
+                        request = next(inputs)
                     except StopIteration:
                         break
                     try:
-                        under_way.append(self.submit(one))
+                        under_way.append(self.submit(request))
                     except BricolageError as error:
                         refused = error  # after the answers to those before it
                 if not under_way:
@@ -318,20 +318,20 @@ class Executable:
         groups = point.groups(self._device.cores, min(len(self._device.cores), available_cores()))
         if point.streams == 1 and point.threads == min(self._threads, len(self._device.cores)):
             return lambda _: self._programs
-        source, device, known = self._source, self._device, Known()
+        source, device, program_cache = self._source, self._device, Known()
         shared = point.streams > 1
-        return lambda n: Programs(source, device.group(groups[n]), point.threads, shared=shared, known=known)
+        return lambda n: Programs(source, device.group(groups[n]), point.threads, shared=shared, known=program_cache)
 
     def _request(
         self, args: tuple[ModelValue, ...], named: Mapping[str, ModelValue]
     ) -> tuple[dict[str, ModelValue], Callable[..., ModelValue]]:
         """Inputs of a call as arrays, and what makes its answer of the outputs."""
         by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named, self._positional)
-        arrays = self._checked(by_position, by_name)
+        arrays = self._check_inputs(by_position, by_name)
         torch = any(signature.is_torch_tensor(value) for value in (*by_position, *by_name.values()))
-        return arrays, partial(_delivered, specs=self.plan.outputs, torch=torch)
+        return arrays, partial(_deliver_outputs, specs=self.plan.outputs, torch=torch)
 
-    def _checked(self, args: Sequence[ModelValue], named: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
+    def _check_inputs(self, args: Sequence[ModelValue], named: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         arrays = self._source.collect(args, named)
         for constant in self.plan.constants:
             if constant.name in named:
@@ -339,11 +339,11 @@ class Executable:
         return arrays
 
     def _collect(self, inputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
-        return self._checked((), inputs)
+        return self._check_inputs((), inputs)
 
-    def _named(self, outputs: Iterable[ModelValue]) -> dict[str, ModelValue]:
+    def _name_outputs(self, outputs: Iterable[ModelValue]) -> dict[str, ModelValue]:
         """As the model returns its outputs, by the names that it has for them."""
-        results = signature.mapped(self.plan.outputs, outputs) if self._maps else outputs
+        results = signature.convert_to_maps(self.plan.outputs, outputs) if self._maps else outputs
         return dict(zip(self._names, results, strict=True))
 
     def _run(self, arrays: dict[str, ModelValue], spans: list[RunSpan] | None = None) -> dict[str, ModelValue]:
@@ -365,12 +365,12 @@ class Executable:
             self._server = None
 
 
-def _delivered(outputs: Mapping[str, ModelValue], specs: Sequence[TensorSpec], torch: bool) -> ModelValue:
+def _deliver_outputs(outputs: Mapping[str, ModelValue], specs: Sequence[TensorSpec], torch: bool) -> ModelValue:
     """Outputs by name as a call returns them."""
     return _answer(outputs.values(), specs, torch)
 
 
 def _answer(outputs: Iterable[ModelValue], specs: Sequence[TensorSpec], torch: bool) -> ModelValue:
     """Outputs in order as a call returns them: one tensor, or a tuple where the model has several."""
-    results = [signature.to_torch(one) if torch else one for one in signature.mapped(specs, outputs)]
+    results = [signature.to_torch(output) if torch else output for output in signature.convert_to_maps(specs, outputs)]
     return results[0] if len(results) == 1 else tuple(results)

@@ -79,15 +79,15 @@ def never_freed(what: object) -> None:
 def _before() -> None:
     end = time.monotonic() + _PATIENCE_S
     # In the same order in every thread, so that two that fork do not wait for each other.
-    held = [one for one in sorted(_running, key=id) if one.hold(max(0.0, end - time.monotonic()))]
+    held = [runner for runner in sorted(_running, key=id) if runner.hold(max(0.0, end - time.monotonic()))]
     if held:
         time.sleep(_SETTLE_S)
     _mine.held = held
 
 
 def _in_parent() -> None:
-    for one in _mine.held:
-        one.release()
+    for runner in _mine.held:
+        runner.release()
     _mine.held = []
 
 

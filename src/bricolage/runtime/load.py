@@ -11,7 +11,7 @@ from pathlib import Path
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.base.options import Precision, available_cores
-from bricolage.device.host import host, selected
+from bricolage.device.host import host, select_device
 from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotPack, NotWritable
 from bricolage.graph.extract import graph_of
 from bricolage.plan import artifact
@@ -44,14 +44,14 @@ def load(
         NoBackend: nothing here can run it.
         UnsafeCache: the cache is not this user's alone.
     """
-    wanted = partial(_chosen, path=Path(path), target=target, precision=precision)
+    wanted = partial(_choose_from_pack, path=Path(path), target=target, precision=precision)
     try:
-        return _loaded(Path(path), any_machine, wanted, elsewhere=False)
+        return _load_executable(Path(path), any_machine, wanted, elsewhere=False)
     except (NotWritable, FileNotFoundError):  # the disk is full, or another process has just trimmed the cache
-        return _loaded(Path(path), any_machine, wanted, elsewhere=True)
+        return _load_executable(Path(path), any_machine, wanted, elsewhere=True)
 
 
-def _chosen(directory: Path, path: Path, target: str, precision: Precision | None) -> PackChoice | None:
+def _choose_from_pack(directory: Path, path: Path, target: str, precision: Precision | None) -> PackChoice | None:
     """Which plan of a pack; None of an artifact with one plan."""
     pack = artifact.read_pack(directory)
     if pack is None:
@@ -63,7 +63,9 @@ def _chosen(directory: Path, path: Path, target: str, precision: Precision | Non
     return choice
 
 
-def _loaded(path: Path, any_machine: bool, wanted: Callable[[Path], PackChoice | None], elsewhere: bool) -> Executable:
+def _load_executable(
+    path: Path, any_machine: bool, wanted: Callable[[Path], PackChoice | None], elsewhere: bool
+) -> Executable:
     plan, directory = artifact.load_artifact(path, elsewhere=elsewhere)
     choice = wanted(directory)
     if choice is not None:
@@ -87,10 +89,12 @@ def foreign(plan: Plan) -> str:
     differences: list[str] = []
     options = plan.provenance.options
     try:
-        here = selected(options.isa, options.cores)
+        here = select_device(options.isa, options.cores)
     except BadOption as error:
         return f"this machine has not the device that it was planned for ({error.sentence})"
-    scheduled = {core for b in plan.buckets if b.schedule is not None for some in b.schedule.cores for core in some}
+    scheduled = {
+        core for b in plan.buckets if b.schedule is not None for step_cores in b.schedule.cores for core in step_cores
+    }
     if not scheduled <= set(here.cores):
         missing = ", ".join(map(str, sorted(scheduled - set(here.cores))[:8]))
         differences.append(f"its schedule is for cores that this process may not use ({missing})")

@@ -11,7 +11,7 @@ from bricolage.base import scratch
 _FILE = "executable.bricolage"
 
 
-def packed(save: Callable[[Path], Path]) -> bytes:
+def pack_artifact(save: Callable[[Path], Path]) -> bytes:
     """The artifact that `save` writes to a file. What runs, or waits for its turn, does not go with it.
 
     Raises:

@@ -60,7 +60,7 @@ class Prepared:
         if spans is None or not self._sets:
             results = self.run_in_order([arrays[info.name] for info in self.program.inputs])
             return dict(zip((info.name for info in self.program.outputs), results, strict=True))
-        bound = self._taken()
+        bound = self._take_buffers()
         try:
             for name, buffer in bound.inputs.items():
                 buffer[...] = arrays[name]
@@ -81,7 +81,7 @@ class Prepared:
                     break
             with self._turn:
                 return self._unbound(arrays)
-        bound = self._taken()
+        bound = self._take_buffers()
         try:
             for buffer, array in zip(bound.reads, arrays, strict=True):
                 buffer[...] = array
@@ -99,7 +99,7 @@ class Prepared:
         another."""
         if not self._sets:
             return [self.run(part.arrays) for part in parts]
-        bound = self._taken()
+        bound = self._take_buffers()
         try:
             for name, buffer in bound.inputs.items():
                 first = 0
@@ -109,16 +109,16 @@ class Prepared:
                 buffer[first:] = buffer[first - 1]
             with self._turn:
                 bound()
-            found: list[dict[str, ModelValue]] = []
+            part_outputs: list[dict[str, ModelValue]] = []
             first = 0
             for part in parts:
-                found.append({n: array[first : first + part.rows].copy() for n, array in bound.outputs.items()})
+                part_outputs.append({n: array[first : first + part.rows].copy() for n, array in bound.outputs.items()})
                 first += part.rows
-            return found
+            return part_outputs
         finally:
             self._give(bound)
 
-    def _taken(self) -> BoundProgram:
+    def _take_buffers(self) -> BoundProgram:
         """A set of buffers that no other call uses."""
         self.used = monotonic()
         try:

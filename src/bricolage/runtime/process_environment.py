@@ -34,9 +34,11 @@ def environment(backends: Collection[str], resources: Resources) -> dict[str, st
 
 def _import_path() -> list[str]:
     """Our import path without what every interpreter has by itself: a worker finds the plugins that we find."""
-    own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    default_folders = {
+        Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
     folders = [Path(path).resolve() for path in sys.path if Path(path).is_dir()]
-    return [str(folder) for folder in folders if not own & {folder, *folder.parents}]
+    return [str(folder) for folder in folders if not default_folders & {folder, *folder.parents}]
 
 
 def end_with_parent(parent: int | None) -> None:

@@ -119,14 +119,14 @@ class Program:
         self.device = device
         self.inputs = tuple(inputs)
         computed: dict[str, TensorInfo] = {}
-        known = {info.name for info in inputs}
+        available_names = {info.name for info in inputs}
         for stage in self.stages:
             for info in stage.inputs:
-                if info.name not in known:
+                if info.name not in available_names:
                     raise InvalidGraph(reason=f"region input '{info.name}' is not computed before it is read")
             for info in stage.outputs:
                 computed[info.name] = info
-                known.add(info.name)
+                available_names.add(info.name)
         for name in outputs:
             if name not in computed:
                 raise InvalidGraph(reason=f"output '{name}' is computed by no region")
@@ -152,7 +152,7 @@ class Program:
         if not single:
             return self._run_in_order
         (stage,) = self.stages
-        run = _reordered(stage.kernel.run, _places(self.inputs, stage.inputs), _places(stage.outputs, self.outputs))
+        run = _reorder_run(stage.kernel.run, _places(self.inputs, stage.inputs), _places(stage.outputs, self.outputs))
         return _on_cores(run, self.device) if self.device.is_group else run
 
     def bind(
@@ -221,14 +221,14 @@ class Program:
         """For each stage those that must be done before it: whose results it reads, and the last on each of its cores."""
         home: dict[str, int] = {}
         last: dict[int, int] = {}
-        found = []
+        predecessors = []
         for step, stage in enumerate(self.stages):
             cores = stage.cores or self.device.cores
             waits = {home[info.name] for info in stage.inputs if info.name in home}
-            found.append(tuple(sorted(waits.union(last[core] for core in cores if core in last))))
+            predecessors.append(tuple(sorted(waits.union(last[core] for core in cores if core in last))))
             last.update(dict.fromkeys(cores, step))
             home.update((info.name, step) for info in stage.outputs)
-        return found
+        return predecessors
 
     def _residences(self, ends: set[str]) -> dict[str, Residence]:
         """As `_lifetimes`, where stages run at the same time."""
@@ -240,8 +240,8 @@ class Program:
                     residences[info.name] = Residence(info.elements * info.numpy.itemsize, step, after[step])
             for info in stage.inputs:
                 if info.name in residences:
-                    known = residences[info.name]
-                    residences[info.name] = Residence(known.bytes, known.writer, known.after & after[step])
+                    residence = residences[info.name]
+                    residences[info.name] = Residence(residence.bytes, residence.writer, residence.after & after[step])
         return residences
 
     def _lifetimes(self, ends: set[str]) -> dict[str, Lifetime]:
@@ -283,16 +283,16 @@ def _pick_results(answer: Answer, places: Sequence[int]) -> list[object]:
     return [results[place] for place in places]
 
 
-def _reordered(run: UnboundRun, reads: tuple[int, ...] | None, writes: tuple[int, ...] | None) -> UnboundRun:
+def _reorder_run(run: UnboundRun, reads: tuple[int, ...] | None, writes: tuple[int, ...] | None) -> UnboundRun:
     """A run that takes and gives values in another order."""
     if reads is None and writes is None:
         return run
 
-    def reordered(values: Sequence[ModelValue]) -> Sequence[ModelValue]:
+    def run_reordered(values: Sequence[ModelValue]) -> Sequence[ModelValue]:
         results = run(values if reads is None else [values[place] for place in reads])
         return results if writes is None else [results[place] for place in writes]
 
-    return reordered
+    return run_reordered
 
 
 def _on_cores(run: UnboundRun, device: Device) -> UnboundRun:

@@ -19,7 +19,7 @@ from bricolage.base import scratch
 from bricolage.base.cache import Hold
 from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.errors import BricolageError, OtherConstant, SizeFailed
 from bricolage.graph import model_interface
 from bricolage.graph.extract import graph_of
@@ -92,10 +92,12 @@ class PlanSource:
     def default(self, name: str) -> np.ndarray:
         """What an input is where the caller does not give it."""
         if self._defaults is None:
-            found = model_interface.interface(
+            default_tensors = model_interface.interface(
                 model_interface.read_written_model(self.directory / artifact.MODEL)
             ).defaults
-            self._defaults = {own: in_buffer(np.asarray(tensor.numpy())) for own, tensor in found.items()}
+            self._defaults = {
+                input_name: in_buffer(np.asarray(tensor.numpy())) for input_name, tensor in default_tensors.items()
+            }
         return self._defaults[name]
 
 
@@ -178,8 +180,8 @@ class Programs:
                 prepared.after_fork(self._turn)
             else:
                 forks.never_freed(prepared)
-        self._buckets = {index: one for index, one in self._buckets.items() if one.lives}
-        self._others = {key: one for key, one in self._others.items() if one.lives}
+        self._buckets = {index: entry for index, entry in self._buckets.items() if entry.lives}
+        self._others = {key: entry for key, entry in self._others.items() if entry.lives}
 
     def _other_shape(
         self,
@@ -206,22 +208,22 @@ class Programs:
         for way, placement in enumerate(self._ways(graph, sizes)):
             if right is not None and way < right:
                 continue
-            names = "+".join(sorted({str(one.implementation) for one in placement}))
+            names = "+".join(sorted({str(assignment.implementation) for assignment in placement}))
             untried = trying() and (right is None or way > right)
-            why = self._tried(graph, placement, bound, arrays) if untried else ""
+            why = self._run_trial(graph, placement, bound, arrays) if untried else ""
             if not why:
                 try:
-                    made = self._compile(key, graph, placement)
+                    prepared = self._compile(key, graph, placement)
                 except BricolageError as error:
                     why = error.sentence
                 else:
                     if untried:
                         tried.put(which, way)
-                    return made
+                    return prepared
             _LOG.warning("%s does not run the shape %s: %s", names, dict(sizes), why)
             reasons.append(f"{names}: {why}")
-        told = ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-        raise SizeFailed(sizes=told, reasons="; ".join(reasons))
+        sizes_text = ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
+        raise SizeFailed(sizes=sizes_text, reasons="; ".join(reasons))
 
     def _ways(self, graph: Graph, sizes: Mapping[str, int]) -> Iterator[Placement]:
         """How a shape outside the buckets may be run, the best first: as the nearest bucket, then on single backends.
@@ -235,33 +237,36 @@ class Programs:
         quick = self._quick_implementations(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
         whole = [
-            (Assignment(graph.everything.bits, one),) for one in (*quick, *_without_optimisations(quick), REFERENCE)
+            (Assignment(graph.everything.bits, implementation),)
+            for implementation in (*quick, *_without_optimisations(quick), REFERENCE)
         ]
         if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
             yield from whole
             return
         chosen = tuple(
-            replace(one, implementation=(*quick, REFERENCE)[0])
-            if registry.get(one.implementation.backend).compiles_slowly
-            else one
-            for one in placement_of(bucket)
+            replace(assignment, implementation=(*quick, REFERENCE)[0])
+            if registry.get(assignment.implementation.backend).compiles_slowly
+            else assignment
+            for assignment in placement_of(bucket)
         )
         yield chosen
-        yield from (one for one in whole if one != chosen)
+        yield from (placement for placement in whole if placement != chosen)
 
     def _quick_implementations(self, bucket: Bucket) -> list[Implementation]:
         """One of each backend that compiles quickly and is installed here: accepted baselines first, the fastest before others."""
         quick = {backend.name: backend for backend in registry.available() if not backend.compiles_slowly}
-        found: dict[str, Implementation] = {}
+        implementations: dict[str, Implementation] = {}
         for baseline in ranked_baselines(bucket):
             if baseline.backend in quick:
-                found.setdefault(baseline.backend, baseline)
+                implementations.setdefault(baseline.backend, baseline)
         for name, backend in quick.items():
-            if name not in found:
-                found[name] = first_implementation(backend, self.source.plan)
-        return list(found.values())
+            if name not in implementations:
+                implementations[name] = first_implementation(backend, self.source.plan)
+        return list(implementations.values())
 
-    def _tried(self, graph: Graph, placement: Placement, bound: float, arrays: Mapping[str, ModelValue] | None) -> str:
+    def _run_trial(
+        self, graph: Graph, placement: Placement, bound: float, arrays: Mapping[str, ModelValue] | None
+    ) -> str:
         """Why a program may not be run in this process; empty where it may."""
         store, everything = self.source.store, graph.everything
         model = store.region(everything, Identities(graph).key(everything))
@@ -269,13 +274,13 @@ class Programs:
         return trial(model, placement_steps(graph, placement, store), ends, self._resources(placement), bound, arrays)
 
     def _resources(self, placement: Placement) -> Resources:
-        backends = {one.implementation.backend for one in placement}
+        backends = {assignment.implementation.backend for assignment in placement}
         return Resources(self.threads, self.device, alone=len(backends) == 1 and not self._shared)
 
     def _compile(
         self, key: Hashable, graph: Graph, placement: Placement, cores: Sequence[tuple[int, ...]] | None = None
     ) -> Prepared:
-        backends = frozenset(one.implementation.backend for one in placement)
+        backends = frozenset(assignment.implementation.backend for assignment in placement)
         resources = self._resources(placement)
         steps = placement_steps(graph, placement, self.source.store)
         ends = [info.name for info in graph.inputs], [info.name for info in graph.outputs]
@@ -299,7 +304,7 @@ def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
 def first_implementation(backend: Backend, plan: Plan) -> Implementation:
     """A backend that the plan does not speak of, in its first configuration for the plan's precision and device."""
     options = plan.provenance.options
-    device = selected(options.isa, options.cores)
+    device = select_device(options.isa, options.cores)
     return Implementation(backend.name, backend.configs(options.precision, device)[0], device.name)
 
 

@@ -96,24 +96,24 @@ class Ready:
         for value in values:
             if type(value) is not np.ndarray:
                 return self._of_others(values)
-        known = self._known.get(tuple([(value.dtype, value.shape) for value in values]))
-        if known is None:
+        entry = self._known.get(tuple([(value.dtype, value.shape) for value in values]))
+        if entry is None:
             return self._of_others(values)
-        reference, places, more = known
+        reference, places, more = entry
         prepared = reference()
         if prepared is None:
             return None
-        return prepared, values if places is None else _placed(values, more, places), False
+        return prepared, values if places is None else _place_values(values, more, places), False
 
     def _of_others(self, values: Sequence[ModelValue]) -> ReadyCall | None:
         """The same of values that are not all arrays of the model's types and shapes, and may yet become such."""
         arrays = [_as_array(spec, value) for spec, value in zip(self._inputs, values, strict=True)]
-        known = self._known.get(_signature(arrays))
-        prepared = None if known is None else known.prepared()
-        if known is None or prepared is None:
+        entry = self._known.get(_signature(arrays))
+        prepared = None if entry is None else entry.prepared()
+        if entry is None or prepared is None:
             return None
         torch = any(signature.is_torch_tensor(value) for value in values)
-        return prepared, arrays if known.places is None else _placed(arrays, known.more, known.places), torch
+        return prepared, arrays if entry.places is None else _place_values(arrays, entry.more, entry.places), torch
 
     def add(self, arrays: Mapping[str, ModelValue], prepared: Prepared) -> None:
         """Remembers the program that runs checked values, given by name: those of the inputs, and defaults as they are."""
@@ -131,7 +131,9 @@ class Ready:
         self._known, self._constants = {}, {}
 
 
-def _placed(values: Sequence[ModelValue], more: Sequence[ModelValue], places: Sequence[int]) -> Sequence[ModelValue]:
+def _place_values(
+    values: Sequence[ModelValue], more: Sequence[ModelValue], places: Sequence[int]
+) -> Sequence[ModelValue]:
     ends = (*values, *more)
     return [ends[place] for place in places]
 
@@ -153,4 +155,4 @@ def _as_array(spec: TensorSpec, value: ModelValue) -> ModelValue:
         return value
     if isinstance(value, np.generic | int | float) or signature.is_torch_tensor(value):
         value = signature.as_array(value, spec)
-    return signature.reshaped(spec, value) if type(value) is np.ndarray else value
+    return signature.expand_scalar(spec, value) if type(value) is np.ndarray else value

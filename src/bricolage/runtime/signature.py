@@ -37,8 +37,8 @@ def by_position(plan: Plan) -> tuple[TensorSpec, ...]:
     """What a call may give by position: the inputs, with those that never change at their places."""
     specs = {spec.name: spec for spec in plan.defaults}
     every = list(plan.inputs)
-    for one in sorted(plan.constants, key=lambda constant: constant.position):
-        every.insert(one.position, specs[one.name])
+    for fixed_input in sorted(plan.constants, key=lambda constant: constant.position):
+        every.insert(fixed_input.position, specs[fixed_input.name])
     return tuple(every)
 
 
@@ -90,10 +90,10 @@ def as_array(value: ModelValue, spec: TensorSpec) -> ModelValue:
     except ValueError:
         shape = "×".join(map(str, spec.shape or ())) or "scalar"
         raise WrongShape(name=spec.name, actual="of a list with parts of unequal length", expected=shape) from None
-    return _typed(array, spec) if isinstance(value, int | float | list | tuple) else array
+    return _cast_numbers(array, spec) if isinstance(value, int | float | list | tuple) else array
 
 
-def _typed(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+def _cast_numbers(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     """Plain numbers in the input's type, if it holds them; as they are otherwise, for the check to refuse."""
     if array.dtype.name == spec.dtype or array.dtype.kind not in _WIDENS:
         return array
@@ -106,8 +106,8 @@ def _typed(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     if wanted.kind not in _WIDENS[array.dtype.kind]:
         return array
     with np.errstate(over="ignore"):
-        made = array.astype(wanted)
-    return made if wanted.kind in "fV" or np.array_equal(made, array) else array
+        converted = array.astype(wanted)
+    return converted if wanted.kind in "fV" or np.array_equal(converted, array) else array
 
 
 def to_torch(value: ModelValue) -> ModelValue:
@@ -120,7 +120,7 @@ def to_torch(value: ModelValue) -> ModelValue:
     return torch.from_numpy(value)
 
 
-def mapped(outputs: Sequence[TensorSpec], values: Iterable[ModelValue]) -> list[ModelValue]:
+def convert_to_maps(outputs: Sequence[TensorSpec], values: Iterable[ModelValue]) -> list[ModelValue]:
     """Outputs in order, those that the model returns as maps (`TensorSpec.keys`) as lists of a dict for each row."""
     return [_maps(spec.keys, value) if spec.keys else value for spec, value in zip(outputs, values, strict=True)]
 
@@ -164,9 +164,9 @@ def collect(
     if len(args) > len(inputs):
         raise UnknownInput(name=f"number {len(inputs) + 1}", expected=describe_inputs(inputs))
     values = {spec.name: value for spec, value in zip(inputs, args, strict=False)}
-    known = {spec.name for spec in (*inputs, *defaults)}
+    accepted_names = {spec.name for spec in (*inputs, *defaults)}
     for name, value in named.items():
-        if name not in known:
+        if name not in accepted_names:
             optional = f"; optional: {describe_inputs(defaults)}" if defaults else ""
             raise UnknownInput(name=name, expected=describe_inputs(inputs) + optional)
         values[name] = value
@@ -181,13 +181,13 @@ def collect(
             continue
         array = row(spec, value) if isinstance(value, Mapping) and stands_for_map(spec) else as_array(value, spec)
         if isinstance(array, np.ndarray):
-            array = reshaped(spec, array)
+            array = expand_scalar(spec, array)
             _check(spec, array, sizes)
         arrays[spec.name] = array
     return arrays
 
 
-def reshaped(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
+def expand_scalar(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
     """A number without dimensions as what an input of one element takes: one number is one number."""
     if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
         return array.reshape([1] * len(spec.shape))

@@ -41,8 +41,8 @@ class _Team:
 
     def __init__(self, queues: Sequence[Sequence[_Item]]) -> None:
         self.queues = queues
-        self.start = [_held() for _ in queues]
-        self.done = [_held() for _ in queues]
+        self.start = [_create_held_lock() for _ in queues]
+        self.done = [_create_held_lock() for _ in queues]
         self.failure: BaseException | None = None
         self.spans: list[RunSpan] | None = None
         self.ended = False
@@ -88,12 +88,12 @@ class RegionStreams:
     """Calls that run side by side where their cores are disjoint. A run returns when all are done."""
 
     def __init__(self, placed: Sequence[Placed]) -> None:
-        homes = list(dict.fromkeys(min(one.cores) for one in placed))
-        items = [_Item(number, one.call, frozenset(one.cores)) for number, one in enumerate(placed)]
-        for number, one in enumerate(placed):
-            for other in one.waits:
-                if min(placed[other].cores) != min(one.cores):  # calls of one thread wait for each other anyway
-                    lock = _held()
+        homes = list(dict.fromkeys(min(placement.cores) for placement in placed))
+        items = [_Item(number, placement.call, frozenset(placement.cores)) for number, placement in enumerate(placed)]
+        for number, placement in enumerate(placed):
+            for other in placement.waits:
+                if min(placed[other].cores) != min(placement.cores):  # calls of one thread wait for each other anyway
+                    lock = _create_held_lock()
                     items[number].wait_for.append(lock)
                     items[other].wake.append(lock)
         queues = [[item for item in items if min(item.cores) == home] for home in homes]
@@ -133,7 +133,7 @@ class RegionStreams:
         return sorted(spans, key=lambda span: span.start_ns)
 
 
-def _held() -> threading.Lock:
+def _create_held_lock() -> threading.Lock:
     lock = threading.Lock()
     lock.acquire()
     return lock

@@ -27,7 +27,7 @@ Remake = Callable[[Resources], Kernel]
 T = TypeVar("T")
 
 
-def supervised(
+def supervise_kernel(
     kernel: Kernel, backend: Backend, region: RegionModel, resources: Resources, remake: Remake
 ) -> SupervisedKernel:
     """The kernel with what its backend does not do itself. `remake` compiles it again. A user's file is run as its tool runs it for
@@ -91,22 +91,24 @@ class SupervisedKernel(Kernel):
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         """A call that raises IndexBeyond or RunFailed where the kernel's own may raise anything."""
-        made = self.current()
-        return self._watch(made, made.bind(inputs, outputs), lambda kernel: kernel.bind(inputs, outputs), inputs)
+        compiled = self.current()
+        return self._watch(
+            compiled, compiled.bind(inputs, outputs), lambda kernel: kernel.bind(inputs, outputs), inputs
+        )
 
     def bind_inputs(self, inputs: Sequence[Array]) -> Answer | None:
         """See `Kernel.bind_inputs`; raises as a call of `bind` does."""
-        made = self.current()
-        answer = made.bind_inputs(inputs)
+        compiled = self.current()
+        answer = compiled.bind_inputs(inputs)
         if answer is None:
             return None
-        return self._watch(made, answer, lambda kernel: kernel.bind_inputs(inputs) or answer, inputs)
+        return self._watch(compiled, answer, lambda kernel: kernel.bind_inputs(inputs) or answer, inputs)
 
     def _watch(
         self, made: Kernel, run: Callable[[], T], bind: Callable[[Kernel], Callable[[], T]], inputs: Sequence[Array]
     ) -> Callable[[], T]:
         """A call of a kernel that is bound to inputs. `bind` does so again where the kernel is compiled again."""
-        within, given = self._within(inputs), self._named(inputs)
+        within, given = self._within(inputs), self._name_inputs(inputs)
 
         def call() -> T:
             nonlocal made, run
@@ -120,7 +122,7 @@ class SupervisedKernel(Kernel):
             try:
                 return run()
             except Exception as error:
-                raise self._failed(made, error, given) from error
+                raise self._explain_failure(made, error, given) from error
 
         return call
 
@@ -130,19 +132,19 @@ class SupervisedKernel(Kernel):
         Raises:
             IndexBeyond, RunFailed
         """
-        made = self._kernel or self.current()
+        compiled = self._kernel or self.current()
         if self._guard is not None:
-            self._guard.check(self._named(inputs))
+            self._guard.check(self._name_inputs(inputs))
         try:
-            return made.run(inputs)
+            return compiled.run(inputs)
         except Exception as error:
-            raise self._failed(made, error, self._named(inputs)) from error
+            raise self._explain_failure(compiled, error, self._name_inputs(inputs)) from error
 
     def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
         """See `Kernel.own_call`: nothing of ours is in it."""
         return self.current().own_call(inputs)
 
-    def _named(self, inputs: Sequence[object]) -> dict[str, object]:
+    def _name_inputs(self, inputs: Sequence[object]) -> dict[str, object]:
         return {info.name: value for info, value in zip(self._region.inputs, inputs, strict=True)}
 
     def _within(self, inputs: Sequence[Array]) -> list[Callable[[], bool]]:
@@ -163,7 +165,7 @@ class SupervisedKernel(Kernel):
                 self._kernel = self._remake(self._resources)
             return self._kernel
 
-    def _failed(self, kernel: Kernel, error: Exception, given: Mapping[str, object]) -> Exception:
+    def _explain_failure(self, kernel: Kernel, error: Exception, given: Mapping[str, object]) -> Exception:
         """The error of a call, as ours: what the inputs are at fault for as theirs, and anything else with the backend's name."""
         if isinstance(error, BricolageError):
             return error

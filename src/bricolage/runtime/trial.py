@@ -51,7 +51,7 @@ def run_trial(request: Mapping[str, Any]) -> str:
     model = ir.load(request["model"])
     arrays = load_values(Path(request["arrays"])) if request["arrays"] else draw_inputs(model)
     try:
-        found = _answers(request, arrays)
+        outputs = _answers(request, arrays)
     except BricolageError as error:
         return error.sentence
     except Exception as error:  # whatever a backend raises: it cannot be run so
@@ -59,7 +59,7 @@ def run_trial(request: Mapping[str, Any]) -> str:
     if sum(map(flops, Graph(model).operators)) > _COMPARED:
         return ""
     try:
-        excess = beyond_rounding(model, arrays, found, partial(evaluate, library="onnx"))
+        excess = beyond_rounding(model, arrays, outputs, partial(evaluate, library="onnx"))
     except (NoReference, InvalidGraph, ReferenceLimit):
         return ""
     return too_far(excess, request["bound"]) if excess.excess > request["bound"] else ""
@@ -71,10 +71,10 @@ def _answers(request: Mapping[str, Any], arrays: Mapping[str, ModelValue]) -> di
     program = compile_program(steps, request["inputs"], request["outputs"], resources)
     prepared = Prepared(program, frozenset(step.implementation.backend for step in steps), threading.RLock())
     prepared.run(arrays)
-    found = prepared.run(arrays)
+    outputs = prepared.run(arrays)
     del prepared, program
     gc.collect()  # what a kernel wrote beyond its buffers shows when they are freed
-    return {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in found.items()}
+    return {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in outputs.items()}
 
 
 def main(folder: Path) -> None:

@@ -69,12 +69,12 @@ class Tried:
     def put(self, which: Class, way: int) -> None:
         """Remembers it, for other processes too where the cache can be written."""
         with self._lock:
-            known = self._read()
-            known[which] = way
+            ways = self._read()
+            ways[which] = way
             try:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 with scratch.write_whole(self._file) as draft:
-                    draft.write_text(json.dumps([[list(key), value] for key, value in known.items()]), encoding="utf-8")
+                    draft.write_text(json.dumps([[list(key), value] for key, value in ways.items()]), encoding="utf-8")
             except OSError as error:
                 _LOG.debug("what was tried is not kept: %s", error)
 
@@ -170,5 +170,5 @@ def _run(folder: Path, variables: Mapping[str, str]) -> str:
         return str(json.loads(answer.read_text(encoding="utf-8"))["reason"])
     if ended.returncode < 0:
         return f"its process died ({signal.Signals(-ended.returncode).name})"
-    told = log.read_text(errors="replace", encoding="utf-8").strip().splitlines()
-    return f"its process ended with code {ended.returncode}" + (f": {told[-1][:200]}" if told else "")
+    log_lines = log.read_text(errors="replace", encoding="utf-8").strip().splitlines()
+    return f"its process ended with code {ended.returncode}" + (f": {log_lines[-1][:200]}" if log_lines else "")

@@ -15,7 +15,7 @@ from bricolage.testing.branching import branching_model
 from bricolage.testing.contexts import CONTEXTS
 from bricolage.testing.grow import SideBySide, WideGraph, grow, grow_wide, side_by_side
 from bricolage.testing.random_models import random_model
-from bricolage.testing.strategies import KINDS, ModelCase, cases, made, models
+from bricolage.testing.strategies import KINDS, ModelCase, build_model, cases, models
 from bricolage.testing.truth import Truth, Wrong
 
 __all__ = [
@@ -27,10 +27,10 @@ __all__ = [
     "WideGraph",
     "Wrong",
     "branching_model",
+    "build_model",
     "cases",
     "grow",
     "grow_wide",
-    "made",
     "models",
     "random_model",
     "side_by_side",

@@ -54,9 +54,9 @@ class Basics(RandomGraph):
         try:
             shape = np.broadcast_shapes(self.shapes[x], self.shapes[y])
         except ValueError:
-            own = self.shapes[x]
-            kept = tuple(extent if self.random.random() < 0.5 else 1 for extent in own)
-            y, shape = self.weights(*kept[self.random.randrange(len(kept) + 1) :]), own
+            base_shape = self.shapes[x]
+            kept = tuple(extent if self.random.random() < 0.5 else 1 for extent in base_shape)
+            y, shape = self.weights(*kept[self.random.randrange(len(kept) + 1) :]), base_shape
         if math.prod(shape) > MOST:
             return None
         return self.add(self.random.choice(BINARY), [x, y], tuple(shape))
@@ -105,9 +105,9 @@ class Basics(RandomGraph):
         axis = self.random.randrange(len(shape))
         alike = [
             name
-            for name, own in self.shapes.items()
-            if len(own) == len(shape)
-            and all(a == b for i, (a, b) in enumerate(zip(own, shape, strict=True)) if i != axis)
+            for name, other_shape in self.shapes.items()
+            if len(other_shape) == len(shape)
+            and all(a == b for i, (a, b) in enumerate(zip(other_shape, shape, strict=True)) if i != axis)
         ]
         parts = [x, *self.random.choices(alike, k=self.random.randint(1, 3))]
         extent = sum(self.shapes[part][axis] for part in parts)
@@ -120,8 +120,8 @@ class Basics(RandomGraph):
         shape = self.shapes[x]
         before = [self.random.randint(0, 2) for _ in shape]
         behind = [self.random.randint(0, 2) for _ in shape]
-        found = tuple(a + b + c for a, b, c in zip(before, shape, behind, strict=True))
-        return self.add("Pad", [x, self.ints(*before, *behind), self.constant(np.float32(0.5))], found)
+        padded_shape = tuple(a + b + c for a, b, c in zip(before, shape, behind, strict=True))
+        return self.add("Pad", [x, self.ints(*before, *behind), self.constant(np.float32(0.5))], padded_shape)
 
     def gather(self) -> str | None:
         x = self.pick(range(1, 5))
@@ -130,8 +130,8 @@ class Basics(RandomGraph):
         shape = self.shapes[x]
         axis = self.random.randrange(len(shape))
         indices = self.numbers.integers(-shape[axis], shape[axis], self.random.choice([(3,), (2, 2), ()]))
-        found = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
-        return self.add("Gather", [x, self.constant(np.asarray(indices, np.int64))], found, axis=axis)
+        output_shape = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+        return self.add("Gather", [x, self.constant(np.asarray(indices, np.int64))], output_shape, axis=axis)
 
     def reduce(self) -> str | None:
         x = self.pick(range(1, 7))
@@ -140,9 +140,9 @@ class Basics(RandomGraph):
         shape = self.shapes[x]
         axes = sorted(self.random.sample(range(len(shape)), self.random.randint(1, len(shape))))
         keep = self.random.random() < 0.5
-        found = tuple(1 if i in axes else e for i, e in enumerate(shape) if keep or i not in axes)
+        reduced_shape = tuple(1 if i in axes else e for i, e in enumerate(shape) if keep or i not in axes)
         op_type = self.random.choice(["ReduceMean", "ReduceMax", "ReduceMin", "ReduceMean"])
-        return self.add(op_type, [x, self.ints(*axes)], found, keepdims=int(keep))
+        return self.add(op_type, [x, self.ints(*axes)], reduced_shape, keepdims=int(keep))
 
     def softmax(self) -> str | None:
         x = self.pick(range(1, 6))
@@ -187,17 +187,17 @@ class Basics(RandomGraph):
             self.random.choice([1, 1, 2]) if (k - 1) * 2 < size else 1 for k, size in zip(kernel, sizes, strict=True)
         ]
         pads = [self.random.randint(0, 1) for _ in range(2 * spatial)]
-        found = tuple(
+        output_sizes = tuple(
             (size + pads[i] + pads[spatial + i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
             for i, size in enumerate(sizes)
         )
-        if out > 64 or min(found) < 1:
+        if out > 64 or min(output_sizes) < 1:
             return None
         fan = c // groups * math.prod(kernel)
         return self.add(
             "Conv",
             [x, self.weights(out, c // groups, *kernel, fan=fan), self.weights(out)],
-            (n, out, *found),
+            (n, out, *output_sizes),
             group=groups,
             kernel_shape=kernel,
             strides=strides,
@@ -233,18 +233,18 @@ class Basics(RandomGraph):
         kernel = [self.random.randint(1, 3) for _ in sizes]
         extra = [self.random.randrange(stride) for stride in strides]
         pads = [self.random.randint(0, 1) for _ in range(2 * spatial)]
-        found = tuple(
+        output_sizes = tuple(
             (size - 1) * strides[i] + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - pads[i] - pads[spatial + i]
             for i, size in enumerate(sizes)
         )
-        if min(found) < 1:
+        if min(output_sizes) < 1:
             return None
         out = self.random.choice([1, 2, 3])
         weights = [self.weights(c, out, *kernel, fan=c * math.prod(kernel)), self.weights(out * groups)]
         return self.add(
             "ConvTranspose",
             [x, *weights],
-            (n, out * groups, *found),
+            (n, out * groups, *output_sizes),
             group=groups,
             strides=strides,
             dilations=dilations,
@@ -284,9 +284,9 @@ class Basics(RandomGraph):
             return None
         shape = self.shapes[x]
         before, behind = ([self.random.randint(0, 2) for _ in shape] for _ in range(2))
-        found = tuple(a + b + c for a, b, c in zip(before, shape, behind, strict=True))
+        padded_shape = tuple(a + b + c for a, b, c in zip(before, shape, behind, strict=True))
         mode = self.random.choice(["reflect", "edge", "wrap"])
-        return self.add("Pad", [x, self.ints(*before, *behind)], found, mode=mode)
+        return self.add("Pad", [x, self.ints(*before, *behind)], padded_shape, mode=mode)
 
     def triangle(self) -> str | None:
         x = self.pick(range(2, 6))
@@ -301,9 +301,9 @@ class Basics(RandomGraph):
             return None
         shape = self.shapes[x]
         axis = self.random.randrange(len(shape))
-        found = (*shape[:axis], self.random.randint(1, 4), *shape[axis + 1 :])
-        indices = self.constant(self.numbers.integers(-shape[axis], shape[axis], found))
-        return self.add("GatherElements", [x, indices], found, axis=axis)
+        output_shape = (*shape[:axis], self.random.randint(1, 4), *shape[axis + 1 :])
+        indices = self.constant(self.numbers.integers(-shape[axis], shape[axis], output_shape))
+        return self.add("GatherElements", [x, indices], output_shape, axis=axis)
 
     def recurrence(self) -> str | None:
         x = self.pick(range(2, 4))
@@ -325,8 +325,8 @@ class Basics(RandomGraph):
             self.weights(d, gates * hidden, hidden, fan=hidden),
             self.weights(d, 2 * gates * hidden, fan=9),
         ]
-        found = (steps, d, batch, hidden)
-        return self.add(kind, [x, *weights], found, hidden_size=hidden, direction=direction)
+        output_shape = (steps, d, batch, hidden)
+        return self.add(kind, [x, *weights], output_shape, hidden_size=hidden, direction=direction)
 
     def pool(self) -> str | None:
         x = self.pick(range(3, 6))
@@ -337,11 +337,11 @@ class Basics(RandomGraph):
         kernel = [self.random.randint(1, 3) for _ in sizes]
         strides = [self.random.randint(1, 2) for _ in sizes]
         pads = [self.random.randint(0, k // 2) for k in (*kernel, *kernel)]
-        found = tuple(
+        output_sizes = tuple(
             (size + pads[i] + pads[spatial + i] - kernel[i]) // strides[i] + 1 for i, size in enumerate(sizes)
         )
         op_type = self.random.choice(["MaxPool", "AveragePool"])
-        return self.add(op_type, [x], (n, c, *found), kernel_shape=kernel, strides=strides, pads=pads)
+        return self.add(op_type, [x], (n, c, *output_sizes), kernel_shape=kernel, strides=strides, pads=pads)
 
 
 BASIC_STEPS = (

@@ -101,8 +101,8 @@ class Branching:
         channels = self.random.choice([1, 2, 3])
         turned = self._add(scope, "Transpose", [rows.name], perm=[0, 2, 1])
         weights = self._weights(scope, channels, rows.features, 3)
-        made = self._add(scope, "Conv", [turned, weights], pads=[1, 1], kernel_shape=[3])
-        return TensorRows(self._add(scope, "Transpose", [made], perm=[0, 2, 1]), channels)
+        convolved = self._add(scope, "Conv", [turned, weights], pads=[1, 1], kernel_shape=[3])
+        return TensorRows(self._add(scope, "Transpose", [convolved], perm=[0, 2, 1]), channels)
 
     def padding(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """By amounts that are computed of constants."""
@@ -121,8 +121,8 @@ class Branching:
     def sequence(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Through a sequence of tensors."""
         if self.random.random() < 0.5:
-            one = self._constant(scope, np.int64(1))
-            parts = self._add(scope, "SplitToSequence", [rows.name, one], axis=0)
+            split_size = self._constant(scope, np.int64(1))
+            parts = self._add(scope, "SplitToSequence", [rows.name, split_size], axis=0)
         else:
             parts = self._add(scope, "SequenceConstruct", [rows.name] * 2)
         if self.random.random() < 0.5:
@@ -148,9 +148,9 @@ class Branching:
 
     def rank_by_size(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """An axis of one element is dropped, and comes back where it was; in a branch, sometimes where it was not as well."""
-        one = self._add(scope, "Equal", [self._size(scope, rows.name, 1), self._ints(scope, 1)])
+        is_single = self._add(scope, "Equal", [self._size(scope, rows.name, 1), self._ints(scope, 1)])
         axis = self._ints(scope, 1)
-        flat = self._if(scope, one, ("Squeeze", [rows.name, axis]), ("Identity", [rows.name]))
+        flat = self._if(scope, is_single, ("Squeeze", [rows.name, axis]), ("Identity", [rows.name]))
         rank = self._add(scope, "Size", [self._add(scope, "Shape", [flat])])
         lower = self._add(scope, "Equal", [rank, self._constant(scope, np.int64(2))])
         always = scope.conditional and self.random.random() < 0.5
@@ -162,45 +162,47 @@ class Branching:
         """An If of one operator in each branch."""
         branches = []
         for op_type, inputs in operators:
-            own = Scope([], 0, True)
-            branches.append(self._body(own, [], [(self._add(own, op_type, inputs), _FLOAT, None)]))
+            branch_scope = Scope([], 0, True)
+            branches.append(self._body(branch_scope, [], [(self._add(branch_scope, op_type, inputs), _FLOAT, None)]))
         return self._add(scope, "If", [condition], then_branch=branches[0], else_branch=branches[1])
 
     def branches(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Two ways under a condition that is known at run time alone."""
-        made, bodies = [], []
+        outputs, bodies = [], []
         for _ in range(2):
-            own = Scope([*scope.rows, rows], scope.depth - 1, True)
-            made.append(self._features(own, self._grown(own, rows), _FEATURES))
-            bodies.append(self._body(own, [], [(made[-1].name, _FLOAT, self._stated(made[-1]))]))
+            branch_scope = Scope([*scope.rows, rows], scope.depth - 1, True)
+            outputs.append(self._features(branch_scope, self._grow_rows(branch_scope, rows), _FEATURES))
+            bodies.append(
+                self._body(branch_scope, [], [(outputs[-1].name, _FLOAT, self._choose_stated_shape(outputs[-1]))])
+            )
         return TensorRows(self._add(scope, "If", ["flag"], then_branch=bodies[0], else_branch=bodies[1]), _FEATURES)
 
     def loop(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Rounds that change what is carried, or make it longer."""
         carried, grow = TensorRows(self._fresh("carried"), rows.features), self.random.random() < 0.4
-        own = Scope([*scope.rows, carried], scope.depth - 1, scope.conditional)
-        last = self._features(own, self._grown(own, carried), rows.features)
+        body_scope = Scope([*scope.rows, carried], scope.depth - 1, scope.conditional)
+        last = self._features(body_scope, self._grow_rows(body_scope, carried), rows.features)
         if grow:
-            last = TensorRows(self._add(own, "Concat", [last.name, carried.name], axis=0), rows.features)
+            last = TensorRows(self._add(body_scope, "Concat", [last.name, carried.name], axis=0), rows.features)
         number, going = self._fresh("round"), self._fresh("going")
-        on = self._add(own, "Identity", [going])
-        starts = [(number, _INT64, []), (going, _BOOL, []), (carried.name, _FLOAT, self._stated(carried))]
-        body = self._body(own, starts, [(on, _BOOL, []), (last.name, _FLOAT, self._stated(last))])
+        on = self._add(body_scope, "Identity", [going])
+        starts = [(number, _INT64, []), (going, _BOOL, []), (carried.name, _FLOAT, self._choose_stated_shape(carried))]
+        body = self._body(body_scope, starts, [(on, _BOOL, []), (last.name, _FLOAT, self._choose_stated_shape(last))])
         rounds = "count" if self.random.random() < 0.5 else self._constant(scope, np.int64(2))
         return TensorRows(self._add(scope, "Loop", [rounds, "", rows.name], body=body), rows.features)
 
     def scan(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """One element of the first axis after another, with a state."""
         state, part = self._fresh("state"), self._fresh("part")
-        own = Scope([], scope.depth - 1, scope.conditional)
-        cube = TensorRows(self._add(own, "Unsqueeze", [part, self._ints(own, 0)]), rows.features)
-        made = self._features(own, self.recurrence(own, cube), rows.features)
-        sums = self._add(own, "ReduceSum", [made.name, self._ints(own, 0)], keepdims=0)
-        following = self._add(own, "Add", [state, sums])
+        body_scope = Scope([], scope.depth - 1, scope.conditional)
+        cube = TensorRows(self._add(body_scope, "Unsqueeze", [part, self._ints(body_scope, 0)]), rows.features)
+        hidden_rows = self._features(body_scope, self.recurrence(body_scope, cube), rows.features)
+        sums = self._add(body_scope, "ReduceSum", [hidden_rows.name, self._ints(body_scope, 0)], keepdims=0)
+        following = self._add(body_scope, "Add", [state, sums])
         stated = self.random.choice([None, [None, rows.features], ["b", rows.features]])
-        out = self._add(own, "Tanh", [following])
+        out = self._add(body_scope, "Tanh", [following])
         ends = [(following, _FLOAT, None), (out, _FLOAT, None)]
-        body = self._body(own, [(state, _FLOAT, stated), (part, _FLOAT, stated)], ends)
+        body = self._body(body_scope, [(state, _FLOAT, stated), (part, _FLOAT, stated)], ends)
         first = self._add(scope, "ReduceMean", [rows.name, self._ints(scope, 0)], keepdims=0)
         return TensorRows(self._add(scope, "Scan", [first, rows.name], 2, body=body, num_scan_inputs=1), rows.features)
 
@@ -212,7 +214,7 @@ class Branching:
             return rows
         return TensorRows(self._add(scope, "MatMul", [rows.name, self._weights(scope, rows.features, count)]), count)
 
-    def _grown(self, scope: Scope, rows: TensorRows) -> TensorRows:
+    def _grow_rows(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """One to three steps behind rows; at least one operator, so that what comes out is the scope's own."""
         for _ in range(self.random.randint(1, 3)):
             around = [row for row in scope.rows if row.features == rows.features]
@@ -222,14 +224,14 @@ class Branching:
             rows = step(self, scope, rows)
         return TensorRows(self._add(scope, "Tanh", [rows.name]), rows.features)
 
-    def _stated(self, rows: TensorRows) -> Sequence[int | None] | None:
+    def _choose_stated_shape(self, rows: TensorRows) -> Sequence[int | None] | None:
         """What a body says of a shape: nothing, the rank, or what of it is known."""
         return self.random.choice([None, [None, None, None], [None, None, rows.features]])
 
     def _body(
         self, scope: Scope, starts: Sequence[tuple[str, int, object]], ends: Sequence[tuple[str, int, object]]
     ) -> onnx.GraphProto:
-        infos = [[helper.make_tensor_value_info(*one) for one in some] for some in (starts, ends)]
+        infos = [[helper.make_tensor_value_info(*entry) for entry in entries] for entries in (starts, ends)]
         return helper.make_graph(scope.nodes, self._fresh("body"), infos[0], infos[1], initializer=scope.constants)
 
     def model(self) -> onnx.ModelProto:
@@ -237,7 +239,7 @@ class Branching:
         scope = Scope([TensorRows("x", _FEATURES)], 2, False)
         outputs = []
         for _ in range(self.random.randint(1, 3)):
-            rows = self._grown(scope, self.random.choice(scope.rows))
+            rows = self._grow_rows(scope, self.random.choice(scope.rows))
             scope.rows.append(rows)
             outputs.append(helper.make_tensor_value_info(rows.name, _FLOAT, [None, None, rows.features]))
         inputs = [("x", _FLOAT, ["n", "b", _FEATURES]), ("flag", _BOOL, []), ("count", _INT64, [])]

@@ -97,11 +97,11 @@ def in_scan(model: ir.Model) -> ir.Model:
     names = [value.name for value in inputs]
     scan = onnx.helper.make_node("Scan", names, outputs, "scan", body=body, num_scan_inputs=len(names))
     for value in inputs:
-        own = value.type.tensor_type.shape
-        sizes = [d.dim_param or d.dim_value for d in own.dim]
-        del own.dim[:]
+        shape_proto = value.type.tensor_type.shape
+        sizes = [d.dim_param or d.dim_value for d in shape_proto.dim]
+        del shape_proto.dim[:]
         for size in (2, *sizes):
-            added = own.dim.add()
+            added = shape_proto.dim.add()
             if isinstance(size, str):
                 added.dim_param = size
             else:
@@ -131,8 +131,8 @@ def _branch(
     inputs: list[onnx.ValueInfoProto] | None = None,
 ) -> onnx.GraphProto:
     """The operators under names of their own, as a graph with these inputs, or without."""
-    made = {output for node in nodes for output in node.output if output} | {weight.name for weight in weights}
-    made |= {value.name for value in inputs or ()}
+    local_names = {output for node in nodes for output in node.output if output} | {weight.name for weight in weights}
+    local_names |= {value.name for value in inputs or ()}
     copies, constants = [], []
     for weight in weights:
         constant = onnx.TensorProto()
@@ -143,14 +143,16 @@ def _branch(
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         copy.name = f"{name}.{node.name}"
-        copy.input[:] = [f"{name}.{value}" if value in made else value for value in node.input]
+        copy.input[:] = [f"{name}.{value}" if value in local_names else value for value in node.input]
         copy.output[:] = [f"{name}.{value}" if value else "" for value in node.output]
         copies.append(copy)
-    starts, ends = ([_named(value, f"{name}.{value.name}") for value in values] for values in (inputs or (), outputs))
+    starts, ends = (
+        [_copy_renamed(value, f"{name}.{value.name}") for value in values] for values in (inputs or (), outputs)
+    )
     return onnx.helper.make_graph(copies, name, starts, ends, initializer=constants)
 
 
-def _named(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
+def _copy_renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
     copy = onnx.ValueInfoProto()
     copy.CopyFrom(value)
     copy.name = name

@@ -22,7 +22,7 @@ _CASTS = (
 _IDENTITIES = ("Identity", "Relu", "Abs")
 
 
-def pooled(size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil: bool) -> int:
+def count_pool_places(size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil: bool) -> int:
     """Places of a pool in one direction. A last window that would start behind the tensor and its first pad is none
     (ONNX, MaxPool since opset 22; all runtimes do so for older ones too)."""
     reach = size + sum(pads) - dilation * (kernel - 1) - 1
@@ -50,14 +50,16 @@ class Edges(RandomGraph):
         ]
         if any(size + sum(p) < d * (k - 1) + 1 for size, p, d, k in zip(sizes, pads, dilations, kernel, strict=True)):
             return None
-        found = [pooled(*words, ceil) for words in zip(sizes, kernel, strides, dilations, pads, strict=True)]
-        if min(found) < 1 or n * c * math.prod(found) > 20_000:
+        output_sizes = [
+            count_pool_places(*words, ceil) for words in zip(sizes, kernel, strides, dilations, pads, strict=True)
+        ]
+        if min(output_sizes) < 1 or n * c * math.prod(output_sizes) > 20_000:
             return None
         words: dict[str, object] = {"count_include_pad": self.random.randint(0, 1)} if which == "AveragePool" else {}
         return self.add(
             which,
             [x],
-            (n, c, *found),
+            (n, c, *output_sizes),
             kernel_shape=kernel,
             strides=strides,
             dilations=dilations,
@@ -147,12 +149,12 @@ class Edges(RandomGraph):
         starts = [self.random.randint(-shape[axis] - 3, shape[axis] + 3) for axis in axes]
         ends = [self.random.choice([-(2**40), 2**40, self.random.randint(-9, 9)]) for _ in axes]
         steps = [self.random.choice([-3, -1, 1, 1, 2, 5]) for _ in axes]
-        found = list(shape)
+        output_shape = list(shape)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-            found[axis] = sliced(shape[axis], start, end, step)
+            output_shape[axis] = measure_slice(shape[axis], start, end, step)
         named = [axis - len(shape) if self.random.random() < 0.5 else axis for axis in axes]
         parameters = [self.ints(*starts), self.ints(*ends), self.ints(*named), self.ints(*steps)]
-        return self.add("Slice", [x, *parameters], tuple(found))
+        return self.add("Slice", [x, *parameters], tuple(output_shape))
 
     def mixed_output(self) -> str | None:
         """Conditions of comparisons, chosen by them: booleans and floats."""
@@ -168,7 +170,7 @@ class Edges(RandomGraph):
         return kept
 
 
-def sliced(size: int, start: int, end: int, step: int) -> int:
+def measure_slice(size: int, start: int, end: int, step: int) -> int:
     """Extent of a slice as ONNX defines it: negative positions count from the end, then both are clamped."""
     low, high = (0, size) if step > 0 else (0, size - 1)
     first = min(max(start + size if start < 0 else start, low), high)

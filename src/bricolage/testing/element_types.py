@@ -35,8 +35,8 @@ class Types(RandomGraph):
             else:
                 like = self.constant(np.zeros(2, helper.tensor_dtype_to_np_dtype(type_)))
                 name = self.add_other("CastLike", [name, like], shape, type_)
-            one = self.constant(np.ones((), helper.tensor_dtype_to_np_dtype(type_)))
-            name = self.add_other(self.random.choice(["Add", "Max", "Mul"]), [name, one], shape, type_)
+            ones = self.constant(np.ones((), helper.tensor_dtype_to_np_dtype(type_)))
+            name = self.add_other(self.random.choice(["Add", "Max", "Mul"]), [name, ones], shape, type_)
         return self.add("Cast", [name], shape, to=FLOAT)
 
     def wide(self) -> str | None:
@@ -105,13 +105,13 @@ class Types(RandomGraph):
             return self.add("DequantizeLinear", [q, scale, zero], shape)
         weights = self.constant(self.numbers.integers(1, 9, (shape[-1], 4)).astype(np.uint8))
         if kind == 1:
-            found = self.add_other("MatMulInteger", [q, weights, zero], (*shape[:-1], 4), INT32)
-            return self.add("Cast", [found], (*shape[:-1], 4), to=FLOAT)
+            product = self.add_other("MatMulInteger", [q, weights, zero], (*shape[:-1], 4), INT32)
+            return self.add("Cast", [product], (*shape[:-1], 4), to=FLOAT)
         # Half a unit, so that no quotient lies between two whole numbers.
         out = [self.number(64.0), self.constant(np.asarray(3, dtype))]
         given = [q, scale, zero, weights, self.number(0.25), self.constant(np.uint8(1)), *out]
-        found = self.add_other("QLinearMatMul", given, (*shape[:-1], 4), type_)
-        return self.add("Cast", [found], (*shape[:-1], 4), to=FLOAT)
+        product = self.add_other("QLinearMatMul", given, (*shape[:-1], 4), type_)
+        return self.add("Cast", [product], (*shape[:-1], 4), to=FLOAT)
 
     def integer_window(self) -> str | None:
         """An integer convolution, padded or not."""
@@ -123,10 +123,10 @@ class Types(RandomGraph):
         out = (1, 4, 5 + 2 * pad, 4 + 2 * pad)
         attributes = {"pads": [pad] * 4}
         if self.random.random() < 0.5:
-            found = self.add_other("ConvInteger", [name, weights], out, INT32, **attributes)
-            return self.add("Cast", [found], out, to=FLOAT)
-        one, zero = self.number(0.5), self.constant(np.uint8(0))
-        given = [name, one, zero, weights, one, zero, self.number(32.0), zero]
+            convolved = self.add_other("ConvInteger", [name, weights], out, INT32, **attributes)
+            return self.add("Cast", [convolved], out, to=FLOAT)
+        scale, zero = self.number(0.5), self.constant(np.uint8(0))
+        given = [name, scale, zero, weights, scale, zero, self.number(32.0), zero]
         return self.add("Cast", [self.add_other("QLinearConv", given, out, UINT8, **attributes)], out, to=FLOAT)
 
     def dynamic_quantised(self) -> str | None:

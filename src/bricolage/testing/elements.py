@@ -59,7 +59,7 @@ class Elements(RandomGraph):
         if x is None:
             return None
         shape = self.shapes[x]
-        others = [name for name, own in self.shapes.items() if own in (shape, shape[1:], ())]
+        others = [name for name, other_shape in self.shapes.items() if other_shape in (shape, shape[1:], ())]
         parts = [x, *self.random.choices(others, k=self.random.randint(1, 3))]
         return self.add(self.random.choice(["Sum", "Mean", "Max", "Min"]), parts, shape)
 
@@ -75,7 +75,11 @@ class Elements(RandomGraph):
         if kind == "logic" and (b := self.pick_other(BOOL)) is not None:
             if self.random.random() < 0.3:
                 return self.add_other("Not", [b], self.others[b], BOOL)
-            alike = [n for n, own in self.types.items() if own == BOOL and self.others[n] in (self.others[b], ())]
+            alike = [
+                n
+                for n, element_type in self.types.items()
+                if element_type == BOOL and self.others[n] in (self.others[b], ())
+            ]
             op_type = self.random.choice(["And", "Or", "Xor"])
             return self.add_other(op_type, [b, self.random.choice(alike)], self.others[b], BOOL)
         if kind == "special" and (y := self.pick()) is not None:
@@ -87,7 +91,11 @@ class Elements(RandomGraph):
         b = self.pick_other(BOOL) or self.condition()
         if b is None:
             return None
-        fits = [name for name, own in self.shapes.items() if own in (self.others[b], self.others[b][-1:], ())]
+        fits = [
+            name
+            for name, other_shape in self.shapes.items()
+            if other_shape in (self.others[b], self.others[b][-1:], ())
+        ]
         x, y = (self.random.choice(fits) if fits else self.weights(*self.others[b][-1:]) for _ in range(2))
         shape = np.broadcast_shapes(self.others[b], self.shapes.get(x, ()), self.shapes.get(y, ()))
         return self.add("Where", [b, x, y], tuple(shape))
@@ -102,8 +110,8 @@ class Elements(RandomGraph):
         op_type = self.random.choice(
             ["Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "BitwiseAnd", "BitwiseXor", "BitwiseOr"]
         )
-        found = self.add_other(op_type, [n, other], shape, type_)
-        return self.add_other("Mod", [found, self.constant(np.asarray(11, dtype))], shape, type_)
+        combined = self.add_other(op_type, [n, other], shape, type_)
+        return self.add_other("Mod", [combined, self.constant(np.asarray(11, dtype))], shape, type_)
 
     def as_float(self) -> str | None:
         name = self.pick_other(self.random.choice([INT32, INT64, BOOL]))
@@ -187,12 +195,14 @@ class Elements(RandomGraph):
         axis = self.random.randrange(len(shape))
         kind = self.random.choice(["Gather", "GatherElements", "GatherND", "OneHot"])
         if kind == "Gather":
-            own = self.random.choice([(), (3,), (2, 5)])
-            found = (*shape[:axis], *own, *shape[axis + 1 :])
-            return self.add(kind, [x, self.whole_numbers(own, shape[axis])], found, axis=axis - len(shape))
+            index_shape = self.random.choice([(), (3,), (2, 5)])
+            output_shape = (*shape[:axis], *index_shape, *shape[axis + 1 :])
+            return self.add(
+                kind, [x, self.whole_numbers(index_shape, shape[axis])], output_shape, axis=axis - len(shape)
+            )
         if kind == "GatherElements":
-            found = (*shape[:axis], self.random.randint(1, 4), *shape[axis + 1 :])
-            return self.add(kind, [x, self.whole_numbers(found, shape[axis])], found, axis=axis)
+            output_shape = (*shape[:axis], self.random.randint(1, 4), *shape[axis + 1 :])
+            return self.add(kind, [x, self.whole_numbers(output_shape, shape[axis])], output_shape, axis=axis)
         if kind == "GatherND":
             depth = self.random.randint(1, len(shape))
             places = self.whole_numbers((4, depth), min(shape[:depth]))
@@ -237,10 +247,10 @@ class Elements(RandomGraph):
         if x is None:
             return None
         if self.random.random() < 0.5:
-            found = self.add_other("Shape", [x], (len(self.shapes[x]),), INT64)
+            extents = self.add_other("Shape", [x], (len(self.shapes[x]),), INT64)
         else:
-            found = self.add_other("Size", [x], (), INT64)
-        value = self.add("Cast", [found], self.others[found], to=FLOAT)
+            extents = self.add_other("Size", [x], (), INT64)
+        value = self.add("Cast", [extents], self.others[extents], to=FLOAT)
         return self.add("Mul", [value, self.number(0.125)], self.shapes[value])
 
     def made(self) -> str | None:

@@ -33,7 +33,7 @@ def grow(seed: int, chance: random.Random | None = None) -> Basics:
         graph.input(tuple(graph.random.choice([1, 2, 3, 4, 7]) for _ in range(rank)))
     if graph.random.random() < 0.5:
         graph.image()
-    return _grown(graph, BASIC_STEPS)
+    return _grow_graph(graph, BASIC_STEPS)
 
 
 def grow_wide(
@@ -55,13 +55,15 @@ def grow_wide(
         graph.input(graph.sized())
     if graph.random.random() < 0.4:
         graph.image()
-    _grown(graph, steps or WIDE_STEPS + (EDGE_STEPS * 2 if edges else ()), operators)
+    _grow_graph(graph, steps or WIDE_STEPS + (EDGE_STEPS * 2 if edges else ()), operators)
     if edges:
-        graph.opset = graph.random.choice([o for o in range(_OLDEST, _NEWEST + 1) if allowed(graph, o)] or [24])
+        graph.opset = graph.random.choice(
+            [o for o in range(_OLDEST, _NEWEST + 1) if is_expressible_at(graph, o)] or [24]
+        )
     return graph
 
 
-def allowed(graph: RandomGraph, opset: int) -> bool:
+def is_expressible_at(graph: RandomGraph, opset: int) -> bool:
     """Whether all operators of a graph can be written as they are at an opset."""
     for node in graph.nodes:
         try:
@@ -81,7 +83,7 @@ _CHANGED = {"GroupNormalization": 21, "Pad": 19, "Resize": 19}
 """Operators that mean something else, or can less, in definitions older than these."""
 
 
-def _grown(graph: _Graph, steps: tuple[str, ...], operators: tuple[int, int] = (2, 12)) -> _Graph:
+def _grow_graph(graph: _Graph, steps: tuple[str, ...], operators: tuple[int, int] = (2, 12)) -> _Graph:
     for _ in range(graph.random.randint(*operators)):
         getattr(graph, graph.random.choice(steps))()
     if not graph.nodes:
@@ -106,8 +108,8 @@ class SideBySide:
         """Values of the inputs of all."""
         return {
             prefix + name: value
-            for prefix, (graph, own) in self.parts.items()
-            for name, value in graph.feeds(own).items()
+            for prefix, (graph, part_seed) in self.parts.items()
+            for name, value in graph.feeds(part_seed).items()
         }
 
 

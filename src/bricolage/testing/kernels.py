@@ -28,16 +28,16 @@ class Kernels(RandomGraph):
         if op_type == "ReduceProd" and math.prod(shape[axis] for axis in axes) > 10:
             axes = [min(range(len(shape)), key=lambda axis: shape[axis])]
         keep = self.random.random() < 0.5
-        found = tuple(1 if i in axes else e for i, e in enumerate(shape) if keep or i not in axes)
+        reduced_shape = tuple(1 if i in axes else e for i, e in enumerate(shape) if keep or i not in axes)
         every = [] if len(axes) == len(shape) else [self.ints(*axes)]
-        return self.add(op_type, [x, *every], found, keepdims=int(keep))
+        return self.add(op_type, [x, *every], reduced_shape, keepdims=int(keep))
 
     def order(self) -> str | None:
         """Of inputs, and of what is computed of them exactly."""
-        found = [name for name in self.raw if self.shapes[name] and math.prod(self.shapes[name]) <= MOST]
-        if not found:
+        candidates = [name for name in self.raw if self.shapes[name] and math.prod(self.shapes[name]) <= MOST]
+        if not candidates:
             return None
-        x = self.random.choice(found)
+        x = self.random.choice(candidates)
         shape = self.shapes[x]
         axis = self.random.randrange(len(shape))
         x = self.add(self.random.choice(["Neg", "Abs", "Relu"]), [x], shape)
@@ -230,10 +230,10 @@ class Kernels(RandomGraph):
         groups = self.random.choice([1, 1, channels])
         out = channels if groups > 1 else out
         weights = self.weights(out, channels // groups, kernel, kernel, fan=channels // groups * kernel**2)
-        found = self.add(
+        convolved = self.add(
             "Conv", [x, weights, self.weights(out)], (1, out, size, size), group=groups, auto_pad="SAME_UPPER"
         )
-        return self.add(self.random.choice(["Relu", "Sigmoid", "HardSwish"]), [found], self.shapes[found])
+        return self.add(self.random.choice(["Relu", "Sigmoid", "HardSwish"]), [convolved], self.shapes[convolved])
 
     def sampled(self) -> str | None:
         x = self.pick(range(4, 5))

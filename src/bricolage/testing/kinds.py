@@ -55,7 +55,7 @@ def products(kind: int, rng: np.random.Generator) -> Model:
     return _model(nodes, {"x": x}, {"y": (kind, (rows, width))}, {name: w.astype(dtype) for name, w in weights.items()})
 
 
-def quantised(rng: np.random.Generator) -> Model:
+def build_quantised_layer(rng: np.random.Generator) -> Model:
     """A linear layer whose input and weights pass through pairs of QuantizeLinear and DequantizeLinear, symmetric or not."""
     rows, inner, columns = (int(n) for n in rng.integers(1, 9, 3))
     symmetric = bool(rng.integers(2))
@@ -115,10 +115,10 @@ def trees(rng: np.random.Generator) -> Model:
     return _model(parts, {"x": x}, {"label": (label, (rows,)), "p": (TensorProto.FLOAT, (rows, classes))}, {})
 
 
-def named(rng: np.random.Generator) -> Model:
+def build_map_outputs(rng: np.random.Generator) -> Model:
     """The same, with a map for each row in the place of probabilities, and any number of rows."""
     model, inputs = trees(rng)
-    labels = {one.name: helper.get_attribute_value(one) for one in model.graph.node[1].attribute}
+    labels = {attribute.name: helper.get_attribute_value(attribute) for attribute in model.graph.node[1].attribute}
     keys = {name: labels[name] for name in ("classlabels_strings", "classlabels_int64s") if name in labels}
     model.graph.node.append(helper.make_node("ZipMap", ["p"], ["z"], domain=ML, **keys))
     key = TensorProto.STRING if "classlabels_strings" in keys else TensorProto.INT64
@@ -131,9 +131,9 @@ def named(rng: np.random.Generator) -> Model:
 
 def text(rng: np.random.Generator) -> Model:
     """Words, some of them unknown, to numbers, and numbers to words again."""
-    known = [f"word {number}" for number in range(int(rng.integers(2, 6)))]
-    numbers = {"keys_strings": known, "values_int64s": list(range(len(known))), "default_int64": -1}
-    words = {"keys_int64s": list(range(len(known))), "values_strings": known, "default_string": "?"}
+    vocabulary = [f"word {number}" for number in range(int(rng.integers(2, 6)))]
+    numbers = {"keys_strings": vocabulary, "values_int64s": list(range(len(vocabulary))), "default_int64": -1}
+    words = {"keys_int64s": list(range(len(vocabulary))), "values_strings": vocabulary, "default_string": "?"}
     nodes = [
         helper.make_node("LabelEncoder", ["x"], ["i"], domain=ML, **numbers),
         helper.make_node("Gather", ["e", "i"], ["y"]),
@@ -141,9 +141,9 @@ def text(rng: np.random.Generator) -> Model:
         helper.make_node("Concat", ["w", "x"], ["z"], axis=0),
     ]
     rows, width = int(rng.integers(1, 7)), int(rng.integers(1, 4))
-    x = rng.choice(np.array([*known, "ünknown", ""], object), rows)
+    x = rng.choice(np.array([*vocabulary, "ünknown", ""], object), rows)
     outputs = {"y": (TensorProto.FLOAT, (rows, width)), "z": (TensorProto.STRING, (2 * rows,))}
-    return _model(nodes, {"x": x}, outputs, {"e": rng.standard_normal((len(known), width)).astype(np.float32)})
+    return _model(nodes, {"x": x}, outputs, {"e": rng.standard_normal((len(vocabulary), width)).astype(np.float32)})
 
 
 def sequences(rng: np.random.Generator) -> Model:
@@ -227,7 +227,7 @@ def integers(rng: np.random.Generator) -> Model:
     return _model(nodes, {"x": x}, {"y": (kind, shape[1:])}, weights)
 
 
-def contributed(rng: np.random.Generator) -> Model:
+def build_contributed_block(rng: np.random.Generator) -> Model:
     """A block as ONNX Runtime's optimiser and Olive write it, with weights of four bits."""
     rows, width, block = int(rng.integers(1, 4)), 32, int(rng.choice([16, 32]))
     packed = rng.integers(0, 256, (width, width // block, block // 2)).astype(np.uint8)
@@ -250,7 +250,7 @@ def contributed(rng: np.random.Generator) -> Model:
     return _model(nodes, {"x": x}, {"y": (TensorProto.FLOAT, x.shape)}, weights)
 
 
-def misstated(rng: np.random.Generator) -> Model:
+def build_misstated_sizes(rng: np.random.Generator) -> Model:
     """Sizes in the file that are not those that come out, behind operators whose sizes can be inferred, and one whose cannot."""
     rows, width = (int(n) for n in rng.integers(1, 5, 2))
     scale = {"offset": [float(v) for v in rng.standard_normal(width)], "scale": [1.0] * width}
@@ -292,15 +292,15 @@ def rowless(rng: np.random.Generator) -> Model:
 KINDS: Mapping[str, Callable[[np.random.Generator], Model]] = {
     "float16 network": lambda rng: convolutions(TensorProto.FLOAT16, rng),
     "float64 network": lambda rng: products(TensorProto.DOUBLE, rng),
-    "quantised layer": quantised,
+    "quantised layer": build_quantised_layer,
     "trees": trees,
-    "maps": named,
+    "maps": build_map_outputs,
     "text": text,
     "sequences": sequences,
     "loops": loops,
     "integers": integers,
-    "ONNX Runtime's operators": contributed,
-    "sizes stated wrongly": misstated,
+    "ONNX Runtime's operators": build_contributed_block,
+    "sizes stated wrongly": build_misstated_sizes,
     "no row": rowless,
 }
 """Makers of models by kind."""

@@ -69,7 +69,7 @@ class Patterns(Basics):
 
     def plant(self, rule: Plant) -> None:
         """The operators of an example, on existing tensors where their shapes fit; seldom on one for several inputs."""
-        model = ir.to_proto(_fixed(self.random.choice(rule.examples)))
+        model = ir.to_proto(_bind_example(self.random.choice(rule.examples)))
         if model.opset_import[0].version > self.opset:
             return
         names: dict[str, str] = {"": ""}
@@ -78,7 +78,9 @@ class Patterns(Basics):
             shape = tuple(d.dim_value for d in kind.shape.dim)
             if kind.elem_type == FLOAT:
                 taken = set(names.values()) if self.random.random() < 0.9 else set()
-                fitting = [name for name, own in self.shapes.items() if own == shape and name not in taken]
+                fitting = [
+                    name for name, tensor_shape in self.shapes.items() if tensor_shape == shape and name not in taken
+                ]
                 names[value.name] = self.random.choice(fitting) if fitting else self.input(shape)
             else:
                 names[value.name] = f"i{len(self.inputs)}"
@@ -192,8 +194,8 @@ class Patterns(Basics):
             tuple(s + 2 * p for s, p in zip((n, c, *sizes), around, strict=True)),
         )
         kernel = [min(3, size) for size in sizes]
-        found = tuple(size + 2 * p - k + 1 for size, p, k in zip(sizes, around[2:], kernel, strict=True))
-        self.add("Conv", [x, self.weights(4, c, *kernel, fan=c * math.prod(kernel))], (n, 4, *found))
+        output_sizes = tuple(size + 2 * p - k + 1 for size, p, k in zip(sizes, around[2:], kernel, strict=True))
+        self.add("Conv", [x, self.weights(4, c, *kernel, fan=c * math.prod(kernel))], (n, 4, *output_sizes))
 
     def small_conv(self) -> None:
         """Over tensors so small that taps meet padding alone, with directions in which nothing happens."""
@@ -207,10 +209,10 @@ class Patterns(Basics):
             strides.append(1 if idle else self.random.choice([1, 1, 2, 3]))
             dilations.append(1 if idle else self.random.choice([1, 1, 1, 2]))
             pads[i] = [0, 0] if idle else [self.random.randint(0, 3), self.random.randint(0, 3)]
-        found = [
+        output_sizes = [
             (size + sum(pads[i]) - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i, size in enumerate(sizes)
         ]
-        if min(found) < 1:
+        if min(output_sizes) < 1:
             return
         groups = self.random.choice([g for g in (1, 1, 1, 2, c) if c % g == 0])
         outputs = groups * self.random.randint(1, 3)
@@ -220,7 +222,7 @@ class Patterns(Basics):
         self.add(
             "Conv",
             [x, *weights],
-            (n, outputs, *found),
+            (n, outputs, *output_sizes),
             group=groups,
             strides=strides,
             dilations=dilations,
@@ -238,16 +240,23 @@ class Patterns(Basics):
         kernel = [self.random.randint(1, 5) for _ in sizes]
         pads = [self.random.choice([0, 0, 1, 2]) for _ in range(2 * count)]
         extra = [self.random.randrange(stride) if self.random.random() < 0.5 else 0 for stride in strides]
-        found = [
+        output_sizes = [
             (size - 1) * strides[i] + extra[i] + kernel[i] - pads[i] - pads[count + i] for i, size in enumerate(sizes)
         ]
-        if min(found) < 1:
+        if min(output_sizes) < 1:
             return
         outputs = self.random.randint(1, 3)
         weights = [self.weights(c, outputs, *kernel, fan=c * math.prod(kernel))]
         if self.random.random() < 0.5:
             weights.append(self.weights(outputs))
-        self.add("ConvTranspose", [x, *weights], (n, outputs, *found), strides=strides, pads=pads, output_padding=extra)
+        self.add(
+            "ConvTranspose",
+            [x, *weights],
+            (n, outputs, *output_sizes),
+            strides=strides,
+            pads=pads,
+            output_padding=extra,
+        )
 
     def small_image(self) -> str:
         """Of one to three places in each direction; existing, or new."""
@@ -373,7 +382,7 @@ class Patterns(Basics):
         self.add("Reshape", [c, self.ints(batch, length, heads * width)], (batch, length, heads * width))
 
 
-def _fixed(example: PatternExample) -> ir.Model:
+def _bind_example(example: PatternExample) -> ir.Model:
     """The model of an example, with a size for each symbolic dimension."""
     model = example.model()
     bound = bind(model, dict.fromkeys(symbolic_dimensions(model), 3))

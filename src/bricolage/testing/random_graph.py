@@ -122,17 +122,21 @@ class RandomGraph:
 
     def pick(self, ranks: range | None = None) -> str | None:
         """A tensor of float32, most often one of the last; None where there is none of such a rank."""
-        found = [
+        candidates = [
             name
             for name, shape in self.shapes.items()
             if (ranks is None or len(shape) in ranks) and 0 < math.prod(shape) <= MOST
         ]
-        return self.random.choice(found[-6:] if self.random.random() < 0.8 else found) if found else None
+        return self.random.choice(candidates[-6:] if self.random.random() < 0.8 else candidates) if candidates else None
 
     def pick_other(self, type_: int) -> str | None:
         """A tensor of another type."""
-        found = [name for name, own in self.types.items() if own == type_ and 0 < math.prod(self.others[name]) <= MOST]
-        return self.random.choice(found) if found else None
+        candidates = [
+            name
+            for name, element_type in self.types.items()
+            if element_type == type_ and 0 < math.prod(self.others[name]) <= MOST
+        ]
+        return self.random.choice(candidates) if candidates else None
 
     def positive(self, x: str) -> str:
         """Of the size of `x`, and not near zero."""
@@ -174,16 +178,16 @@ class RandomGraph:
     def feeds(self, seed: int) -> dict[str, np.ndarray]:
         """Values of the inputs by name."""
         draw = np.random.default_rng(seed)
-        found: dict[str, np.ndarray] = {}
+        input_values: dict[str, np.ndarray] = {}
         for info in self.inputs:
             kind = self.types.get(info.name, FLOAT)
             shape = self.others[info.name] if info.name in self.others else self.shapes[info.name]
             dtype = helper.tensor_dtype_to_np_dtype(kind)
             if kind == FLOAT:
-                found[info.name] = np.asarray(draw.standard_normal(shape), dtype)
+                input_values[info.name] = np.asarray(draw.standard_normal(shape), dtype)
             elif kind == BOOL:
-                found[info.name] = np.asarray(draw.integers(0, 2, shape), dtype)
+                input_values[info.name] = np.asarray(draw.integers(0, 2, shape), dtype)
             else:
                 below = self.below[info.name]
-                found[info.name] = np.asarray(draw.integers(-below, below, shape), dtype)
-        return found
+                input_values[info.name] = np.asarray(draw.integers(-below, below, shape), dtype)
+        return input_values

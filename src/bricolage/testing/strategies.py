@@ -81,23 +81,23 @@ def _case(model: ir.Model, seed: int) -> ModelCase:
 
 
 def _model(chance: Any, seed: int, kind: Kind, context: str, steps: tuple[str, ...] | None) -> ir.Model:
-    return made(seed, kind, context, chance, steps)
+    return build_model(seed, kind, context, chance, steps)
 
 
-def made(
+def build_model(
     seed: int, kind: Kind, context: str = "", chance: Any = None, steps: tuple[str, ...] | None = None
 ) -> ir.Model:
     """One model; the same for the same arguments, where `chance` is left out."""
     if steps is not None:
-        model = _inferred(grow_wide(seed, chance, steps=steps))
+        model = _infer_model(grow_wide(seed, chance, steps=steps))
     elif kind == "patterns":
         model = random_model(seed, chance=chance)
     else:
-        model = _inferred(grow(seed, chance) if kind == "basic" else grow_wide(seed, chance, edges=kind == "edges"))
+        model = _infer_model(grow(seed, chance) if kind == "basic" else grow_wide(seed, chance, edges=kind == "edges"))
     return BY_NAME[context](model)
 
 
-def _inferred(graph: Any) -> ir.Model:
+def _infer_model(graph: Any) -> ir.Model:
     for index, node in enumerate(graph.nodes):
         node.name = f"{node.op_type}_{index}"
     model: ir.Model = ir.from_proto(graph.proto())

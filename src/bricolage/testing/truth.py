@@ -100,21 +100,21 @@ class Truth:
         Raises:
             NoReference, InvalidGraph: as `expected`.
         """
-        told: list[Wrong] = []
+        mistakes: list[Wrong] = []
         for name, info in self.declared.items():
             if name not in found:
-                told.append(Wrong(name, "missing", np.inf, "is missing"))
+                mistakes.append(Wrong(name, "missing", np.inf, "is missing"))
                 continue
             value, right = found[name], self.expected[name]
             if isinstance(value, np.ndarray) and isinstance(right, np.ndarray):
                 reason = _declared_otherwise(info, value, right)
                 if reason is not None:
-                    told.append(Wrong(name, reason[0], np.inf, reason[1]))
+                    mistakes.append(Wrong(name, reason[0], np.inf, reason[1]))
                     continue
             error = self._excess(name, value, right)
             if error is not None:
-                told.append(Wrong(name, "value", error, f"its error is {error:.1e}"))
-        return told
+                mistakes.append(Wrong(name, "value", error, f"its error is {error:.1e}"))
+        return mistakes
 
     def disputed(self) -> list[Wrong]:
         """Outputs for which the ONNX reference implementation, in float64 too, answers something else; none where it lacks an
@@ -123,17 +123,17 @@ class Truth:
         Raises:
             NoReference, InvalidGraph: as `expected`.
         """
-        told: list[Wrong] = []
+        disputes: list[Wrong] = []
         expected = self.expected
         try:
             other = evaluate(self.model, self.inputs, dtype=np.float64, library="onnx")
         except NoReference:
-            return told
+            return disputes
         for name, right in expected.items():
             if not _agree(other[name], right, OPINION_BOUND):
                 error = relative_error([other[name]], [right])
-                told.append(Wrong(name, "value", error, f"the ONNX reference differs by {error:.1e}"))
-        return told
+                disputes.append(Wrong(name, "value", error, f"the ONNX reference differs by {error:.1e}"))
+        return disputes
 
     def _excess(self, name: str, value: ModelValue, right: ModelValue) -> float | None:
         """The error of a value that is too far from the right one."""
@@ -157,7 +157,7 @@ class Truth:
         if not self._own:
             evaluations = [evaluate(self.rounded or self.model, self.inputs, dtype=np.float32)]
             exact = Evaluator(self.model)
-            evaluations += [exact(_nudged(self.inputs, draw)) for draw in range(_DRAWS)]
+            evaluations += [exact(_nudge_inputs(self.inputs, draw)) for draw in range(_DRAWS)]
             for output, right in self.expected.items():
                 self._own[output] = max(relative_error([evaluation[output]], [right]) for evaluation in evaluations)
         return float(self._own[name])
@@ -193,15 +193,15 @@ def _agree(value: ModelValue, right: ModelValue, bound: float) -> bool:
         return error <= bound * (float(np.linalg.norm(exact.reshape(-1))) + math.sqrt(max(exact.size, 1)))
 
 
-def _nudged(inputs: Mapping[str, ModelValue], draw: int) -> dict[str, ModelValue]:
+def _nudge_inputs(inputs: Mapping[str, ModelValue], draw: int) -> dict[str, ModelValue]:
     """Floats half a unit in the last place of float32 away: all up, all down, or each by chance."""
     chance = np.random.default_rng(draw)
-    found: dict[str, ModelValue] = {}
+    nudged: dict[str, ModelValue] = {}
     for name, value in inputs.items():
         if isinstance(value, np.ndarray) and value.dtype == np.float32:
             ways = {0: np.ones(value.shape), 1: -np.ones(value.shape)}
             way = ways[draw] if draw in ways else chance.choice([-1.0, 1.0], value.shape)
-            found[name] = value.astype(np.float64) * (1 + _UNIT / 2 * way)
+            nudged[name] = value.astype(np.float64) * (1 + _UNIT / 2 * way)
         else:
-            found[name] = value
-    return found
+            nudged[name] = value
+    return nudged

@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rank {number}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except RuntimeError as error:  # of a process that waits in vain for another
-        told = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        message = next(iter(str(error).strip().splitlines()), type(error).__name__)
         print(
-            f"rank {number}: another rank ended, or did not answer for {given.timeout:g} s: {told}",
+            f"rank {number}: another rank ended, or did not answer for {given.timeout:g} s: {message}",
             file=sys.stderr,
             flush=True,
         )
@@ -42,24 +42,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace, number: int) -> int:
-    found = run_as_rank(
+    plan_result = run_as_rank(
         given.plan, number=number, seconds=given.seconds, timeout_s=given.timeout, pipelines=given.pipelines
     )
-    if found is not None:
-        _print(found)
+    if plan_result is not None:
+        _print(plan_result)
     return 0
 
 
 def _print(found: PlanResult) -> None:
-    for name, one in found.measured.items():
+    for name, latency in found.measured.items():
         check, error = found.checks.get(name), found.error(name)
-        told = "" if error is None else f", predicted {found.predicted_ms[name]:.4g} ms ({error:+.0%})"
+        prediction = "" if error is None else f", predicted {found.predicted_ms[name]:.4g} ms ({error:+.0%})"
         gradients = (
             ""
             if check is None
             else f"; gradients within {check.error:.1e} of float64 (one process: {check.own_error:.1e})"
         )
-        print(f"{name}: {one}{told}{gradients}{' <- kept' if name == found.kept else ''}")
+        print(f"{name}: {latency}{prediction}{gradients}{' <- kept' if name == found.kept else ''}")
     for name, reason in found.failures.items():
         print(f"{name} is not kept: {reason}")
 

@@ -43,8 +43,11 @@ class _Training:
     def run(self) -> None:
         """One step, on its own batch."""
         inputs, targets = call(self.spec.batch, self.spec.folder, self.spec.batch_size, self.spec.seed + self.done)
-        one = inputs if isinstance(inputs, tuple) else (inputs,), targets if isinstance(targets, tuple) else (targets,)
-        replace(self.step, inputs=one[0], targets=one[1]).run(self.optimiser)
+        batch = (
+            inputs if isinstance(inputs, tuple) else (inputs,),
+            targets if isinstance(targets, tuple) else (targets,),
+        )
+        replace(self.step, inputs=batch[0], targets=batch[1]).run(self.optimiser)
         self.done += 1
 
     def save(self) -> None:
@@ -70,12 +73,12 @@ def train_job(spec: StepSpec, checkpoint: Path, progress: Path, steps: int) -> N
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     training = _Training(spec, checkpoint)
     _tell(progress, training.done)
-    saved = told = time.monotonic()
+    saved = last_report = time.monotonic()
     while training.done < steps and not asked:
         training.run()
         now = time.monotonic()
-        if now > told + _TELL_S:
-            told = now
+        if now > last_report + _TELL_S:
+            last_report = now
             _tell(progress, training.done)
         if now > saved + _SAVE_S:
             saved = now

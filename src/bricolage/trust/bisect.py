@@ -56,11 +56,11 @@ def bisect_changes(
     before = prober.count
     search = _Search(program, prober, files, progress)
     verdict = search.verdict(program.everything, fresh=True)
-    found: tuple[FaultyChange, ...] = ()
+    faulty_changes: tuple[FaultyChange, ...] = ()
     if verdict.outcome not in ("ok", "refused"):
         search.symptom = verdict.symptom
-        found = search.culprits()
-    return Diagnosis(program.subject.name, verdict, program.changes, found, prober.count - before)
+        faulty_changes = search.culprits()
+    return Diagnosis(program.subject.name, verdict, program.changes, faulty_changes, prober.count - before)
 
 
 class _Search:
@@ -90,15 +90,15 @@ class _Search:
         out = culprits(program.everything, test)
         rest = program.everything - out
         without = self.verdict(rest, fresh=True)
-        found = []
+        faulty_changes = []
         for number in sorted(out):
             change = program.change(number)
             present = self.verdict(rest | {number}, fresh=True)
-            found.append(FaultyChange(change, without, present, self._narrowed(change, rest | {number})))
+            faulty_changes.append(FaultyChange(change, without, present, self._narrow_region(change, rest | {number})))
         self._progress.finish()
-        return tuple(found)
+        return tuple(faulty_changes)
 
-    def _narrowed(self, change: Change, in_force: Subset) -> tuple[str, ...]:
+    def _narrow_region(self, change: Change, in_force: Subset) -> tuple[str, ...]:
         """The operators of a region that suffice for the fault."""
         if change.kind != "region" or change.region is None:
             return ()

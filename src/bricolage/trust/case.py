@@ -46,11 +46,11 @@ class FaultCase:
 
 def constants(model: ir.Model) -> dict[str, np.ndarray]:
     """The initializers that have a value, by name."""
-    found = {name: value.const_value for name, value in model.graph.initializers.items()}
-    return {name: tensor.numpy() for name, tensor in found.items() if tensor is not None}
+    tensors = {name: value.const_value for name, value in model.graph.initializers.items()}
+    return {name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None}
 
 
-def changed(
+def change_case(
     case: FaultCase, arrays: Mapping[str, np.ndarray], edit: Callable[[ir.Model], None] | None = None
 ) -> FaultCase | None:
     """The case with other inputs and constants and an edited model; None where it is not valid any more."""
@@ -101,8 +101,8 @@ def survives(check: Callable[[], object]) -> bool:
             os._exit(code)
     end = time.monotonic() + _CHECK_S
     while time.monotonic() < end:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        finished_pid, status = os.waitpid(child, os.WNOHANG)
+        if finished_pid:
             return status == 0
         time.sleep(_TICK_S)
     os.kill(child, signal.SIGKILL)
@@ -129,7 +129,7 @@ def _with_outputs(case: FaultCase, names: list[str | None]) -> FaultCase | None:
         for value in [value for value in model.graph.inputs if not value.uses() and value not in kept]:
             model.graph.inputs.remove(value)
 
-    return changed(case, {}, edit)
+    return change_case(case, {}, edit)
 
 
 def smaller_shapes(case: FaultCase) -> Iterator[FaultCase | None]:
@@ -152,23 +152,23 @@ def smaller_shapes(case: FaultCase) -> Iterator[FaultCase | None]:
         alike = by_size[size]
         pairs = [[a, b] for i, a in enumerate(alike) for b in alike[i + 1 :]]
         for target in sorted({1, 2, size // 2}):
-            for chosen in ([alike] if len(alike) > 2 else []) + pairs + [[one] for one in alike]:
+            for chosen in ([alike] if len(alike) > 2 else []) + pairs + [[place] for place in alike]:
                 if 0 < target < size:
-                    yield changed(case, _cut(arrays, chosen, size, target))
+                    yield change_case(case, _cut(arrays, chosen, size, target))
 
 
 def _cut(
     arrays: Mapping[str, np.ndarray], places: list[tuple[str, int]], size: int, target: int
 ) -> dict[str, np.ndarray]:
     """The first `target` places along some axes; the same number in shapes that a model computes with."""
-    found: dict[str, np.ndarray] = {}
+    cut_arrays: dict[str, np.ndarray] = {}
     for name, axis in places:
-        array = found.get(name, arrays[name])
-        found[name] = np.ascontiguousarray(np.take(array, range(target), axis))
+        array = cut_arrays.get(name, arrays[name])
+        cut_arrays[name] = np.ascontiguousarray(np.take(array, range(target), axis))
     for name, array in arrays.items():
         if _shape_like(array) and (array == size).any():
-            found[name] = np.where(array == size, target, array).astype(array.dtype)
-    return found
+            cut_arrays[name] = np.where(array == size, target, array).astype(array.dtype)
+    return cut_arrays
 
 
 def _shape_like(array: np.ndarray) -> bool:
@@ -189,14 +189,14 @@ def simpler_values(case: FaultCase) -> Iterator[FaultCase | None]:
         for other in simple:
             if np.array_equal(other, array, equal_nan=array.dtype.kind == "f"):
                 break
-            yield changed(case, {name: other})
+            yield change_case(case, {name: other})
 
 
 def simpler_attributes(case: FaultCase) -> Iterator[FaultCase | None]:
     """Operators without one of their attributes, or with ones and zeros in it."""
     for number, node in enumerate(case.model.graph):
         for name, attribute in node.attributes.items():
-            yield changed(case, {}, _without(number, name))
+            yield change_case(case, {}, _without(number, name))
             plain: list[object] = []
             match attribute.type, attribute.value:
                 case ir.AttributeType.INT, int(value) if value not in (0, 1):
@@ -206,7 +206,7 @@ def simpler_attributes(case: FaultCase) -> Iterator[FaultCase | None]:
                 case ir.AttributeType.INTS, values if any(value not in (0, 1) for value in values):
                     plain = [[1] * len(values), [0] * len(values)]
             for other in plain:
-                yield changed(case, {}, _with(number, name, other))
+                yield change_case(case, {}, _with(number, name, other))
 
 
 def _without(number: int, name: str) -> Callable[[ir.Model], None]:

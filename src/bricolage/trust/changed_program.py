@@ -36,9 +36,11 @@ class SubjectProgram:
         retraced = subject.retrace.made() if subject.retrace is not None else None
         self.graph = subject.graph if retraced is None else self._written(retraced.model)
         """With all rewrites."""
-        self._regions = [Region(self.graph, one.region) for one in subject.placement]
+        self._regions = [Region(self.graph, assignment.region) for assignment in subject.placement]
         identities = Identities(self.graph)
-        models = {i: RegionModel(store.region(one, identities.key(one))) for i, one in enumerate(self._regions)}
+        models = {
+            i: RegionModel(store.region(region, identities.key(region))) for i, region in enumerate(self._regions)
+        }
         self.models = models
         """The files of the regions."""
         self.changes = list_changes(retraced, self.graph, subject.placement, models, resources)
@@ -47,7 +49,7 @@ class SubjectProgram:
         self._rewrites = self._of("rewrite")
         self._graphs: dict[Subset, Graph] = {frozenset(rewrite.number for rewrite in self._rewrites): self.graph}
         self._owner = {
-            value.name: i for i, one in enumerate(self._regions) for op in one.operators for value in op.outputs
+            value.name: i for i, region in enumerate(self._regions) for op in region.operators for value in op.outputs
         }
 
     def change(self, number: int) -> Change:
@@ -64,59 +66,61 @@ class SubjectProgram:
         graph = self._graph(in_force)
         if partly is not None and graph is not self.graph:
             raise Impossible
-        found: list[Step] = []
+        program_steps: list[Step] = []
         identities = Identities(graph)
-        for region, implementation in self._placed(graph, in_force, partly):
-            found.append(Step(implementation, self._store.region(region, identities.key(region))))
-        return tuple(found)
+        for region, implementation in self._place_regions(graph, in_force, partly):
+            program_steps.append(Step(implementation, self._store.region(region, identities.key(region))))
+        return tuple(program_steps)
 
     def before(self, change: Change) -> Graph | None:
         """The graph to which a rewrite was applied."""
         retrace = self.subject.retrace
         return None if retrace is None else self._graph(frozenset(range(1, change.number)))
 
-    def _placed(
+    def _place_regions(
         self, graph: Graph, in_force: Subset, partly: tuple[int, Subset] | None
     ) -> Iterator[tuple[Region, Implementation]]:
         if graph is not self.graph:
             chosen = {i: self._implementation(i, in_force, whole=False) for i in range(len(self._regions))}
-            for numbers, one in _runs(range(len(graph)), [chosen[i] for i in self._owners(graph)]):
-                yield Region(graph, bits.of(numbers)), one
+            for numbers, implementation in _runs(range(len(graph)), [chosen[i] for i in self._owners(graph)]):
+                yield Region(graph, bits.of(numbers)), implementation
             return
         for i, region in enumerate(self._regions):
             if partly is not None and partly[0] == i:
-                own = self._configured(i, self.subject.placement[i].implementation, in_force, fused=())
-                sides = [own if number in partly[1] else REFERENCE for number in region.numbers]
-                for numbers, one in _runs(region.numbers, sides):
-                    yield Region(graph, bits.of(numbers)), one
+                configured = self._configure_region(i, self.subject.placement[i].implementation, in_force, fused=())
+                sides = [configured if number in partly[1] else REFERENCE for number in region.numbers]
+                for numbers, implementation in _runs(region.numbers, sides):
+                    yield Region(graph, bits.of(numbers)), implementation
             else:
                 yield region, self._implementation(i, in_force, whole=True)
 
     def _implementation(self, i: int, in_force: Subset, *, whole: bool) -> Implementation:
         """Who runs a region; where it is not there as a `whole`, its kernels are fused all or not at all."""
-        own = next((one for one in self._of("region") if one.region == i), None)
-        if own is None or own.number not in in_force:
+        region_change = next((change for change in self._of("region") if change.region == i), None)
+        if region_change is None or region_change.number not in in_force:
             return REFERENCE
         implementation = self.subject.placement[i].implementation
-        kernels = [one for one in self._of("kernel") if one.region == i]
+        kernels = [change for change in self._of("kernel") if change.region == i]
         if all(kernel.number in in_force for kernel in kernels):
-            return self._configured(i, implementation, in_force, fused=None)
+            return self._configure_region(i, implementation, in_force, fused=None)
         kept = (
             [kernel.kernel for kernel in kernels if kernel.kernel is not None and kernel.number in in_force]
             if whole
             else []
         )
-        return self._configured(i, implementation, in_force, fused=kept)
+        return self._configure_region(i, implementation, in_force, fused=kept)
 
-    def _configured(
+    def _configure_region(
         self, i: int, implementation: Implementation, in_force: Subset, *, fused: Sequence[int] | None
     ) -> Implementation:
         """With the parameters in force; `fused` kernels alone where given, which leaves no parameters."""
         config = implementation.config
-        if fused is not None and any(one.region == i for one in self._of("kernel")):
+        if fused is not None and any(change.region == i for change in self._of("kernel")):
             apart = registry.get(implementation.backend).fusing(config, fused)
             return replace(implementation, config=apart)
-        kept = {one.parameter for one in self._of("parameter") if one.region == i and one.number in in_force}
+        kept = {
+            change.parameter for change in self._of("parameter") if change.region == i and change.number in in_force
+        }
         parameters = tuple((name, value) for name, value in config.parameters if name in kept)
         return replace(implementation, config=KernelConfig(config.name, parameters))
 
@@ -128,10 +132,10 @@ class SubjectProgram:
         """
         kept = frozenset(rewrite.number for rewrite in self._rewrites if rewrite.number in in_force)
         if kept not in self._graphs:
-            self._graphs[kept] = self._written(self._retraced(kept).model)
+            self._graphs[kept] = self._written(self._retrace_rewrites(kept).model)
         return self._graphs[kept]
 
-    def _retraced(self, kept: Subset) -> Retraced:
+    def _retrace_rewrites(self, kept: Subset) -> Retraced:
         retrace = self.subject.retrace
         assert retrace is not None
         try:
@@ -140,12 +144,12 @@ class SubjectProgram:
             out = [
                 rewrite.site for rewrite in self._rewrites if rewrite.number not in kept and rewrite.site is not None
             ]
-            found = retrace.made(None, out)
+            retraced = retrace.made(None, out)
         except EndlessRewriting as error:
             raise Impossible from error
-        if not found.exact:
+        if not retraced.exact:
             raise Impossible
-        return found
+        return retraced
 
     def _written(self, model: ir.Model) -> Graph:
         """A graph whose large constants are in the store."""
@@ -158,9 +162,9 @@ class SubjectProgram:
         of an operator that reads it."""
         owners = [0] * len(graph)
         for operator in reversed(graph.operators):
-            own = [self._owner[value.name] for value in operator.outputs if value.name in self._owner]
-            own += [owners[reader] for value in operator.outputs for reader in graph.readers(value)]
-            owners[operator.number] = own[0] if own else 0
+            candidates = [self._owner[value.name] for value in operator.outputs if value.name in self._owner]
+            candidates += [owners[reader] for value in operator.outputs for reader in graph.readers(value)]
+            owners[operator.number] = candidates[0] if candidates else 0
         return owners
 
     def _of(self, kind: str) -> list[Change]:
@@ -169,5 +173,5 @@ class SubjectProgram:
 
 def _runs(numbers: Sequence[int], sides: Sequence[Implementation]) -> Iterator[tuple[tuple[int, ...], Implementation]]:
     """Consecutive numbers with the same implementation: what lies between two numbers of operators is convex."""
-    for one, members in groupby(zip(numbers, sides, strict=True), key=lambda pair: pair[1]):
-        yield tuple(number for number, _ in members), one
+    for implementation, members in groupby(zip(numbers, sides, strict=True), key=lambda pair: pair[1]):
+        yield tuple(number for number, _ in members), implementation

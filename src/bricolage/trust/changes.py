@@ -58,15 +58,25 @@ def list_changes(
     retraced: Retraced | None, graph: Graph, placement: Placement, models: dict[int, RegionModel], resources: Resources
 ) -> tuple[Change, ...]:
     """The list for a graph and what rewriting made of it. `models` are the files of the placement's regions."""
-    found: list[Change] = []
+    changes: list[Change] = []
 
     def add(kind: Kind, title: str, operators: tuple[str, ...], **facts: object) -> None:
-        found.append(Change(len(found) + 1, kind, title, operators, **facts))  # type: ignore[arg-type]
+        changes.append(Change(len(changes) + 1, kind, title, operators, **facts))  # type: ignore[arg-type]
 
-    for one in retraced.applications if retraced is not None else ():
-        what = ", ".join(one.removed) or "the whole model"
-        add("rewrite", f"rule {one.rule} at {what}", one.removed, rule=one.rule, site=one.site)
-    placed = [(i, one.implementation) for i, one in enumerate(placement) if one.implementation != REFERENCE]
+    for application in retraced.applications if retraced is not None else ():
+        what = ", ".join(application.removed) or "the whole model"
+        add(
+            "rewrite",
+            f"rule {application.rule} at {what}",
+            application.removed,
+            rule=application.rule,
+            site=application.site,
+        )
+    placed = [
+        (i, assignment.implementation)
+        for i, assignment in enumerate(placement)
+        if assignment.implementation != REFERENCE
+    ]
     for i, implementation in placed:
         region = Region(graph, placement[i].region)
         names = tuple(operator.name for operator in region.operators)
@@ -80,7 +90,7 @@ def list_changes(
         for name, value in implementation.config.parameters:
             title = f"region {i + 1}: parameter {name} = {value}"
             add("parameter", title, (), region=i, implementation=implementation, parameter=name)
-    return tuple(found)
+    return tuple(changes)
 
 
 def fused_kernels(model: RegionModel, implementation: Implementation, resources: Resources) -> tuple[FusedKernel, ...]:
@@ -89,7 +99,7 @@ def fused_kernels(model: RegionModel, implementation: Implementation, resources:
     if backend.fusing(implementation.config, ()) == implementation.config:
         return ()
     try:
-        made = backend.kernel_report(model, implementation.config, resources, timed=False)
+        region_report = backend.kernel_report(model, implementation.config, resources, timed=False)
     except Refused:
         return ()
-    return made.kernels if made is not None else ()
+    return region_report.kernels if region_report is not None else ()

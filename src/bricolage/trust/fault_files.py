@@ -33,14 +33,16 @@ def write_evidence(program: SubjectProgram, found: Diagnosis, folder: Path, reso
         write_whole(extract_region(Region(program.graph, placed.region)), target)
         written[target] = None
         try:
-            one = placed.implementation
-            made = registry.get(one.backend).kernel_report(program.models[i], one.config, resources, timed=False)
+            implementation = placed.implementation
+            code_report = registry.get(implementation.backend).kernel_report(
+                program.models[i], implementation.config, resources, timed=False
+            )
         except Refused:
-            made = None
-        if made is not None:
+            code_report = None
+        if code_report is not None:
             target = folder / f"{stem}.c"
             try:
-                target.write_text(made.source, encoding="utf-8")
+                target.write_text(code_report.source, encoding="utf-8")
             except OSError as error:
                 raise NotWritable(path=target, reason=error.strerror or error) from error
             written[target] = None

@@ -38,18 +38,18 @@ def isolate(right: Subset, wrong: Subset, test: Test) -> tuple[Subset, Subset]:
         difference = sorted(wrong - right)
         count = min(count, len(difference))
         for part in _parts(difference, count):
-            found = test(right | part)
-            if found == "wrong":
+            finding = test(right | part)
+            if finding == "wrong":
                 wrong, count = right | part, 2
                 break
-            if found == "right":
+            if finding == "right":
                 right, count = right | part, max(count - 1, 2)
                 break
-            found = test(wrong - part)
-            if found == "right":
+            finding = test(wrong - part)
+            if finding == "right":
                 right, count = wrong - part, 2
                 break
-            if found == "wrong":
+            if finding == "wrong":
                 wrong, count = wrong - part, max(count - 1, 2)
                 break
         else:
@@ -66,9 +66,9 @@ def culprits(changes: Subset, test: Test) -> Subset:
     while test(changes - out) == "wrong":
         right, wrong = isolate(frozenset(), changes - out, test)
         out |= wrong - right
-    for one in sorted(out):
-        if len(out) > 1 and test(changes - (out - {one})) == "right":
-            out -= {one}
+    for change in sorted(out):
+        if len(out) > 1 and test(changes - (out - {change})) == "right":
+            out -= {change}
     return out
 
 
@@ -79,9 +79,9 @@ def isolate_faults(wrong: Sequence[int], test: Test) -> tuple[int, ...]:
     while len(kept) > 1:
         count = min(count, len(kept))
         parts = list(_parts(kept, count))
-        found = next((part for part in parts if test(part) == "wrong"), None)
-        if found is not None:
-            kept, count = sorted(found), 2
+        failing_part = next((part for part in parts if test(part) == "wrong"), None)
+        if failing_part is not None:
+            kept, count = sorted(failing_part), 2
             continue
         rest = next((frozenset(kept) - part for part in parts if test(frozenset(kept) - part) == "wrong"), None)
         if rest is not None:

@@ -149,11 +149,11 @@ class Reducer:
             simpler_values,
             simpler_attributes,
         )
-        found = False
+        reduced = False
         for maker in makers:
             while self._one(maker):
-                found = True
-        return found and not self._stop()
+                reduced = True
+        return reduced and not self._stop()
 
     def _one(self, maker: Callable[[FaultCase], Iterator[FaultCase | None]]) -> bool:
         """Takes the first of the smaller cases that shows the fault."""

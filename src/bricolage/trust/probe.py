@@ -45,11 +45,11 @@ class Verdict:
             case "wrong":
                 return "wrong" if self.error is not None and math.isfinite(self.error) else "not finite"
             case "crashed":
-                found = _SIGNAL.search(self.reason)
-                return f"crashed with {found.group(1)}" if found else "crashed"
+                signal_match = _SIGNAL.search(self.reason)
+                return f"crashed with {signal_match.group(1)}" if signal_match else "crashed"
             case "failed":
-                kind, _, told = self.reason.partition(": ")
-                return f"failed with {kind} {re.sub(r'[^A-Za-z ]', '', told)[:40].strip()}".strip()
+                kind, _, message = self.reason.partition(": ")
+                return f"failed with {kind} {re.sub(r'[^A-Za-z ]', '', message)[:40].strip()}".strip()
         return self.outcome
 
     def __str__(self) -> str:

@@ -35,9 +35,9 @@ def first_wrong(
         count = len(subset)
         if subset != frozenset(range(count)):
             return "unresolved"  # the first ones decide
-        found = judge(retrace.made(count).model)
-        errors[count] = found.error
-        return "right" if found.excess <= bound else "wrong"
+        deviation = judge(retrace.made(count).model)
+        errors[count] = deviation.error
+        return "right" if deviation.excess <= bound else "wrong"
 
     everything = frozenset(range(len(applications)))
     if test(frozenset()) == "wrong":

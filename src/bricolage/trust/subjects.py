@@ -52,37 +52,37 @@ def of_backends(
     too; where it claims nothing there is no program of it."""
     variants = [(ORIGINAL, graph, None), *_rewritten(graph, options)]
     for backend in backends:
-        for title, made, retrace in variants:
-            regions = [made.everything.bits] if unclaimed else _claimed(made, backend)
+        for title, rewritten, retrace in variants:
+            regions = [rewritten.everything.bits] if unclaimed else _claim_regions(rewritten, backend)
             if not regions:
                 continue
-            for config in backend.suited_configs(options.precision, device, made.everything):
-                one = Implementation(backend.name, config, device.name)
-                name = f"{one}{'' if title == ORIGINAL else f' {title}'}"
-                yield Subject(name, graph, retrace, _divided(made, regions, one))
+            for config in backend.suited_configs(options.precision, device, rewritten.everything):
+                implementation = Implementation(backend.name, config, device.name)
+                name = f"{implementation}{'' if title == ORIGINAL else f' {title}'}"
+                yield Subject(name, graph, retrace, _divide_graph(rewritten, regions, implementation))
 
 
 def _rewritten(graph: Graph, options: Options) -> list[tuple[str, Graph, Retrace | None]]:
-    made = rewritten_variants(graph) if options.rewrite else ()
-    return [(REWRITTEN, variant.graph, Fixpoint(graph.model, rules())) for variant in made]
+    variants = rewritten_variants(graph) if options.rewrite else ()
+    return [(REWRITTEN, variant.graph, Fixpoint(graph.model, rules())) for variant in variants]
 
 
-def _claimed(graph: Graph, backend: Backend) -> list[int]:
+def _claim_regions(graph: Graph, backend: Backend) -> list[int]:
     """What a backend claims as disjoint regions of consecutive operators, which lie one behind the other in any order of
     regions: an engine's as long as can be, a library's patterns, the largest first."""
     matcher, claims = Matcher(graph), tuple(backend.claims())
     taken = matcher.accepted(claims)
     runs = groupby(range(len(graph)), key=lambda number: bool(taken >> number & 1))
-    found = [bitset.of(numbers) for inside, numbers in runs if inside]
+    claimed_regions = [bitset.of(numbers) for inside, numbers in runs if inside]
     for region in sorted(matcher.regions(claims), key=lambda region: (-region.bit_count(), region)):
         consecutive = bitset.highest(region) - bitset.lowest(region) + 1 == region.bit_count()
         if consecutive and not region & taken:
-            found.append(region)
+            claimed_regions.append(region)
             taken |= region
-    return found
+    return claimed_regions
 
 
-def _divided(graph: Graph, regions: Sequence[int], one: Implementation) -> Placement:
+def _divide_graph(graph: Graph, regions: Sequence[int], one: Implementation) -> Placement:
     """The regions, and the reference for each run of operators between them."""
     owner = {number: region for region in regions for number in bitset.members(region)}
     return tuple(

@@ -33,24 +33,24 @@ class Grid:
 
     def choice(self, point: Point) -> Choice:
         """The configuration of a point."""
-        found = zip(self.names, self._values, point, strict=True)
-        return tuple((name, values[at - 1]) for name, values, at in found if at)
+        axes = zip(self.names, self._values, point, strict=True)
+        return tuple((name, values[at - 1]) for name, values, at in axes if at)
 
     def point(self, choice: Choice) -> Point | None:
         """Where a choice is; None where it is none of this task."""
         given = dict(choice)
         if len(given) != len(choice) or not set(given) <= set(self.names):
             return None
-        found: list[int] = []
+        coordinates: list[int] = []
         for name, values in zip(self.names, self._values, strict=True):
             at = 0
             if name in given:
-                one = given[name]
-                at = next((n for n, v in enumerate(values, 1) if v == one and type(v) is type(one)), -1)
+                setting = given[name]
+                at = next((n for n, v in enumerate(values, 1) if v == setting and type(v) is type(setting)), -1)
             if at < 0:
                 return None
-            found.append(at)
-        return tuple(found)
+            coordinates.append(at)
+        return tuple(coordinates)
 
     def draw(self, rng: random.Random) -> Point:
         """A point; each parameter is as usual half of the time, since most choices do nothing for most kernels."""
@@ -105,5 +105,5 @@ class History:
 
     def best(self, count: int) -> list[Point]:
         """The fastest points of those that work, fastest first."""
-        known = [(share, point) for point, share in self.shares.items() if share < math.inf]
-        return [point for _, point in sorted(known)[:count]]
+        measured = [(share, point) for point, share in self.shares.items() if share < math.inf]
+        return [point for _, point in sorted(measured)[:count]]

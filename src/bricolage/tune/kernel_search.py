@@ -149,22 +149,26 @@ class KernelSearch:
                 self._trials_until(searching, told)
             if not final and not deadline.interrupted:
                 stays = True
-                return self._told([(task, self._expected(task)) for task in self._tasks], implementation, _UNFINISHED)
+                return self._told(
+                    [(task, self._choose_best(task)) for task in self._tasks], implementation, _UNFINISHED
+                )
             if deadline.interrupted:
                 self._measurer.pool.end(self._regime)  # it still works on what is not waited for
-            found = self._confirm(Deadline(_CONFIRMING_S) if deadline.interrupted else deadline)
+            finalists = self._confirm(Deadline(_CONFIRMING_S) if deadline.interrupted else deadline)
         finally:
             if not stays:
                 self._measurer.pool.end(self._regime)
-        config = self._space.config({task.what.name: one.choice for task, one in found if one.choice})
-        return self._told(found, replace(implementation, config=config), "")
+        config = self._space.config(
+            {task.what.name: finalist.choice for task, finalist in finalists if finalist.choice}
+        )
+        return self._told(finalists, replace(implementation, config=config), "")
 
     def _told(self, found: Sequence[tuple[_Task, _Final]], implementation: Implementation, reason: str) -> TuningResult:
-        tasks = sorted((self._result(task, one) for task, one in found), key=lambda one: -one.usual_ms)
+        tasks = sorted((self._result(task, entry) for task, entry in found), key=lambda entry: -entry.usual_ms)
         return TuningResult(TunedKernels(implementation, tuple(tasks)), tuple(self._curve), reason)
 
     @staticmethod
-    def _expected(task: _Task) -> _Final:
+    def _choose_best(task: _Task) -> _Final:
         """The best of a task by its trials so far."""
         best = next(iter(task.history.best(1)), task.grid.origin)
         return _Final(task.grid.choice(best), task.history.shares.get(best, 1.0))
@@ -188,8 +192,8 @@ class KernelSearch:
         space, database = decode(ConfigSpace, answer.facts["space"], "space"), self._measurer.database
         choices: dict[str, Choice] = {}
         for task in space.tasks:
-            known = database.best_trials(self._task_key(task), _KNOWN)
-            best = [one for one in known if not one.foreign and one.rounds >= self._options.final_rounds]
+            trials = database.best_trials(self._task_key(task), _KNOWN)
+            best = [trial for trial in trials if not trial.foreign and trial.rounds >= self._options.final_rounds]
             if task.workload and best and best[0].share is not None and best[0].share * self._options.least_gain < 1.0:
                 choices[task.name] = best[0].choice
         return space.config({name: choice for name, choice in choices.items() if self._holds(space, name, choice)})
@@ -214,7 +218,9 @@ class KernelSearch:
             max(1, int(str(answer.facts[name]))) for name in ("tasks_a_build", "builds_at_once")
         )
         self._tasks = [
-            self._task(one, usual[one.name], n) for n, one in enumerate(self._space.tasks) if one.name in usual
+            self._task(tuning_task, usual[tuning_task.name], n)
+            for n, tuning_task in enumerate(self._space.tasks)
+            if tuning_task.name in usual
         ]
         self._usual_ms = sum(task.usual_ms for task in self._tasks)
         return "" if self._tasks else "nothing of it can be timed"
@@ -229,11 +235,11 @@ class KernelSearch:
         hints = [grid.point(trial.choice) for trial in database.best_trials(key, _HINTS)]
         hints += [grid.point(trial.choice) for trial in database.nearest_trials(key, what, _HINTS)]
         progress = TaskProgress(usual_ms, what.flops * len(what.kernels), what.kind, exhausted=False)
-        made = technique(options.technique, grid, history, options.seed + number)
+        searcher = technique(options.technique, grid, history, options.seed + number)
         fresh = [point for point in dict.fromkeys(hints) if point is not None and point != grid.origin]
         history.shares.setdefault(grid.origin, 1.0)
         return _Task(
-            what, key, grid=grid, history=history, technique=made, usual_ms=usual_ms, hints=fresh, progress=progress
+            what, key, grid=grid, history=history, technique=searcher, usual_ms=usual_ms, hints=fresh, progress=progress
         )
 
     def _task_key(self, what: TuningTask) -> TaskKey:
@@ -284,16 +290,16 @@ class KernelSearch:
         """Times points, on other machines where there are any, and tells everybody."""
         asked = [{name: task.grid.choice(point) for name, (task, point) in build.items()} for build in builds]
         rounds, elsewhere = self._options.rounds, self._tried_elsewhere(asked, deadline)
-        here = [build for build, told in zip(asked, elsewhere, strict=True) if told is None]
-        own = iter(self._ran(here, rounds, deadline) if here and not deadline() else [{} for _ in here])
-        for build, told in zip(builds, elsewhere, strict=True):
-            found = next(own) if told is None else told.trials[0]
+        here = [build for build, reply in zip(asked, elsewhere, strict=True) if reply is None]
+        local_trials = iter(self._ran(here, rounds, deadline) if here and not deadline() else [{} for _ in here])
+        for build, reply in zip(builds, elsewhere, strict=True):
+            build_trials = next(local_trials) if reply is None else reply.trials[0]
             for name, (task, point) in build.items():
-                trial = found.get(name)
+                trial = build_trials.get(name)
                 if trial is None:  # no fault of the configuration: it may be tried another time
                     task.history.pending.discard(point)
                     continue
-                self._tell(task, point, trial, None if told is None else told.machine)
+                self._tell(task, point, trial, None if reply is None else reply.machine)
 
     @property
     def _others(self) -> int:
@@ -329,24 +335,24 @@ class KernelSearch:
             for build, point in zip(builds, hopeful, strict=False):
                 build[task.what.name] = task.grid.choice(point)
         builds = [build for build in builds if build]
-        found = {task.what.name: _Final() for task in self._tasks}
+        finals = {task.what.name: _Final() for task in self._tasks}
         tasks = {task.what.name: task for task in self._tasks}
         trials = (
             self._ran(builds, options.final_rounds, deadline) if builds and not deadline() else [{} for _ in builds]
         )
-        for build, told in zip(builds, trials, strict=True):
+        for build, timings in zip(builds, trials, strict=True):
             for name, choice in build.items():
-                trial = told.get(name)
+                trial = timings.get(name)
                 if not isinstance(trial, KernelTiming) or min(*trial.ms, *trial.usual_ms) <= 0:
                     continue
                 task = tasks[name]
                 record = TrialRecord(choice, trial.share, min(trial.ms) / len(task.what.kernels), len(trial.ms))
                 self._measurer.database.put_trial(task.key, task.what, record)
                 gain = paired_ratio([[ms] for ms in trial.usual_ms], [[ms] for ms in trial.ms])
-                best = found[name].gain
+                best = finals[name].gain
                 if gain.value >= options.least_gain and gain.low > 1.0 and (best is None or gain.value > best.value):
-                    found[name] = _Final(choice, 1.0 / gain.value, gain)
-        return [(task, found[task.what.name]) for task in self._tasks]
+                    finals[name] = _Final(choice, 1.0 / gain.value, gain)
+        return [(task, finals[task.what.name]) for task in self._tasks]
 
     def _result(self, task: _Task, final: _Final) -> TunedTask:
         gain = final.gain
@@ -377,16 +383,16 @@ class KernelSearch:
             _, name, _ = singles[0]
             lost = answer.outcome == "lost" or deadline()
             return [{} if lost else {name: f"{answer.outcome}: {answer.reason}"}]
-        found: list[dict[str, Trial]] = [{} for _ in builds]
+        build_trials: list[dict[str, Trial]] = [{} for _ in builds]
         middle = len(singles) // 2
         for half in (singles[:middle], singles[middle:]):
             if deadline():
                 break
             numbers = sorted({n for n, _, _ in half})
             again = [{name: choice for n, name, choice in half if n == number} for number in numbers]
-            for number, told in zip(numbers, self._ran(again, rounds, deadline), strict=True):
-                found[number].update(told)
-        return list(found)
+            for number, half_trials in zip(numbers, self._ran(again, rounds, deadline), strict=True):
+                build_trials[number].update(half_trials)
+        return list(build_trials)
 
     def _ask(self, deadline: Deadline, command: str, **facts: object) -> Answer:
         pool = self._measurer.pool

@@ -41,9 +41,9 @@ class KernelTuner:
     def tune(self, step: Step, region_key: str, version: str, deadline: Deadline) -> TunedKernels:
         """What is best for the region of a step; as it is where the search fails, ends too late, or finds nothing better.
         `version`: of its backend."""
-        known = self.known(step, region_key, version)
-        if known is not None or deadline():
-            return TunedKernels(step.implementation) if known is None else known
+        stored = self.known(step, region_key, version)
+        if stored is not None or deadline():
+            return TunedKernels(step.implementation) if stored is None else stored
         return self.search(step, region_key, version, deadline).tuned
 
     def known(self, step: Step, region_key: str, version: str) -> TunedKernels | None:
@@ -58,7 +58,7 @@ class KernelTuner:
     def transferred(self, step: Step, region_key: str, version: str, deadline: Deadline) -> Implementation:
         """The implementation of a step with what searches of other regions found best for the same work, on this machine and with
         this version, without any trial; as it is where they found nothing."""
-        base, database = _structured(step.implementation), self._measurer.database
+        base, database = _strip_tuned_parameters(step.implementation), self._measurer.database
         if deadline() or not database.has_trials(base.backend, version, self._device.fingerprint(), self._threads):
             return step.implementation
         search = self._new_search(replace(step, implementation=base), region_key, version)
@@ -67,8 +67,8 @@ class KernelTuner:
     def structures(self, step: Step, deadline: Deadline) -> list[Implementation]:
         """The implementation of a step with other kernels, as earlier passes could decide (`Backend.structures`)."""
         base = replace(step.implementation, config=step.implementation.config.base)
-        found = self._new_search(replace(step, implementation=base), "", "").structures(deadline)
-        return [replace(base, config=config) for config in found]
+        configs = self._new_search(replace(step, implementation=base), "", "").structures(deadline)
+        return [replace(base, config=config) for config in configs]
 
     def search(
         self,
@@ -83,16 +83,16 @@ class KernelTuner:
         """Searches now, whatever is known, until `deadline` or until nothing is left to try. An interruption ends the search, not
         the process: what was found so far is timed again and kept. `told` hears of each batch of trials. Where it is not `final`,
         trials are all that is kept: tasks tell what may be expected of them, and the worker stays for the next search (`close`)."""
-        base = _structured(step.implementation)
+        base = _strip_tuned_parameters(step.implementation)
         search = self._new_search(replace(step, implementation=base), region_key, version)
-        found = search.run(deadline, told, final=final)
-        if not found.reason:
+        outcome = search.run(deadline, told, final=final)
+        if not outcome.reason:
             plain = replace(step, implementation=replace(base, config=base.config.base))
-            for one in dict.fromkeys(
+            for keyed_step in dict.fromkeys(
                 [replace(step, implementation=base), plain]
             ):  # who asks for the plain one gets this
-                self._measurer.database.put_config(self._key(one, region_key, version), encode(found.tuned))
-        return found
+                self._measurer.database.put_config(self._key(keyed_step, region_key, version), encode(outcome.tuned))
+        return outcome
 
     def close(self, backend: str) -> None:
         """Ends the worker that a search which was not final has left."""
@@ -111,12 +111,12 @@ class KernelTuner:
         )
 
     def _key(self, step: Step, region_key: str, version: str) -> str:
-        base = _structured(step.implementation)
+        base = _strip_tuned_parameters(step.implementation)
         facts = [region_key, base.backend, version, base.config.text, self._device.fingerprint(), self._threads]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def _structured(implementation: Implementation) -> Implementation:
+def _strip_tuned_parameters(implementation: Implementation) -> Implementation:
     """Without the parameters that a tuner searches for: what is left are choices of earlier passes."""
     structural, config = registry.get(implementation.backend).structural, implementation.config
     kept = {name: value for name, value in config.parameters if name in structural}

@@ -128,9 +128,13 @@ class RewriteTuner:
         self._config, self._device, self._prefix = config, device, prefix
         self._processes = min(_PROCESSES, options.profile.race_processes)
         self._written: list[str] = []
-        own = start.clone()
-        self._keep(own)  # once, so that each variant brings only the weights that it changes
-        self._runner, self._sizes, self._rules = PipelineRunner(own, rules, self._keep), dict(sizes), list(rules)
+        working_model = start.clone()
+        self._keep(working_model)  # once, so that each variant brings only the weights that it changes
+        self._runner, self._sizes, self._rules = (
+            PipelineRunner(working_model, rules, self._keep),
+            dict(sizes),
+            list(rules),
+        )
         self._opset, self._opsets = start.graph.opset_imports.get("", 0), newer_opsets(start, rules) if raising else []
 
     def run(self, stop: Deadline) -> RewriteTuningResult:
@@ -153,9 +157,11 @@ class RewriteTuner:
         ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, seconds, processes=2 * self._processes)
         chosen, raced = judge_race(ran)
         rewrite_config = {REWRITTEN: base.rewrite_config, TAILORED: best.rewrite_config}.get(chosen)
-        made = {trial.spec.region_key for trial in self._trials.values()}
+        region_keys = {trial.spec.region_key for trial in self._trials.values()}
         implementation = Implementation(self._backend.name, self._config, self._device.name)
-        return RewriteTuningResult(chosen, rewrite_config, implementation, self._options.threads, len(made), raced)
+        return RewriteTuningResult(
+            chosen, rewrite_config, implementation, self._options.threads, len(region_keys), raced
+        )
 
     def search(self, stop: Deadline) -> RewriteConfig:
         """The best configuration that is found until `stop` says so; the configuration is known.
@@ -179,11 +185,15 @@ class RewriteTuner:
         """The configuration of the backend that runs the original fastest."""
         graph, word = self._oracle.graph, self._options.precision
         configs = {str(config): config for config in self._backend.suited_configs(word, self._device, graph.everything)}
-        specs = {name: self._spec(graph, one) for name, one in configs.items()}
+        specs = {name: self._spec(graph, candidate) for name, candidate in configs.items()}
         seconds = self._shares.signatures * stop.left if len(specs) > 1 else 1.0  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)
         if ran.fastest is None:
-            if wrong := [one.error for one in ran.costs.values() if one.outcome == "wrong" and one.error is not None]:
+            if wrong := [
+                variant_cost.error
+                for variant_cost in ran.costs.values()
+                if variant_cost.outcome == "wrong" and variant_cost.error is not None
+            ]:
                 raise NotAccurate(error=min(wrong), bound=self._oracle.bound)
             reasons = "; ".join(dict.fromkeys(cost.reason for cost in ran.costs.values()))
             raise NoBackend(why=f" for this model: {self._backend.name} says {reasons}")
@@ -216,14 +226,14 @@ class RewriteTuner:
     @staticmethod
     def _elsewhere(best: _Trial) -> list[RewriteConfig]:
         """Each cost-based rule but at one operator signature, where it is applied at several."""
-        found = []
+        narrower_configs = []
         for number, entry in enumerate(best.rewrite_config.enabled):
             signatures = best.signatures.get(entry.rule, ())
             for signature in signatures if len(signatures) > 1 else ():
                 less = replace(entry, not_at=entry.not_at | {signature})
                 enabled = (*best.rewrite_config.enabled[:number], less, *best.rewrite_config.enabled[number + 1 :])
-                found.append(replace(best.rewrite_config, enabled=enabled))
-        return found
+                narrower_configs.append(replace(best.rewrite_config, enabled=enabled))
+        return narrower_configs
 
     @staticmethod
     def together(best: RewriteConfig, winners: Iterable[RewriteConfig]) -> RewriteConfig:
@@ -235,7 +245,7 @@ class RewriteTuner:
         for winner in winners:
             disabled |= winner.disabled
             for entry in winner.enabled:
-                position = next((i for i, known in enumerate(enabled) if known.rule == entry.rule), None)
+                position = next((i for i, enabled_rule in enumerate(enabled) if enabled_rule.rule == entry.rule), None)
                 if position is not None:
                     not_at = enabled[position].not_at | entry.not_at
                     enabled[position] = EnabledRule(entry.rule, not_at)
@@ -344,7 +354,7 @@ class RewriteTuner:
         if rewrite_config not in self._trials:
             number = len(self._trials)
             result = self._runner.run(rewrite_config)
-            needed = self._needed(rewrite_config, result)
+            needed = self._drop_unneeded(rewrite_config, result)
             if needed != rewrite_config:
                 self._trials[rewrite_config] = self._trial(needed)
                 return self._trials[rewrite_config]
@@ -358,9 +368,9 @@ class RewriteTuner:
             )
         return self._trials[rewrite_config]
 
-    def _needed(self, rewrite_config: RewriteConfig, result: RewriteResult) -> RewriteConfig:
+    def _drop_unneeded(self, rewrite_config: RewriteConfig, result: RewriteResult) -> RewriteConfig:
         """A configuration without what made no difference: cost-based rules that apply nowhere, an opset that no rule asked for."""
-        enabled = tuple(one for one in rewrite_config.enabled if result.signatures[one.rule])
+        enabled = tuple(enabled_rule for enabled_rule in rewrite_config.enabled if result.signatures[enabled_rule.rule])
         used = {application.rule for application in result.applications}
         raised = any(rule.since > self._opset for rule in self._rules if rule.name in used)
         return replace(rewrite_config, enabled=enabled, opset=rewrite_config.opset if raised else None)
@@ -396,5 +406,9 @@ def judge_race(ran: Race) -> tuple[str, tuple[RacedVariant, ...]]:
         RacedVariant(name, cost, None if name == ORIGINAL or cost.ms is None else ran.ratio(name, ORIGINAL))
         for name, cost in sorted(ran.costs.items(), key=lambda item: (item[1].ms is None, item[1].ms or 0.0))
     )
-    ahead = {one.name: one.speedup.value for one in raced if one.speedup is not None and one.speedup.value >= 1.0}
+    ahead = {
+        variant.name: variant.speedup.value
+        for variant in raced
+        if variant.speedup is not None and variant.speedup.value >= 1.0
+    }
     return max(ahead, key=ahead.__getitem__, default=ORIGINAL), raced

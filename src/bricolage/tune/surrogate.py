@@ -41,11 +41,11 @@ class Surrogate(Technique):
         return importlib.util.find_spec("lightgbm") is not None
 
     def _draw(self) -> Point:
-        known = len(self.history.shares)
-        if known < _LEAST or self.rng.random() < _EXPLORES:
+        trial_count = len(self.history.shares)
+        if trial_count < _LEAST or self.rng.random() < _EXPLORES:
             return self.grid.draw(self.rng)
-        if self._model is None or known >= self._trained + _AGAIN:
-            self._model, self._trained = self._train(), known
+        if self._model is None or trial_count >= self._trained + _AGAIN:
+            self._model, self._trained = self._train(), trial_count
         near = [point for best in self.history.best(4) for point in self.grid.neighbours(best)]
         drawn = [self.grid.draw(self.rng) for _ in range(_CANDIDATES)]
         candidates = list(dict.fromkeys(self.history.fresh([*near, *drawn])))

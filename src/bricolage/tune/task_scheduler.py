@@ -53,9 +53,13 @@ def expected_gain(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
     if task.rounds > _WINDOW:
         back = (task.curve[-1 - _WINDOW] - task.curve[-1]) / _WINDOW
     ahead = g / task.rounds
-    alike = [one for one in tasks if one is not task and one.group == task.group and one.flops and one.best_ms > 0]
+    alike = [
+        other
+        for other in tasks
+        if other is not task and other.group == task.group and other.flops and other.best_ms > 0
+    ]
     if task.group and task.flops and alike:
-        speed = max(one.flops / one.best_ms for one in alike)
+        speed = max(other.flops / other.best_ms for other in alike)
         ahead = max(ahead, g - _BETA * task.flops / speed)
     return _ALPHA * back + (1.0 - _ALPHA) * ahead
 
@@ -64,5 +68,5 @@ def next_tasks(tasks: Sequence[TaskProgress], count: int) -> list[int]:
     """Numbers of up to `count` tasks with the greatest expected gains, greatest first; those whose next gain is nothing are left
     out."""
     gains = [(expected_gain(task, tasks), number) for number, task in enumerate(tasks)]
-    first = sorted(gains, key=lambda one: (-one[0], one[1]))
+    first = sorted(gains, key=lambda pair: (-pair[0], pair[1]))
     return [number for gain, number in first[:count] if gain > 0.0]

@@ -23,12 +23,12 @@ class Technique(ABC):
 
     def propose(self) -> Point | None:
         """A point that is neither known nor pending, which is pending from now on; None where it has none."""
-        found = next(self.history.fresh(itertools.islice(iter(self._draw, None), _TRIES)), None)
-        if found is None:
-            found = next(self.history.fresh(self._last()), None)
-        if found is not None:
-            self.history.pending.add(found)
-        return found
+        point = next(self.history.fresh(itertools.islice(iter(self._draw, None), _TRIES)), None)
+        if point is None:
+            point = next(self.history.fresh(self._last()), None)
+        if point is not None:
+            self.history.pending.add(point)
+        return point
 
     @abstractmethod
     def _draw(self) -> Point | None:

@@ -33,8 +33,8 @@ class Evolution(Technique):
         parents = self.history.best(self._PARENTS)
         if len(parents) < 2:
             return self.grid.draw(self.rng)
-        one, other = self.rng.sample(parents, 2)
-        child = tuple(self.rng.choice(pair) for pair in zip(one, other, strict=True))
+        parent, other = self.rng.sample(parents, 2)
+        child = tuple(self.rng.choice(pair) for pair in zip(parent, other, strict=True))
         return self.grid.step(child, self.rng) if self.rng.random() < self._MUTATES else child
 
 
@@ -79,10 +79,10 @@ class PatternSearch(Technique):
 
     def _onward(self) -> Point:
         """As far again in the direction of the last gain, on ordered axes."""
-        found = []
+        point = []
         for at, was, radix, ordered in zip(self._base, self._before, self.grid.radix, self.grid.ordered, strict=True):
-            found.append(min(max(at + (at - was), 0), radix - 1) if ordered else at)
-        return tuple(found)
+            point.append(min(max(at + (at - was), 0), radix - 1) if ordered else at)
+        return tuple(point)
 
 
 class Bandit(Technique):
@@ -97,8 +97,8 @@ class Bandit(Technique):
 
     def __init__(self, grid: Grid, history: History, seed: int, arms: list[Technique] | None = None) -> None:
         super().__init__(grid, history, seed)
-        made = [kind(grid, history, seed + n) for n, kind in enumerate(_available()) if kind is not Bandit]
-        self.arms = {arm.name: arm for arm in arms or made}
+        default_arms = [kind(grid, history, seed + n) for n, kind in enumerate(_available()) if kind is not Bandit]
+        self.arms = {arm.name: arm for arm in arms or default_arms}
         self._asked: list[tuple[str, bool]] = []
         """The window: who was asked, and whether it gave a new best."""
         self._by: dict[Point, tuple[str, float]] = {}
@@ -114,11 +114,11 @@ class Bandit(Technique):
 
     def score(self, name: str) -> float:
         """Exploitation and exploration."""
-        own = [gave for asked, gave in self._asked if asked == name]
-        if not own:
+        hits = [gave for asked, gave in self._asked if asked == name]
+        if not hits:
             return math.inf
-        area = 2.0 * sum(n for n, gave in enumerate(own, 1) if gave) / (len(own) * (len(own) + 1))
-        return area + self._C * math.sqrt(2.0 * math.log2(len(self._asked)) / len(own))
+        area = 2.0 * sum(n for n, gave in enumerate(hits, 1) if gave) / (len(hits) * (len(hits) + 1))
+        return area + self._C * math.sqrt(2.0 * math.log2(len(self._asked)) / len(hits))
 
     def tell(self, point: Point, share: float) -> None:
         """Credits the arm."""

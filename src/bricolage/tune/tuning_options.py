@@ -29,9 +29,9 @@ class TuningOptions:
     """Choices that a search of one implementation tries, after which it ends; as many as the time allows where it is None."""
 
     def __post_init__(self) -> None:
-        if self.technique not in (known := techniques()):
-            advice = f"Use one of {', '.join(known)}" + (
-                "" if "surrogate" in known else f"; surrogate needs LightGBM: {install_command('learn')}"
+        if self.technique not in (available := techniques()):
+            advice = f"Use one of {', '.join(available)}" + (
+                "" if "surrogate" in available else f"; surrogate needs LightGBM: {install_command('learn')}"
             )
             raise BadOption(option="technique", value=self.technique, advice=advice)
         for name in ("rounds", "final_rounds", "finalists", "trials"):

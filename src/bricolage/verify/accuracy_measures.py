@@ -54,14 +54,14 @@ class AccuracyDemand:
         self.limit = bound if parsed.limit is None else parsed.limit
         self.at_least = parsed.at_least
         self._path, self._function = Path(parsed.path), parsed.function
-        self._metric: Callable[..., object] | None = self._loaded() if parsed.path else None
+        self._metric: Callable[..., object] | None = self._load_metric() if parsed.path else None
 
     def within(self, bound: float) -> AccuracyDemand:
         """The same, where an error up to `bound` is a runtime's own, whatever was asked for."""
-        made = copy.copy(self)
+        relaxed = copy.copy(self)
         if self.measure == "relative":
-            made.limit = max(self.limit, bound)
-        return made
+            relaxed.limit = max(self.limit, bound)
+        return relaxed
 
     @property
     def digest(self) -> str:
@@ -103,13 +103,13 @@ class AccuracyDemand:
             UnusableSamples: the outputs are none of which the measure says anything.
         """
         if self._metric is not None:
-            value = self._called(outputs, reference, samples)
+            value = self._call_metric(outputs, reference, samples)
         else:
             value = _MEASURES[self.measure](outputs, reference)
         met = value >= self.limit if self.at_least else value <= self.limit
         asked = f"at {'least' if self.at_least else 'most'} {_figure(self.limit)} is asked for"
-        told = f"{self.name} {_figure(value)} on {len(reference)} sample{'s' * (len(reference) != 1)}, {asked}"
-        return Reached(value, met, _relative(outputs, reference), told)
+        statement = f"{self.name} {_figure(value)} on {len(reference)} sample{'s' * (len(reference) != 1)}, {asked}"
+        return Reached(value, met, _relative(outputs, reference), statement)
 
     def excess(self, reached: Reached, bound: float) -> float:
         """An error on the scale of `bound` that says how far an answer missed: what a relative error is, and for other measures
@@ -121,18 +121,20 @@ class AccuracyDemand:
         short = abs(reached.value - self.limit) / max(abs(self.limit), 1e-12)
         return bound * (1.0 + min(max(short, 1e-3), 1.0)) if math.isfinite(short) else math.inf
 
-    def _loaded(self) -> Callable[..., object]:
+    def _load_metric(self) -> Callable[..., object]:
         if not self._path.is_file():
             raise MissingFile(path=self._path)
         try:
-            found = runpy.run_path(str(self._path)).get(self._function)
+            metric = runpy.run_path(str(self._path)).get(self._function)
         except Exception as error:
             raise self._failure(f"the file raises {type(error).__name__}: {error}") from error
-        if not callable(found):
+        if not callable(metric):
             raise self._failure("the file has no such function")
-        return found  # type: ignore[no-any-return]
+        return metric  # type: ignore[no-any-return]
 
-    def _called(self, outputs: Sequence[Outputs], reference: Sequence[Outputs], samples: Sequence[Outputs]) -> float:
+    def _call_metric(
+        self, outputs: Sequence[Outputs], reference: Sequence[Outputs], samples: Sequence[Outputs]
+    ) -> float:
         assert self._metric is not None
         try:
             given = [list(outputs), list(reference)]
@@ -183,8 +185,8 @@ def _angle(y: np.ndarray, r: np.ndarray) -> float:
     lengths = float(np.linalg.norm(y)) * float(np.linalg.norm(r))
     if not lengths:
         return float(np.array_equal(y, r))
-    found = float(np.vdot(y, r)) / lengths
-    return found if math.isfinite(found) else -1.0
+    cosine = float(np.vdot(y, r)) / lengths
+    return cosine if math.isfinite(cosine) else -1.0
 
 
 def _top1(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
@@ -196,7 +198,7 @@ def _top1(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
 def agreement(y: Sequence[np.ndarray], r: Sequence[np.ndarray]) -> float:
     """The share of rows along the last axis, of all arrays of the same shapes, whose largest element is at the same place."""
     same = [np.argmax(a, axis=-1) == np.argmax(b, axis=-1) for a, b in zip(y, r, strict=True)]
-    return float(np.mean(np.concatenate([np.asarray(one).reshape(-1) for one in same])))
+    return float(np.mean(np.concatenate([np.asarray(equal_rows).reshape(-1) for equal_rows in same])))
 
 
 def _of_floats(
@@ -207,7 +209,7 @@ def _of_floats(
     rows: bool = False,
 ) -> list[float]:
     """A measure of each output of floats, over all samples."""
-    found: list[float] = []
+    measures: list[float] = []
     for name, first in (reference[0] if reference else {}).items():
         if (
             not isinstance(first, np.ndarray)
@@ -215,17 +217,17 @@ def _of_floats(
             or (rows and (not first.ndim or first.shape[-1] < 2))
         ):
             continue
-        y = [np.asarray(one[name]).astype(np.float64) for one in outputs]
-        r = [np.asarray(one[name]).astype(np.float64) for one in reference]
+        y = [np.asarray(answer[name]).astype(np.float64) for answer in outputs]
+        r = [np.asarray(answer[name]).astype(np.float64) for answer in reference]
         if any(a.shape != b.shape for a, b in zip(y, r, strict=True)):
             return [-math.inf]
-        found.append(measure(y, r))
-    if not found:
+        measures.append(measure(y, r))
+    if not measures:
         kind = "scores, several in a row" if rows else "floating-point numbers"
         raise UnusableSamples(
             option="--accuracy", reason=f"no output holds {kind}", expected="a model with such an output"
         )
-    return found
+    return measures
 
 
 _MEASURES: Mapping[str, Callable[[Sequence[Outputs], Sequence[Outputs]], float]] = {

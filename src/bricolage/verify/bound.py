@@ -78,11 +78,13 @@ def error_limits(
     far off as an answer may be, and both together twice as far apart. `quantised`: 8-bit outputs are steps of a scale, and a few
     elements may be on the other side of a tie."""
     factor = 2 * FACTOR if borrowed else FACTOR
-    found = {
+    limits = {
         name: min(factor * error, _DISCRETE) if _discrete(reference[name]) else factor * error
         for name, error in rounding.items()
     }
-    return {name: max(own, TIES) if quantised and _in_steps(reference[name]) else own for name, own in found.items()}
+    return {
+        name: max(limit, TIES) if quantised and _in_steps(reference[name]) else limit for name, limit in limits.items()
+    }
 
 
 class _Noisy:
@@ -103,8 +105,8 @@ class _Noisy:
             try:
                 self._made = self._made or round_model(self._model, shaped=shaped, guarded=guarded)
                 given = {**rounded_inputs(inputs, draw), **self._made.noise(draw)}
-                found = self._evaluate(self._made.model, given, dtype=np.float64)
-                measured = errors([found[name] for name in names], expected, self._sizes)
+                values = self._evaluate(self._made.model, given, dtype=np.float64)
+                measured = errors([values[name] for name in names], expected, self._sizes)
                 if all(np.isfinite(error) for error in measured):
                     return measured
             except (NoReference, ReferenceLimit, InvalidGraph) as error:  # noise can lengthen a loop, or change a shape

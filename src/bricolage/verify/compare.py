@@ -41,9 +41,9 @@ def deviation(actual: Sequence[Value], reference: Sequence[Value], limits: Seque
     """Judges an answer. `limits`: for each output the error that is still float32's own (`bricolage.verify.bound`)."""
     if len(actual) != len(reference):
         return Deviation(_INF, _INF)
-    found = errors(actual, reference)
-    beyond = (error for error, limit in zip(found, limits, strict=True) if error > limit)
-    return Deviation(max(found, default=0.0), max(beyond, default=0.0))
+    output_errors = errors(actual, reference)
+    beyond = (error for error, limit in zip(output_errors, limits, strict=True) if error > limit)
+    return Deviation(max(output_errors, default=0.0), max(beyond, default=0.0))
 
 
 def too_far(found: Deviation, bound: float) -> str:
@@ -135,14 +135,14 @@ def _maps_error(y: Sequence[Value], r: Sequence[Value], least: float) -> float:
     """Of all numbers in a sequence of maps together, as of one tensor: the scores of one row's classes are no output each."""
     if len(y) != len(r):
         return _INF
-    found: list[Value] = []
+    scores: list[Value] = []
     wanted: list[Value] = []
-    for one, other in zip(y, r, strict=True):
-        if not isinstance(one, dict) or not isinstance(other, dict) or set(one) != set(other):
+    for actual_map, wanted_map in zip(y, r, strict=True):
+        if not isinstance(actual_map, dict) or not isinstance(wanted_map, dict) or set(actual_map) != set(wanted_map):
             return _INF
-        found += [one[key] for key in other]
-        wanted += other.values()
-    return _error(np.asarray(found), np.asarray(wanted), least)
+        scores += [actual_map[key] for key in wanted_map]
+        wanted += wanted_map.values()
+    return _error(np.asarray(scores), np.asarray(wanted), least)
 
 
 def _norm(x: Array) -> float:
@@ -160,7 +160,7 @@ def _pair(y: Array, r: Array, least: float) -> tuple[Array, Array, float] | floa
         return max(float(np.mean(np.asarray(y != r, bool))), _steps(y, r))
     kind, y, r = y.dtype, _widen(y).reshape(-1), _widen(r).reshape(-1)
     if not np.isfinite(y).all():
-        r = _held(r, kind)
+        r = _overflow_to_type(r, kind)
     finite = np.isfinite(r)
     if not finite.all():
         special_y, special_r = y[~finite], r[~finite]
@@ -186,7 +186,7 @@ def _steps(y: Array, r: Array) -> float:
     return max(0, int(np.abs(y.astype(np.int64) - r.astype(np.int64)).max()) - 1) / _RANGE
 
 
-def _held(r: Array, kind: np.dtype) -> Array:
+def _overflow_to_type(r: Array, kind: np.dtype) -> Array:
     """The reference with infinities where a type holds nothing so large."""
     if r.dtype.kind != "f" or kind.kind not in "fV":
         return r

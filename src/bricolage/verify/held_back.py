@@ -38,7 +38,8 @@ class HeldBackData:
     def digest(self) -> str:
         """Of samples and demand."""
         return digest(
-            self.demand.digest, {f"{n} {name}": a for n, one in enumerate(self.samples) for name, a in one.items()}
+            self.demand.digest,
+            {f"{n} {name}": a for n, sample in enumerate(self.samples) for name, a in sample.items()},
         )[:24]
 
 
@@ -53,7 +54,7 @@ class GivenSamples:
     @property
     def digest(self) -> str:
         """Of all of it."""
-        numbered = {f"{n} {name}": a for n, one in enumerate(self.calibration) for name, a in one.items()}
+        numbered = {f"{n} {name}": a for n, sample in enumerate(self.calibration) for name, a in sample.items()}
         return digest(self.held_back.digest, numbered)[:24]
 
 
@@ -88,9 +89,9 @@ class HeldBack:
 
     def at(self, bound: float) -> HeldBack:
         """The same samples, where errors up to `bound` are accepted."""
-        made = HeldBack(replace(self.data, demand=self.data.demand.within(bound)), bound, self.names, self.reference)
-        made.files = tuple(replace(file, group=made) for file in self.files)
-        return made
+        group = HeldBack(replace(self.data, demand=self.data.demand.within(bound)), bound, self.names, self.reference)
+        group.files = tuple(replace(file, group=group) for file in self.files)
+        return group
 
     def excess(self, reached: Reached) -> float:
         """See `AccuracyDemand.excess`."""
@@ -121,16 +122,16 @@ def held_back(graph: Graph, data: HeldBackData, bound: float, store: Store, eval
     names = tuple(info.name for info in graph.outputs)
     references: list[Mapping[str, np.ndarray]] = []
     for sample in data.samples:
-        found = evaluate(graph.model, {name: sample[name] for name in sample if name in inputs}, dtype=np.float64)
-        references.append({name: np.asarray(found[name]) for name in names})
-    made = HeldBack(replace(data, demand=data.demand.within(bound)), bound, names, tuple(references))
-    made.judged(made.reference)
+        answer = evaluate(graph.model, {name: sample[name] for name in sample if name in inputs}, dtype=np.float64)
+        references.append({name: np.asarray(answer[name]) for name in names})
+    group = HeldBack(replace(data, demand=data.demand.within(bound)), bound, names, tuple(references))
+    group.judged(group.reference)
     for number, (sample, wanted) in enumerate(zip(data.samples, references, strict=True)):
         given, expected = (store.directory / f"held-{number}-{what}.npz" for what in ("inputs", "expected"))
         save_tensors(given, {name: sample[name] for name in sample if name in inputs})
         save_expected(expected, wanted, dict.fromkeys(names, 0.0))
-        made.files += (HeldBackSample(f"held-{number}", given, expected, _asked_together, group=made),)
-    return made
+        group.files += (HeldBackSample(f"held-{number}", given, expected, _asked_together, group=group),)
+    return group
 
 
 def _asked_together() -> Mapping[str, Allowance]:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import IndexBeyond, NoReference
-from bricolage.graph.graph import captured
+from bricolage.graph.graph import find_captured
 from bricolage.verify.index_uses import IndexUse, index_uses
 from bricolage.verify.reference import Evaluator
 from bricolage.verify.value_ranges import Ranges
@@ -32,13 +32,13 @@ class IndexGuard:
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
-        own, within, self._owners = index_uses(model.graph)
+        top_uses, within, self._owners = index_uses(model.graph)
         self._uses: list[IndexUse] = []
         self.unchecked: list[IndexUse] = []
         """Those that rest on what no input shows: they would have to be looked at while the region runs."""
         nothing = Ranges({}, self._owners)
         leaves: dict[str, None] = {}
-        for use in [use for use in (*own, *within) if not use.holds(nothing.of(use.value))]:
+        for use in [use for use in (*top_uses, *within) if not use.holds(nothing.of(use.value))]:
             asked = Ranges(_Zeros(), self._owners)
             if use in within or not asked.of(use.value).known or not all(low <= high for low, high in use.limits):
                 self.unchecked.append(use)
@@ -63,13 +63,13 @@ class IndexGuard:
         """
         ends = {name: _ends(np.asarray(arrays[name])) for name in self.leaves}
         if not self._shows(ends):
-            self._computed(arrays)
+            self._check_indices(arrays)
             return
         most = max((high for use in self._uses for _, high in use.limits), default=0.0)
-        known = {name: _hull(ends[name], self.shown.get(name)) for name in ends}
-        wide = {name: (min(low, 0.0), max(high, most)) for name, (low, high) in known.items()}
-        from_zero = {name: (min(low, 0.0), high) for name, (low, high) in known.items()}
-        self.shown = next((one for one in (wide, from_zero, known) if self._shows(one)), ends)
+        hulls = {name: _hull(ends[name], self.shown.get(name)) for name in ends}
+        wide = {name: (min(low, 0.0), max(high, most)) for name, (low, high) in hulls.items()}
+        from_zero = {name: (min(low, 0.0), high) for name, (low, high) in hulls.items()}
+        self.shown = next((candidate for candidate in (wide, from_zero, hulls) if self._shows(candidate)), ends)
 
     def _shows(self, ends: Mapping[str, Ends]) -> bool:
         ranges = Ranges(ends, self._owners)
@@ -77,12 +77,12 @@ class IndexGuard:
             use.holds(ranges.of(use.value)) for use in self._uses
         )
 
-    def _computed(self, arrays: Mapping[str, ModelValue]) -> None:
+    def _check_indices(self, arrays: Mapping[str, ModelValue]) -> None:
         """Computes the indices, and looks at each."""
         values, model = self._part
         given = {value.name or "": arrays[value.name or ""] for value in model.graph.inputs}
         try:
-            found = Evaluator(
+            computed = Evaluator(
                 model, dtype=np.float32, library="onnx", keep=[name for name in values if name not in given]
             )(given)
         except NoReference as error:
@@ -90,7 +90,7 @@ class IndexGuard:
             raise self._beyond(use, "an index", *use.limits[0]) from error
         for use in self._uses:
             name = use.value.name or ""
-            wrong = use.offender(np.asarray(given[name] if name in given else found[name]))
+            wrong = use.offender(np.asarray(given[name] if name in given else computed[name]))
             if wrong is not None:
                 raise self._beyond(use, *wrong)
 
@@ -142,7 +142,7 @@ def _behind(values: Sequence[ir.Value]) -> tuple[set[ir.Node], set[ir.Value]]:
         node = value.producer()
         if node is not None and node not in needed:
             needed.add(node)
-            todo += [source for source in (*node.inputs, *captured(node)) if source is not None]
+            todo += [source for source in (*node.inputs, *find_captured(node)) if source is not None]
     return needed, reads
 
 

@@ -53,7 +53,7 @@ class IndexUse:
 
 def index_uses(graph: ir.Graph) -> tuple[list[IndexUse], list[IndexUse], dict[ir.Graph, ir.Node]]:
     """Those of the graph's own operators, those in the bodies of control flow, and the operators whose bodies these are."""
-    own = [use for node in graph for use in _of(node)]
+    top_uses = [use for node in graph for use in _of(node)]
     owners: dict[ir.Graph, ir.Node] = {}
     within: list[IndexUse] = []
     todo = list(graph)
@@ -64,7 +64,7 @@ def index_uses(graph: ir.Graph) -> tuple[list[IndexUse], list[IndexUse], dict[ir
             for inner in body:
                 within += _of(inner)
                 todo.append(inner)
-    return own, within, owners
+    return top_uses, within, owners
 
 
 def index_users(graph: ir.Graph) -> list[ir.Node]:
@@ -148,13 +148,13 @@ def _written(node: ir.Node) -> Iterator[IndexUse]:
     yield from _use(node, 2, [room], first=0, over=0)
 
 
-def _embedded(node: ir.Node) -> Iterator[IndexUse]:
+def _find_embedding_uses(node: ir.Node) -> Iterator[IndexUse]:
     """Of EmbedLayerNormalization: words, segments, positions."""
     for indices, table in ((0, 2), (1, 4), (8, 3)):
         yield from _use(node, indices, [_size(node, table, 0)], first=0)
 
 
-def _rotated(positions: int, table: int) -> Callable[[ir.Node], Iterator[IndexUse]]:
+def _make_rotary_rule(positions: int, table: int) -> Callable[[ir.Node], Iterator[IndexUse]]:
     """Of RotaryEmbedding: positions in its tables."""
 
     def rule(node: ir.Node) -> Iterator[IndexUse]:
@@ -167,11 +167,11 @@ def _rotated(positions: int, table: int) -> Callable[[ir.Node], Iterator[IndexUs
     return rule
 
 
-def _unpooled(node: ir.Node) -> Iterator[IndexUse]:
+def _find_unpooling_uses(node: ir.Node) -> Iterator[IndexUse]:
     """Of MaxUnpool: places in the whole result."""
     shape = describe(node.outputs[0]).shape
-    known = shape is not None and all(isinstance(one, int) for one in shape)
-    yield from _use(node, 1, [int(np.prod(shape)) if known else "?"], first=0)  # type: ignore[arg-type]
+    is_static = shape is not None and all(isinstance(dimension, int) for dimension in shape)
+    yield from _use(node, 1, [int(np.prod(shape)) if is_static else "?"], first=0)  # type: ignore[arg-type]
 
 
 def _classes(node: ir.Node) -> Iterator[IndexUse]:
@@ -201,14 +201,14 @@ _USES: Mapping[tuple[str, str], Callable[[ir.Node], Iterator[IndexUse]]] = {
     ("", "ReverseSequence"): _lengths(1, "time_axis"),
     **{("", name): _lengths(4) for name in ("RNN", "GRU", "LSTM")},
     ("", "RoiAlign"): lambda node: _use(node, 2, [_size(node, 0, 0)], first=0),
-    ("", "MaxUnpool"): _unpooled,
-    ("", "RotaryEmbedding"): _rotated(3, 1),
+    ("", "MaxUnpool"): _find_unpooling_uses,
+    ("", "RotaryEmbedding"): _make_rotary_rule(3, 1),
     ("", "NegativeLogLikelihoodLoss"): _classes,
     ("", "SoftmaxCrossEntropyLoss"): _classes,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): lambda node: _use(node, 1, [_size(node, 0, -1)], first=0),
-    (MICROSOFT, "EmbedLayerNormalization"): _embedded,
+    (MICROSOFT, "EmbedLayerNormalization"): _find_embedding_uses,
     (MICROSOFT, "GatherND"): _coordinates,
     (MICROSOFT, "GatherBlockQuantized"): _along(0, 1, 0, "gather_axis"),
-    (MICROSOFT, "RotaryEmbedding"): _rotated(1, 2),
+    (MICROSOFT, "RotaryEmbedding"): _make_rotary_rule(1, 2),
 }
 """By domain and type. OneHot has none: it answers other indices with nothing but its off value."""

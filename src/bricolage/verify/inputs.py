@@ -80,13 +80,13 @@ class InputQuality:
 
     def __str__(self) -> str:
         """What is wrong with them, in words."""
-        found = {
+        fractions = {
             "NaN or infinite": self.finite,
             "constant": self.varied,
             "zero": self.filled,
             "saturated": self.open,
         }
-        return " and ".join(word for word, fraction in found.items() if fraction < 1.0) or "telling"
+        return " and ".join(word for word, fraction in fractions.items() if fraction < 1.0) or "telling"
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def choose_sample(
     if best.quality.finite == 0.0:
         raise NoReference(reason=f"every output holds NaN or infinity under {candidates} different random inputs")
     if not best.quality.good:
-        told = f"outputs are {best.quality} under all {candidates} draws; real inputs (--input) would tell more"
-        best = replace(best, note=told)
+        warning = f"outputs are {best.quality} under all {candidates} draws; real inputs (--input) would tell more"
+        best = replace(best, note=warning)
     return best
 
 
@@ -160,12 +160,12 @@ def judge(outputs: Sequence[ModelValue], bounded: Sequence[bool] = ()) -> InputQ
     finite = [bool(np.isfinite(array).all()) for array in arrays]
     varied = [array.size == 1 or bool((array != array.reshape(-1)[0]).any()) for array in arrays]
     filled = [array.size == 1 or bool(array.any()) for array in arrays]
-    tight = [_saturated(np.asarray(output)) for output, might in zip(outputs, bounded, strict=False) if might]
+    tight = [_is_saturated(np.asarray(output)) for output, might in zip(outputs, bounded, strict=False) if might]
     still_open = 1.0 - float(np.mean(tight)) if tight else 1.0
     return InputQuality(float(np.mean(finite)), float(np.mean(varied)), float(np.mean(filled)), still_open)
 
 
-def _saturated(array: np.ndarray) -> bool:
+def _is_saturated(array: np.ndarray) -> bool:
     """Whether a function with values between 0 and 1 (or -1 and 1) says hardly anything but one of its ends."""
     if array.size < 2 or array.dtype.kind != "f" or not np.isfinite(array).all():
         return bool(
@@ -186,8 +186,8 @@ def _arrays(output: ModelValue) -> Iterator[np.ndarray]:
 
 def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> ModelValue:
     if isinstance(value.type, ir.OptionalType):  # there
-        known = value.shape or (ir.Shape([2, 3]) if isinstance(value.type.elem_type, ir.TensorType) else None)
-        return _draw(ir.Value(name=value.name, shape=known, type=value.type.elem_type), rng, attempt)
+        inner_shape = value.shape or (ir.Shape([2, 3]) if isinstance(value.type.elem_type, ir.TensorType) else None)
+        return _draw(ir.Value(name=value.name, shape=inner_shape, type=value.type.elem_type), rng, attempt)
     if isinstance(value.type, ir.SequenceType) and isinstance(value.type.elem_type, ir.TensorType):
         stated = (2, 3) if value.shape is None else value.shape
         sizes = ir.Shape([size if isinstance(size, int) else 3 for size in stated])
@@ -378,8 +378,8 @@ def _check(info: TensorInfo, array: np.ndarray, bound: dict[str, int]) -> np.nda
             for dimension, size in zip(info.shape, array.shape, strict=True)
         )
         if not fits:
-            known = [bound.get(d, d) if isinstance(d, str) else d for d in info.shape]
-            raise WrongShape(name=info.name, actual=list(array.shape), expected=f"[{', '.join(map(str, known))}]")
+            bound_shape = [bound.get(d, d) if isinstance(d, str) else d for d in info.shape]
+            raise WrongShape(name=info.name, actual=list(array.shape), expected=f"[{', '.join(map(str, bound_shape))}]")
         bound.update(trial)
     return array
 

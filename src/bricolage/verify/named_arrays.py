@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bricolage.verify.randomness import Drawn, drawn
+from bricolage.verify.randomness import Drawn, mark_drawn
 from bricolage.work.values import ModelValue
 
 _INDEX = "__tensors__"
@@ -22,17 +22,17 @@ _LIMIT = "\0limit of "
 
 def digest(what: str, values: Mapping[str, ModelValue]) -> str:
     """Of a text and named values (arrays, lists of them, None), whatever the order of the names."""
-    found = hashlib.sha256(what.encode())
+    hasher = hashlib.sha256(what.encode())
     for name in sorted(values):
-        _feed(found, name, values[name])
-    return found.hexdigest()
+        _feed(hasher, name, values[name])
+    return hasher.hexdigest()
 
 
 def save_tensors(path: Path, values: Mapping[str, object]) -> None:
     """Writes arrays, lists, dicts or None under any names. Types that numpy does not know are stored as raw
     bytes."""
     members: dict[str, np.ndarray] = {}
-    index = {name: _packed(value, members) for name, value in values.items()}
+    index = {name: _pack_value(value, members) for name, value in values.items()}
     members[_INDEX] = np.array(json.dumps(index))
     np.savez(path, **members)  # type: ignore[arg-type]
 
@@ -59,7 +59,7 @@ def load_values(path: Path, names: Iterable[str] | None = None) -> dict[str, obj
         if _INDEX not in file.files:
             return {name: file[name] for name in (file.files if names is None else names)}
         index: dict[str, object] = json.loads(str(file[_INDEX]))
-        return {name: _unpacked(index[name], file) for name in (index if names is None else names)}
+        return {name: _unpack_value(index[name], file) for name in (index if names is None else names)}
 
 
 def _feed(found: hashlib._Hash, name: str, value: ModelValue) -> None:
@@ -76,16 +76,16 @@ def _feed(found: hashlib._Hash, name: str, value: ModelValue) -> None:
     found.update(str(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes())
 
 
-def _packed(value: object, members: dict[str, np.ndarray]) -> object:
+def _pack_value(value: object, members: dict[str, np.ndarray]) -> object:
     """Puts the arrays of a value among the members and returns how to find them again."""
     if value is None:
         return None
     if isinstance(value, list | tuple):
-        return [_packed(item, members) for item in value]
+        return [_pack_value(item, members) for item in value]
     if isinstance(value, dict):
         return {
             "keys": [str(key) if isinstance(key, str) else int(key) for key in value],
-            "values": _packed(list(value.values()), members),
+            "values": _pack_value(list(value.values()), members),
         }
     array = np.asarray(value)
     member, kind = f"t{len(members)}", array.dtype.name
@@ -100,20 +100,20 @@ def _packed(value: object, members: dict[str, np.ndarray]) -> object:
     return {"member": member, "type": kind, **chance}
 
 
-def _unpacked(packed: Any, file: Mapping[str, np.ndarray]) -> object:
+def _unpack_value(packed: Any, file: Mapping[str, np.ndarray]) -> object:
     if packed is None:
         return None
     if isinstance(packed, list):
-        return [_unpacked(item, file) for item in packed]
+        return [_unpack_value(item, file) for item in packed]
     if "keys" in packed:
-        held = [_unpacked(item, file) for item in packed["values"]]
+        held = [_unpack_value(item, file) for item in packed["values"]]
         return {
             key: value.item() if isinstance(value, np.ndarray) and not value.ndim else value
             for key, value in zip(packed["keys"], held, strict=True)
         }
     array, kind = file[packed["member"]], packed["type"]
     if packed.get("drawn"):
-        array = drawn(array)
+        array = mark_drawn(array)
     if array.dtype.name == kind:
         return array
     if kind == "object":

@@ -18,10 +18,10 @@ from bricolage.verify.bound import REGION_DRAWS, draws_for, error_limits, roundi
 from bricolage.verify.held_back import HeldBack
 from bricolage.verify.named_arrays import digest, load_values, save_expected, save_tensors
 from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
-from bricolage.verify.randomness import drawn, random_outputs
+from bricolage.verify.randomness import mark_drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.single_operators import narrow
-from bricolage.verify.variations import Variation, Varied, evaluated, write_variations
+from bricolage.verify.variations import Variation, Varied, evaluate_variations, write_variations
 from bricolage.work.values import ModelValue
 
 JUDGEMENT = 8
@@ -147,7 +147,7 @@ class Oracle:
                 self._whole, self._varied = self._known._known[asked]
                 return
             outputs = self._outputs(self.graph.model, self._inputs)
-            self._varied = evaluated(self.graph, self._inputs, outputs, self._evaluate)
+            self._varied = evaluate_variations(self.graph, self._inputs, outputs, self._evaluate)
             self._whole = self._moved(outputs)
             if self._known is not None:
                 self._known._known[asked] = self._whole, self._varied
@@ -161,11 +161,11 @@ class Oracle:
         if self._original is not None:
             return self._original.variations()
         if self._variations is None:
-            found = self._reference()
+            expected = self._reference()
             if self._varied is None:
-                self._varied = evaluated(self.graph, self._inputs, found.outputs, self._evaluate)
+                self._varied = evaluate_variations(self.graph, self._inputs, expected.outputs, self._evaluate)
             self._variations = write_variations(
-                self.graph, self._varied, found.outputs, found.rounding, self.store, self._evaluate, self._prefix
+                self.graph, self._varied, expected.outputs, expected.rounding, self.store, self._evaluate, self._prefix
             )
             if self.held_back is not None:
                 self._variations += self.held_back.files
@@ -190,9 +190,9 @@ class Oracle:
     @property
     def bound(self) -> float:
         """The largest relative error that any output of the whole model may have."""
-        found = self._reference()
-        own = 0.0 if self._literal else max(found.limits.values(), default=0.0)
-        return max(self._bound, own)
+        expected = self._reference()
+        rounding_limit = 0.0 if self._literal else max(expected.limits.values(), default=0.0)
+        return max(self._bound, rounding_limit)
 
     @property
     def outputs(self) -> Values:
@@ -225,9 +225,12 @@ class Oracle:
         needed = {value.name or "" for region in regions for value in region.inputs}
         missing = needed - set(self._values) - set(self._inputs)
         if missing:
-            found = self._evaluate(self.graph.model, self._inputs, dtype=np.float64, keep=missing)
+            computed = self._evaluate(self.graph.model, self._inputs, dtype=np.float64, keep=missing)
             self._values.update(
-                {value.name or "": _stated(found[value.name or ""], value) for value in self._made(missing)}
+                {
+                    value.name or "": _narrow_to_declared(computed[value.name or ""], value)
+                    for value in self._made(missing)
+                }
             )
 
     def entering(self, region: Region) -> dict[str, np.ndarray]:
@@ -243,9 +246,9 @@ class Oracle:
             if region.bits == self.graph.everything.bits and self._original is not None:
                 self._files[region.bits] = self._original.files(self._original.graph.everything)
             elif region.bits == self.graph.everything.bits:
-                found = self._reference()
+                expected = self._reference()
                 self._files[region.bits] = self._write(
-                    f"{self._prefix}whole", self._inputs, found.outputs, self._limits(found)
+                    f"{self._prefix}whole", self._inputs, expected.outputs, self._limits(expected)
                 )
             else:
                 outputs, name = self._outputs(extract_region(region), self.entering(region)), f"oracle-{self._name}"
@@ -281,13 +284,16 @@ class Oracle:
         return _Expected(outputs, rounding, self._quantised)
 
     def _outputs(self, model: ir.Model, inputs: Mapping[str, ModelValue]) -> Values:
-        found, chance = self._evaluate(model, inputs, dtype=np.float64), random_outputs(model)
+        computed, chance = self._evaluate(model, inputs, dtype=np.float64), random_outputs(model)
         names = (value.name or "" for value in model.graph.outputs)
-        return Values({name: drawn(found[name]) if name in chance else found[name] for name in names}, found.borrowed)
+        return Values(
+            {name: mark_drawn(computed[name]) if name in chance else computed[name] for name in names},
+            computed.borrowed,
+        )
 
     def _limits(self, expected: _Expected) -> dict[str, float]:
-        own = expected.limits
-        return dict.fromkeys(own, 0.0) if self._literal else own
+        limits = expected.limits
+        return dict.fromkeys(limits, 0.0) if self._literal else limits
 
     def _write(
         self, name: str, inputs: Mapping[str, ModelValue], outputs: Mapping[str, ModelValue], own: Mapping[str, float]
@@ -303,7 +309,7 @@ class Oracle:
             yield from (value for value in operator.outputs if value.name in names)
 
 
-def _stated(value: ModelValue, declared: ir.Value) -> ModelValue:
+def _narrow_to_declared(value: ModelValue, declared: ir.Value) -> ModelValue:
     """A value of the reference in the type that the model states; strings, sequences and maps by their members."""
     info = describe(declared)
     if isinstance(value, np.ndarray) and info.dtype not in (None, ir.DataType.STRING):

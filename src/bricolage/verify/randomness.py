@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.graph import bodies, captured
+from bricolage.graph.graph import bodies, find_captured
 from bricolage.graph.operator_kinds import RANDOM
 from bricolage.work.values import ModelValue
 
@@ -19,10 +19,10 @@ class Drawn(np.ndarray):
     """An array of values that were drawn at random: only their distribution is compared."""
 
 
-def drawn(value: ModelValue) -> ModelValue:
+def mark_drawn(value: ModelValue) -> ModelValue:
     """An array, or those of a sequence, as such values."""
     if isinstance(value, list):
-        return [drawn(member) for member in value]
+        return [mark_drawn(member) for member in value]
     return value.view(Drawn) if isinstance(value, np.ndarray) else value
 
 
@@ -30,13 +30,13 @@ def random_outputs(model: ir.Model) -> frozenset[str]:
     """Names of the outputs that depend on a random operator."""
     reached: set[ir.Value] = set()
     for node in model.graph:
-        read = (*node.inputs, *captured(node))
+        read = (*node.inputs, *find_captured(node))
         if _is_random(node) or any(value in reached for value in read if value is not None):
             reached.update(node.outputs)
     return frozenset(value.name or "" for value in model.graph.outputs if value in reached)
 
 
-def unseeded(model: ir.Model) -> None:
+def remove_seeds(model: ir.Model) -> None:
     """Takes the seeds out of a model, so that every evaluation draws anew."""
     _unseed(model.graph)
 

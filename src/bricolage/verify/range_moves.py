@@ -23,12 +23,12 @@ def join_ranges(ranges: Sequence[ValueRange]) -> ValueRange:
     )
 
 
-def moved(at: Asked, node: ir.Node) -> ValueRange:
+def move_range(at: Asked, node: ir.Node) -> ValueRange:
     """Elements of the first input, at other places."""
     return at.hull(node.inputs[0])
 
 
-def transposed(at: Asked, node: ir.Node) -> ValueRange:
+def transpose_range(at: Asked, node: ir.Node) -> ValueRange:
     """Axes in another order."""
     x = at.of(node.inputs[0])
     rank = len(describe(node.inputs[0]).shape or ())  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def transposed(at: Asked, node: ir.Node) -> ValueRange:
     return ValueRange(np.transpose(x.low, order), np.transpose(x.high, order), x.below)
 
 
-def concatenated(at: Asked, node: ir.Node) -> ValueRange:
+def concatenate_ranges(at: Asked, node: ir.Node) -> ValueRange:
     """Parts that keep their ranges along the axis."""
     axis = node.attributes.get_int("axis", 0)
     parts, shapes = [at.of(value) for value in node.inputs], [describe(value).shape for value in node.inputs]  # type: ignore[arg-type]
@@ -52,17 +52,17 @@ def concatenated(at: Asked, node: ir.Node) -> ValueRange:
         return join_ranges(parts)
     wide = [part if part.low.ndim == rank else part.hull for part in parts]
     ends: list[Array] = []
-    for arrays in ([one.low for one in wide], [one.high for one in wide]):
+    for arrays in ([part.low for part in wide], [part.high for part in wide]):
         full = [array.reshape((1,) * rank) if array.ndim != rank else array for array in arrays]
-        rest = np.broadcast_shapes(*((*one.shape[:axis], 1, *one.shape[axis + 1 :]) for one in full))
+        rest = np.broadcast_shapes(*((*array.shape[:axis], 1, *array.shape[axis + 1 :]) for array in full))
         if int(np.prod(rest)) * sum(sizes) > DETAIL:
             return join_ranges(parts)
         shaped = [(*rest[:axis], size, *rest[axis + 1 :]) for size in sizes]
-        ends.append(np.concatenate([np.broadcast_to(one, to) for one, to in zip(full, shaped, strict=True)], axis))
+        ends.append(np.concatenate([np.broadcast_to(array, to) for array, to in zip(full, shaped, strict=True)], axis))
     return ValueRange(ends[0], ends[1], frozenset.intersection(*(part.below for part in parts)))
 
 
-def unsqueezed(at: Asked, node: ir.Node) -> ValueRange:
+def unsqueeze_range(at: Asked, node: ir.Node) -> ValueRange:
     """With more axes."""
     x, info = at.of(node.inputs[0]), describe(node.inputs[0])  # type: ignore[arg-type]
     given = node.attributes.get("axes")
@@ -74,7 +74,7 @@ def unsqueezed(at: Asked, node: ir.Node) -> ValueRange:
     return ValueRange(np.expand_dims(x.low, places), np.expand_dims(x.high, places), x.below)
 
 
-def gathered(at: Asked, node: ir.Node) -> ValueRange:
+def gather_range(at: Asked, node: ir.Node) -> ValueRange:
     """What is gathered at constant places keeps the ranges of these."""
     x, info, index = at.of(node.inputs[0]), describe(node.inputs[0]), constant_of(node.inputs[1])  # type: ignore[arg-type]
     if index is None or info.shape is None or x.low.ndim != len(info.shape):
@@ -88,11 +88,16 @@ def gathered(at: Asked, node: ir.Node) -> ValueRange:
     return ValueRange(np.take(x.low, places, axis), np.take(x.high, places, axis), x.below)
 
 
-def sliced(at: Asked, node: ir.Node) -> ValueRange:
+def slice_range(at: Asked, node: ir.Node) -> ValueRange:
     """What is sliced at constant places keeps the ranges of these."""
     x, info = at.of(node.inputs[0]), describe(node.inputs[0])  # type: ignore[arg-type]
     given = [constant_of(value) if value is not None else None for value in node.inputs[1:]]
-    if len(given) < 2 or any(one is None for one in given) or info.shape is None or x.low.ndim != len(info.shape):
+    if (
+        len(given) < 2
+        or any(argument is None for argument in given)
+        or info.shape is None
+        or x.low.ndim != len(info.shape)
+    ):
         return x.hull
     starts, ends = given[0], given[1]
     axes = given[2] if len(given) > 2 else np.arange(len(starts))  # type: ignore[arg-type]

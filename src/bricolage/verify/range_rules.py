@@ -10,7 +10,15 @@ import onnx_ir as ir
 from bricolage.graph.graph import describe
 from bricolage.lowering.common import constant_of
 from bricolage.verify.interval import DETAIL, UNKNOWN, Array, Asked, Transfer, ValueRange, of_constant
-from bricolage.verify.range_moves import concatenated, gathered, join_ranges, moved, sliced, transposed, unsqueezed
+from bricolage.verify.range_moves import (
+    concatenate_ranges,
+    gather_range,
+    join_ranges,
+    move_range,
+    slice_range,
+    transpose_range,
+    unsqueeze_range,
+)
 
 
 def _same(at: Asked, node: ir.Node) -> ValueRange:
@@ -66,7 +74,7 @@ def _cast(at: Asked, node: ir.Node) -> ValueRange:
     return x
 
 
-def _divided(at: Asked, node: ir.Node) -> ValueRange:
+def _divide_ranges(at: Asked, node: ir.Node) -> ValueRange:
     a, b = at.of(node.inputs[0]), at.hull(node.inputs[1])
     if float(b.low) <= 0 <= float(b.high):
         return UNKNOWN
@@ -98,19 +106,19 @@ def _absolute(at: Asked, node: ir.Node) -> ValueRange:
 def _extreme(operation: np.ufunc, smallest: bool) -> Transfer:
     def transfer(at: Asked, node: ir.Node) -> ValueRange:
         given = [at.of(value) for value in node.inputs]
-        below = [one.below for one in given]
+        below = [operand.below for operand in given]
         held = frozenset.union(*below) if smallest else frozenset.intersection(*below)
-        lows, highs = [one.low for one in given], [one.high for one in given]
-        return ValueRange.of(_folded(operation, lows), _folded(operation, highs), held)
+        lows, highs = [operand.low for operand in given], [operand.high for operand in given]
+        return ValueRange.of(_fold_arrays(operation, lows), _fold_arrays(operation, highs), held)
 
     return transfer
 
 
-def _folded(operation: np.ufunc, arrays: Sequence[Array]) -> Array:
-    found = arrays[0]
+def _fold_arrays(operation: np.ufunc, arrays: Sequence[Array]) -> Array:
+    accumulator = arrays[0]
     for array in arrays[1:]:
-        found = operation(found, array)
-    return found
+        accumulator = operation(accumulator, array)
+    return accumulator
 
 
 def _clip(at: Asked, node: ir.Node) -> ValueRange:
@@ -131,26 +139,29 @@ def _where(at: Asked, node: ir.Node) -> ValueRange:
     return ValueRange.of(np.minimum(a.low, b.low), np.maximum(a.high, b.high), a.below & b.below)
 
 
-def _summed(at: Asked, node: ir.Node) -> ValueRange:
+def _sum_ranges(at: Asked, node: ir.Node) -> ValueRange:
     given = [at.of(value) for value in node.inputs]
-    return ValueRange.of(_folded(np.add, [one.low for one in given]), _folded(np.add, [one.high for one in given]))
+    return ValueRange.of(
+        _fold_arrays(np.add, [operand.low for operand in given]),
+        _fold_arrays(np.add, [operand.high for operand in given]),
+    )
 
 
 def _reduced_sum(at: Asked, node: ir.Node) -> ValueRange:
     """At most as many terms as there are elements in the axes summed over."""
     x, shape, result = at.hull(node.inputs[0]), describe(node.inputs[0]).shape, describe(node.outputs[0]).shape  # type: ignore[arg-type]
-    if shape is None or result is None or not all(isinstance(one, int) for one in (*shape, *result)):
+    if shape is None or result is None or not all(isinstance(size, int) for size in (*shape, *result)):
         terms = np.inf
     else:
         terms = int(np.prod(shape)) // max(1, int(np.prod(result)))  # type: ignore[arg-type]
     return _times(x, terms)
 
 
-def _accumulated(at: Asked, node: ir.Node) -> ValueRange:
+def _accumulate_range(at: Asked, node: ir.Node) -> ValueRange:
     shape, axis = describe(node.inputs[0]).shape, constant_of(node.inputs[1])  # type: ignore[arg-type]
-    if shape is None or not all(isinstance(one, int) for one in shape):
+    if shape is None or not all(isinstance(size, int) for size in shape):
         return _times(at.hull(node.inputs[0]), np.inf)
-    sizes = [int(one) for one in shape]
+    sizes = [int(size) for size in shape]
     return _times(
         at.hull(node.inputs[0]), sizes[int(axis.reshape(-1)[0])] if axis is not None else max(sizes, default=1)
     )
@@ -185,13 +196,13 @@ def _non_zero(_at: Asked, node: ir.Node) -> ValueRange:
     shape = describe(node.inputs[0]).shape  # type: ignore[arg-type]
     if not shape:
         return ValueRange.of(0, np.inf if shape is None else 0)
-    if not all(isinstance(one, int) for one in shape):
-        named = frozenset(one for one in shape if isinstance(one, str) and one != "?")
+    if not all(isinstance(size, int) for size in shape):
+        named = frozenset(size for size in shape if isinstance(size, str) and size != "?")
         return ValueRange.of(0, np.inf, named if len(shape) == 1 else frozenset())
     return ValueRange.of(np.zeros((len(shape), 1)), np.maximum(np.array(shape).reshape(-1, 1) - 1, 0))
 
 
-def _selected(_at: Asked, node: ir.Node) -> ValueRange:
+def _select_range(_at: Asked, node: ir.Node) -> ValueRange:
     """NonMaxSuppression: batch, class and box."""
     boxes, scores = (describe(value).shape if value is not None else None for value in node.inputs[:2])
     sizes = [scores[0] if scores else "?", scores[1] if scores else "?", boxes[1] if boxes else "?"]
@@ -200,7 +211,7 @@ def _selected(_at: Asked, node: ir.Node) -> ValueRange:
 
 def _shape(_at: Asked, node: ir.Node) -> ValueRange:
     shape = describe(node.inputs[0]).shape  # type: ignore[arg-type]
-    if shape is not None and all(isinstance(one, int) for one in shape) and "start" not in node.attributes:
+    if shape is not None and all(isinstance(size, int) for size in shape) and "start" not in node.attributes:
         return (
             ValueRange.of(shape, shape)
             if shape and "end" not in node.attributes
@@ -209,7 +220,7 @@ def _shape(_at: Asked, node: ir.Node) -> ValueRange:
     return ValueRange.of(0, np.inf)
 
 
-def _counted(at: Asked, node: ir.Node) -> ValueRange:
+def _enumerate_range(at: Asked, node: ir.Node) -> ValueRange:
     """Range: from its start to its limit."""
     start, limit, step = (at.hull(value) for value in node.inputs)
     if float(step.low) > 0:
@@ -220,19 +231,19 @@ def _counted(at: Asked, node: ir.Node) -> ValueRange:
     return UNKNOWN
 
 
-def _filled(_at: Asked, node: ir.Node) -> ValueRange:
+def _fill_range(_at: Asked, node: ir.Node) -> ValueRange:
     given = node.attributes.get("value")
     return of_constant(np.asarray(given.as_tensor().numpy())) if given is not None else ValueRange.of(0, 0)
 
 
-def _padded(at: Asked, node: ir.Node) -> ValueRange:
+def _pad_range(at: Asked, node: ir.Node) -> ValueRange:
     x = at.hull(node.inputs[0])
     given = node.inputs[2] if len(node.inputs) > 2 else None
     stated = node.attributes.get_float("value", 0.0) if "value" in node.attributes else 0.0
     return join_ranges([x, at.of(given) if given is not None else ValueRange.of(stated, stated)])
 
 
-def _updated(at: Asked, node: ir.Node) -> ValueRange:
+def _update_range(at: Asked, node: ir.Node) -> ValueRange:
     reduction = node.attributes.get_string("reduction", "none") if "reduction" in node.attributes else "none"
     return (
         join_ranges([at.of(node.inputs[0]), at.of(node.inputs[2])])
@@ -241,7 +252,7 @@ def _updated(at: Asked, node: ir.Node) -> ValueRange:
     )
 
 
-def _rectified(at: Asked, node: ir.Node) -> ValueRange:
+def _rectify_range(at: Asked, node: ir.Node) -> ValueRange:
     x = at.of(node.inputs[0])
     return ValueRange.of(np.maximum(x.low, 0), np.maximum(x.high, 0), x.below)
 
@@ -251,23 +262,25 @@ def _or_zero(at: Asked, node: ir.Node) -> ValueRange:
     return ValueRange.of(min(float(x.low), 0), max(float(x.high), 0))
 
 
-def _negated(at: Asked, node: ir.Node) -> ValueRange:
+def _negate_range(at: Asked, node: ir.Node) -> ValueRange:
     x = at.of(node.inputs[0])
     return ValueRange.of(-x.high, -x.low)
 
 
 def _bitwise_and(at: Asked, node: ir.Node) -> ValueRange:
-    highs = [float(one.high) for one in map(at.hull, node.inputs) if float(one.low) >= 0]
+    highs = [float(hull.high) for hull in map(at.hull, node.inputs) if float(hull.low) >= 0]
     return ValueRange.of(0, min(highs)) if highs else UNKNOWN
 
 
 TRANSFERS: Mapping[str, Transfer] = {
-    **dict.fromkeys(("Compress", "Dropout"), moved),
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Expand", "Tile", "GatherElements", "GatherND", "Split"), moved),
+    **dict.fromkeys(("Compress", "Dropout"), move_range),
     **dict.fromkeys(
-        ("DepthToSpace", "SpaceToDepth", "ReverseSequence", "Unique", "ReduceMax", "ReduceMin", "TopK"), moved
+        ("Reshape", "Flatten", "Squeeze", "Expand", "Tile", "GatherElements", "GatherND", "Split"), move_range
     ),
-    **dict.fromkeys(("MaxPool", "GlobalMaxPool", "GlobalAveragePool", "ReduceMean"), moved),
+    **dict.fromkeys(
+        ("DepthToSpace", "SpaceToDepth", "ReverseSequence", "Unique", "ReduceMax", "ReduceMin", "TopK"), move_range
+    ),
+    **dict.fromkeys(("MaxPool", "GlobalMaxPool", "GlobalAveragePool", "ReduceMean"), move_range),
     **dict.fromkeys(
         ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not"), _within(0, 1)
     ),
@@ -279,9 +292,9 @@ TRANSFERS: Mapping[str, Transfer] = {
     "Add": _corners(np.add),
     "Sub": _corners(np.subtract),
     "Mul": _corners(np.multiply),
-    "Div": _divided,
+    "Div": _divide_ranges,
     "Mod": _modulo,
-    "Neg": _negated,
+    "Neg": _negate_range,
     "Abs": _absolute,
     "Floor": _monotone(np.floor),
     "Ceil": _monotone(np.ceil),
@@ -289,31 +302,31 @@ TRANSFERS: Mapping[str, Transfer] = {
     "Min": _extreme(np.minimum, True),
     "Max": _extreme(np.maximum, False),
     "Clip": _clip,
-    "Relu": _rectified,
+    "Relu": _rectify_range,
     "Where": _where,
-    "Sum": _summed,
+    "Sum": _sum_ranges,
     "ReduceSum": _reduced_sum,
-    "CumSum": _accumulated,
+    "CumSum": _accumulate_range,
     "NonZero": _non_zero,
-    "NonMaxSuppression": _selected,
-    "Transpose": transposed,
-    "Concat": concatenated,
-    "Unsqueeze": unsqueezed,
-    "Gather": gathered,
-    "Slice": sliced,
+    "NonMaxSuppression": _select_range,
+    "Transpose": transpose_range,
+    "Concat": concatenate_ranges,
+    "Unsqueeze": unsqueeze_range,
+    "Gather": gather_range,
+    "Slice": slice_range,
     "Shape": _shape,
     "Size": _within(0, np.inf),
-    "Range": _counted,
-    "ConstantOfShape": _filled,
-    "Pad": _padded,
-    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), _updated),
+    "Range": _enumerate_range,
+    "ConstantOfShape": _fill_range,
+    "Pad": _pad_range,
+    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), _update_range),
     "Trilu": _or_zero,
     "BitwiseAnd": _bitwise_and,
 }
 """By operator type, the range of the first output."""
 SECOND: Mapping[str, Transfer] = {
     "TopK": _position(-1),
-    "Split": moved,
+    "Split": move_range,
     "Unique": lambda _at, _node: ValueRange.of(0, np.inf),
 }
 """Of the other outputs."""

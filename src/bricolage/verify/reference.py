@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NoReference, StatedOtherwise
-from bricolage.graph.graph import captured, describe
+from bricolage.graph.graph import describe, find_captured
 from bricolage.verify.single_operators import run_operator, widen
 from bricolage.verify.unoptimised import Unoptimised
 from bricolage.work.values import ModelValue
@@ -116,7 +116,9 @@ class Evaluator:
         self._whole: Unoptimised | None = None
         self._threads = threads
         self._wide = np.dtype(dtype) == np.float64
-        self._constants = {name: one for name, one in model.graph.initializers.items() if not one.is_graph_input()}
+        self._constants = {
+            name: value for name, value in model.graph.initializers.items() if not value.is_graph_input()
+        }
         self._order = list(dict.fromkeys([*(value.name or "" for value in model.graph.outputs), *keep]))
         self._declared = {name: describe(value) for name, value in _values(model.graph).items()}
         unknown = sorted(set(keep) - set(self._declared))
@@ -131,18 +133,18 @@ class Evaluator:
             NoReference: an operator can be evaluated by no library, or an input is missing.
             InvalidGraph: an output or a kept value has another type or shape than the model states.
         """
-        values = self._entered(inputs)
-        found = self._whole_model(inputs) if self._whole is not None else None
-        if found is None:
+        values = self._enter_inputs(inputs)
+        outputs = self._whole_model(inputs) if self._whole is not None else None
+        if outputs is None:
             try:
-                found = self._by_stretches(values)
+                outputs = self._by_stretches(values)
             except NoReference as error:
                 if not self._borrowing:
                     raise
-                found = self._whole_model(inputs, str(error.facts["reason"]))
-        for name, value in found.items():
+                outputs = self._whole_model(inputs, str(error.facts["reason"]))
+        for name, value in outputs.items():
             self._check(name, value)
-        return found
+        return outputs
 
     def _by_stretches(self, values: Values) -> Values:
         wanted = set(self._order)
@@ -166,8 +168,8 @@ class Evaluator:
                     values.pop(name, None)
             done.append(stretch)
         self._stretches = done
-        found = {name: values[name] if name in values else self._constant(name) for name in self._order}
-        return Values(found, self._borrowed)
+        outputs = {name: values[name] if name in values else self._constant(name) for name in self._order}
+        return Values(outputs, self._borrowed)
 
     def _whole_model(self, inputs: Mapping[str, ModelValue], why: str = "") -> Values:
         """All of it on ONNX Runtime without its optimisations, where it does not take the one operator at fault. `why`: that
@@ -178,8 +180,8 @@ class Evaluator:
             results = self._whole(inputs)
         except NoReference as error:
             raise NoReference(reason=why or error.facts["reason"]) from error
-        found = {name: results[name] if name in results else self._constant(name) for name in self._order}
-        return Values({name: widen(value) if self._wide else value for name, value in found.items()}, self._borrowed)
+        outputs = {name: results[name] if name in results else self._constant(name) for name in self._order}
+        return Values({name: widen(value) if self._wide else value for name, value in outputs.items()}, self._borrowed)
 
     def _check(self, name: str, value: ModelValue) -> None:
         """Whether a value is what the model says it is: buffers and other backends rest on it.
@@ -201,7 +203,7 @@ class Evaluator:
                 reason=f"'{name}' is stated to be {list(stated)}, and its values are {list(value.shape)}"
             )
 
-    def _entered(self, inputs: Mapping[str, ModelValue]) -> Values:
+    def _enter_inputs(self, inputs: Mapping[str, ModelValue]) -> Values:
         values = Values()
         for value in self._model.graph.inputs:
             name = value.name or ""
@@ -244,18 +246,18 @@ class Evaluator:
         torch.set_num_threads(self._threads)
         try:
             if stretch.module is None:
-                stretch.module = self._lowered(stretch, names, results)
+                stretch.module = self._lower_stretch(stretch, names, results)
             with torch.no_grad():
                 # Not called as a module, which would print a trace where an operator fails that another library evaluates.
                 outputs = stretch.module.forward(*(from_numpy(values[name]) for name in names))
         finally:
             torch.set_num_threads(threads)
-        found = Values({name: to_numpy(output) for name, output in zip(results, outputs, strict=True)})
+        computed = Values({name: to_numpy(output) for name, output in zip(results, outputs, strict=True)})
         if len(self._stretches) > 1 and _wide_bytes(self._constants.values()) > _MOST_BYTES:
             stretch.module = None
-        return found
+        return computed
 
-    def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> GraphModule:
+    def _lower_stretch(self, stretch: _Stretch, names: list[str], results: list[str]) -> GraphModule:
         import torch
 
         from bricolage.lowering.torch import lower
@@ -284,22 +286,22 @@ class Evaluator:
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             if reason.startswith("Node type"):  # with a list of what it knows in the domain
                 reason = "neither bricolage nor the onnx package computes it"
-            told = f"operator '{node.name}' ({node.op_type}) cannot be run: {reason}"
+            failure = f"operator '{node.name}' ({node.op_type}) cannot be run: {reason}"
             if not self._borrowing:
-                raise NoReference(reason=told) from error
-            _LOG.debug("by ONNX Runtime without its optimisations: %s", told)
+                raise NoReference(reason=failure) from error
+            _LOG.debug("by ONNX Runtime without its optimisations: %s", failure)
             self._borrowed.add(node.op_type)
             try:
                 results = self._borrow(stretch, read)
             except NoReference as second:
-                raise NoReference(reason=f"{told}; {second.facts['reason']}") from error
+                raise NoReference(reason=f"{failure}; {second.facts['reason']}") from error
         return Values({name: value for name, value in results.items() if name in needed})
 
     def _borrow(self, stretch: _Stretch, read: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         """What ONNX Runtime makes of one operator."""
         stretch.borrowed = stretch.borrowed or Unoptimised.of_node(stretch.nodes[0], self._model, read)
-        found = stretch.borrowed(read)
-        return {name: widen(value) for name, value in found.items()} if self._wide else found
+        borrowed = stretch.borrowed(read)
+        return {name: widen(value) for name, value in borrowed.items()} if self._wide else borrowed
 
 
 class _Halve(Exception):
@@ -345,21 +347,21 @@ def _stretches(model: ir.Model, library: Library) -> list[_Stretch]:
     if library == "onnx":
         return [_Stretch((node,), False) for node in model.graph]
     from bricolage.lowering.common import opset_for
-    from bricolage.lowering.torch import supported
+    from bricolage.lowering.torch import find_refusal
 
     imports = {str(domain): int(version) for domain, version in model.graph.opset_imports.items()}
     stretches: list[_Stretch] = []
     together: list[ir.Node] = []
     held: dict[str, ir.Value] = {}
     for node in model.graph:
-        reason = supported(node, opset_for(node, imports))
+        reason = find_refusal(node, opset_for(node, imports))
         if reason is None:
-            own = {name: value for name, value in _reads([node]).items() if value.const_value is not None}
-            if together and _wide_bytes({**held, **own}.values()) > _MOST_BYTES:
+            constants = {name: value for name, value in _reads([node]).items() if value.const_value is not None}
+            if together and _wide_bytes({**held, **constants}.values()) > _MOST_BYTES:
                 stretches.append(_Stretch(tuple(together), True))
                 together, held = [], {}
             together.append(node)
-            held.update(own)
+            held.update(constants)
             continue
         _LOG.debug("by the ONNX reference: %s (%s)", node.name, reason)
         if together:
@@ -378,11 +380,11 @@ def _wide_bytes(values: Iterable[ir.Value]) -> int:
 
 def _reads(nodes: Sequence[ir.Node]) -> dict[str, ir.Value]:
     """Values that the nodes read from outside, by name, in order."""
-    own = {value for node in nodes for value in node.outputs}
+    inner_values = {value for node in nodes for value in node.outputs}
     read: dict[str, ir.Value] = {}
     for node in nodes:
-        for value in (*node.inputs, *captured(node)):
-            if value is not None and value.name and value not in own:
+        for value in (*node.inputs, *find_captured(node)):
+            if value is not None and value.name and value not in inner_values:
                 read.setdefault(value.name, value)
     return read
 

@@ -156,7 +156,7 @@ def _choices(value: ir.Value, *, words: bool) -> tuple[str | int, ...]:
         if not choices:
             continue
         if node.op_type in _OTHERS:
-            return (*choices, "elsewhere") if words else (*choices, max(int(one) for one in choices) + 1)
+            return (*choices, "elsewhere") if words else (*choices, max(int(choice) for choice in choices) + 1)
         return choices
     return ()
 

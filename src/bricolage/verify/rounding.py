@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.graph import bodies, captured
+from bricolage.graph.graph import bodies, find_captured
 from bricolage.graph.operator_kinds import operator_types
-from bricolage.verify.randomness import unseeded
+from bricolage.verify.randomness import remove_seeds
 from bricolage.work.values import ModelValue
 
 _ROUNDOFF = {ir.DataType.FLOAT: 2.0**-24, ir.DataType.FLOAT16: 2.0**-11, ir.DataType.BFLOAT16: 2.0**-8}
@@ -112,7 +112,7 @@ def round_model(model: ir.Model, *, shaped: bool = True, guarded: bool = False) 
         guarded: infinite values stay infinite (they become NaN otherwise); this takes a third more time.
     """
     copy = model.clone()
-    unseeded(copy)
+    remove_seeds(copy)
     noise = _Noise(copy, shaped, guarded)
     noise.add()
     return Rounded(copy, noise.fields)
@@ -171,7 +171,7 @@ class _Noise:
         for node in nodes:
             if node.op_type in _DIVISORS:
                 self._divisor(graph, node)
-            read = [value for value in (*node.inputs, *captured(node)) if value is not None]
+            read = [value for value in (*node.inputs, *find_captured(node)) if value is not None]
             if not any(value in self._real for value in read):
                 continue
             self._real.update(node.outputs)
@@ -230,7 +230,7 @@ class _Noise:
             graph.outputs[i] = last
         if at_end:
             value.name, last.name = last.name, name
-        self._real.update(one.outputs[0] for one in noise)
+        self._real.update(noise_node.outputs[0] for noise_node in noise)
 
     def _relative(self, value: ir.Value, size: float, of: ir.Value | None = None) -> list[ir.Node]:
         """value + size · signs · (`of`, or value)."""
@@ -303,9 +303,9 @@ def _is_weight(value: ir.Value) -> bool:
     tensor = value.const_value
     if tensor is None or value.dtype not in _ROUNDOFF or tensor.size < 2:
         return False
-    some = tensor.numpy().reshape(-1)[:4096].astype(np.float64)
+    sample = tensor.numpy().reshape(-1)[:4096].astype(np.float64)
     with np.errstate(invalid="ignore"):
-        return bool((some != np.rint(some)).any())
+        return bool((sample != np.rint(sample)).any())
 
 
 # --- how many terms a sum has -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from bricolage.graph.graph import captured
+from bricolage.graph.graph import find_captured
 from bricolage.graph.reference_operators import CORRECTED
 from bricolage.verify.doubtful import doubt
 from bricolage.work.values import ModelValue
@@ -97,7 +97,7 @@ def _complete_loop(node: onnx.NodeProto) -> dict[str, np.ndarray]:
 
 
 def _read_by(node: ir.Node) -> dict[str, ir.Value]:
-    read = (value for value in (*node.inputs, *captured(node)) if value is not None)
+    read = (value for value in (*node.inputs, *find_captured(node)) if value is not None)
     return {value.name: value for value in read if value.name}
 
 
@@ -112,7 +112,7 @@ def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, Mo
             [onnx.helper.make_value_info(name, untyped) for name in names],
         ),
         opset_imports=[
-            onnx.helper.make_opsetid(domain, _told(node, version) if not domain else version)
+            onnx.helper.make_opsetid(domain, _choose_opset(node, version) if not domain else version)
             for domain, version in opsets.items()
         ],
     )
@@ -121,7 +121,7 @@ def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, Mo
     return {name: _array(value) for name, value in zip(names, results, strict=True)}
 
 
-def _told(node: onnx.NodeProto, opset: int) -> int:
+def _choose_opset(node: onnx.NodeProto, opset: int) -> int:
     """The opset in which the onnx package has an operator: for DequantizeLinear none before 19, where it means the same."""
     return max(opset, 19) if node.op_type == "DequantizeLinear" else opset
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from bricolage.base import telemetry
 from bricolage.errors import NoReference
-from bricolage.graph.graph import captured, describe
+from bricolage.graph.graph import describe, find_captured
 from bricolage.verify.single_operators import narrow
 from bricolage.work.values import ModelValue
 
@@ -79,8 +79,10 @@ class Unoptimised:
     def of_model(cls, model: ir.Model, keep: Collection[str] = ()) -> Unoptimised:
         """A whole model; its outputs, and the intermediate values named in `keep`."""
         proto = ir.to_proto(model)
-        known = {value.name for value in proto.graph.output}
-        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(keep) if name not in known)
+        output_names = {value.name for value in proto.graph.output}
+        proto.graph.output.extend(
+            onnx.ValueInfoProto(name=name) for name in dict.fromkeys(keep) if name not in output_names
+        )
         folders = {
             os.fspath(tensor.base_dir)
             for value in model.graph.initializers.values()
@@ -92,13 +94,13 @@ class Unoptimised:
     @classmethod
     def of_node(cls, node: ir.Node, model: ir.Model, values: Mapping[str, ModelValue]) -> Unoptimised:
         """One operator of a model, which reads `values`; also what its bodies capture."""
-        read = (value for value in (*node.inputs, *captured(node)) if value is not None and value.name)
+        read = (value for value in (*node.inputs, *find_captured(node)) if value is not None and value.name)
         inputs = {value.name or "": value for value in read}
         graph = onnx.helper.make_graph(
             [ir.serde.serialize_node(node)],
             "operator",
-            [_typed(value, values[name]) for name, value in inputs.items()],
-            [_stated(value) for value in node.outputs if value.name],
+            [_describe_input(value, values[name]) for name, value in inputs.items()],
+            [_describe_output(value) for value in node.outputs if value.name],
         )
         opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in model.graph.opset_imports.items()]
         proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
@@ -114,12 +116,12 @@ class Unoptimised:
         try:
             if self._foreign:
                 feeds = {name: to_value(describe(self._declared[name]).dtype, value) for name, value in given.items()}
-                found = [from_value(one) for one in self._session.run_with_ort_values(self._names, feeds)]
+                outputs = [from_value(ort_value) for ort_value in self._session.run_with_ort_values(self._names, feeds)]
             else:
-                found = self._session.run(self._names, given)
+                outputs = self._session.run(self._names, given)
         except Exception as error:  # as above
             raise NoReference(reason=f"{_TITLE} fails: {_first_line(error)}") from error
-        return {name: _array(value) for name, value in zip(self._names, found, strict=True)}
+        return {name: _array(value) for name, value in zip(self._names, outputs, strict=True)}
 
 
 def to_value(dtype: ir.DataType | None, value: object) -> ModelValue:
@@ -176,7 +178,7 @@ def _is_foreign(told: str) -> bool:
     )
 
 
-def _typed(value: ir.Value, held: ModelValue) -> onnx.ValueInfoProto:
+def _describe_input(value: ir.Value, held: ModelValue) -> onnx.ValueInfoProto:
     """An input as the model states it; where it does not, as its value is. Sizes stay open."""
     if isinstance(value.type, ir.TensorType) or value.type is None:
         dtype = value.dtype or ir.DataType.from_numpy(narrow(np.asarray(held), value).dtype)
@@ -184,7 +186,7 @@ def _typed(value: ir.Value, held: ModelValue) -> onnx.ValueInfoProto:
     return ir.to_proto(ir.Value(name=value.name, type=value.type))
 
 
-def _stated(value: ir.Value) -> onnx.ValueInfoProto:
+def _describe_output(value: ir.Value) -> onnx.ValueInfoProto:
     """An output, with its type where the model states one: not all can be inferred."""
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
         return onnx.ValueInfoProto(name=value.name)

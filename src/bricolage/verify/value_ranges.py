@@ -45,16 +45,16 @@ class Ranges:
             return UNKNOWN
         if value not in self._known:
             self._depth += 1
-            found = self._found(value) if self._depth <= _DEEPEST else UNKNOWN
+            value_range = self._derive_range(value) if self._depth <= _DEEPEST else UNKNOWN
             self._depth -= 1
-            self._known[value] = _within_type(found, value)
+            self._known[value] = _within_type(value_range, value)
         return self._known[value]
 
     def hull(self, value: ir.Value | None) -> ValueRange:
         """One range for all elements of a value."""
         return self.of(value).hull
 
-    def _found(self, value: ir.Value) -> ValueRange:
+    def _derive_range(self, value: ir.Value) -> ValueRange:
         array = constant_of(value) if not value.is_graph_input() else None
         if array is not None:
             return of_constant(array)

@@ -91,10 +91,10 @@ def excess(
     sizes: Sequence[float] = (),
 ) -> float:
     """See `Variation.excess`; `sizes` as for `compare.errors`."""
-    found = errors(actual, reference, sizes)
-    if len(found) != len(allowed):
+    deviations = errors(actual, reference, sizes)
+    if len(deviations) != len(allowed):
         return float("inf")
-    return max((e / a.factor for e, a in zip(found, allowed, strict=True) if e > a.limit), default=0.0)
+    return max((e / a.factor for e, a in zip(deviations, allowed, strict=True) if e > a.limit), default=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class Varied:
     outputs: Inputs
 
 
-def evaluated(graph: Graph, inputs: Inputs, reference: Inputs, evaluate: Evaluate) -> tuple[Varied, ...]:
+def evaluate_variations(graph: Graph, inputs: Inputs, reference: Inputs, evaluate: Evaluate) -> tuple[Varied, ...]:
     """The variations of a model with their outputs; none where its answers are random.
 
     Args:
@@ -115,7 +115,7 @@ def evaluated(graph: Graph, inputs: Inputs, reference: Inputs, evaluate: Evaluat
         reference: its float64 outputs for them.
         evaluate: computes references.
     """
-    made: list[Varied] = []
+    varied: list[Varied] = []
     names = list(reference)
     for kind, drawn in kinds(graph, inputs):
         try:
@@ -129,8 +129,8 @@ def evaluated(graph: Graph, inputs: Inputs, reference: Inputs, evaluate: Evaluat
         if not all(_as_finite(outputs[name], reference[name]) for name in names):
             _LOG.debug("no variation of the kind '%s': outputs are not finite", kind)
             continue
-        made.append(Varied(kind, drawn, outputs))
-    return tuple(made)
+        varied.append(Varied(kind, drawn, outputs))
+    return tuple(varied)
 
 
 def write_variations(
@@ -153,19 +153,19 @@ def write_variations(
         evaluate: computes references.
         prefix: of the names of the files.
     """
-    made: list[Variation] = []
+    variations: list[Variation] = []
     quantised = is_quantised(graph.model)
-    own = error_limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())), quantised=quantised)
+    limits = error_limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())), quantised=quantised)
     sizes = {name: usual_size(value) for name, value in reference.items()}
-    for one in varied:
+    for variation in varied:
         given, wanted = (
-            store.directory / f"{prefix}variation-{one.kind}-{what}.npz" for what in ("inputs", "expected")
+            store.directory / f"{prefix}variation-{variation.kind}-{what}.npz" for what in ("inputs", "expected")
         )
-        save_tensors(given, one.inputs)
-        save_expected(wanted, one.outputs, own)
-        allowances = Allowances(graph.model, one.inputs, one.outputs, rounding, evaluate, sizes)
-        made.append(Variation(one.kind, given, wanted, allowances, sizes))
-    return tuple(made)
+        save_tensors(given, variation.inputs)
+        save_expected(wanted, variation.outputs, limits)
+        allowances = Allowances(graph.model, variation.inputs, variation.outputs, rounding, evaluate, sizes)
+        variations.append(Variation(variation.kind, given, wanted, allowances, sizes))
+    return tuple(variations)
 
 
 def kinds(graph: Graph, inputs: Mapping[str, ModelValue]) -> Iterator[tuple[str, Inputs]]:
@@ -184,7 +184,7 @@ def kinds(graph: Graph, inputs: Mapping[str, ModelValue]) -> Iterator[tuple[str,
     narrow = any(map(_narrows, operators))
     for kind, change in list(_KINDS.items())[-2:] if narrow else list(_KINDS.items())[:count]:
         rng = np.random.default_rng([len(kind), *kind.encode()])
-        changed = {value.name or "": _changed(inputs[value.name or ""], change, rng) for value in moving}
+        changed = {value.name or "": _change_floats(inputs[value.name or ""], change, rng) for value in moving}
         yield kind, {**inputs, **changed}
 
 
@@ -215,11 +215,11 @@ def _holds_elements(value: ModelValue) -> bool:
     return any(map(_holds_elements, value)) if isinstance(value, list | tuple) else np.asarray(value).size > 0
 
 
-def _changed(
+def _change_floats(
     value: ModelValue, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: np.random.Generator
 ) -> ModelValue:
     if isinstance(value, list | tuple):
-        return [_changed(member, change, rng) for member in value]
+        return [_change_floats(member, change, rng) for member in value]
     array = np.asarray(value)
     if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
         return value
@@ -244,7 +244,7 @@ def _wide(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(x * np.exp(rng.uniform(np.log(1e-3), np.log(10.0), x.shape)) * rng.choice([-1.0, 1.0], x.shape))
 
 
-def _saturated(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _saturate_array(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """So large that what has bounds is at them."""
     return np.asarray(_LARGE * _scale(x) * rng.choice([-1.0, 1.0], x.shape) * rng.uniform(0.5, 1.0, x.shape))
 
@@ -255,7 +255,7 @@ def _ties(x: np.ndarray, _: np.random.Generator) -> np.ndarray:
     return np.asarray(np.round(x / scale) * scale)
 
 
-def _moved(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _perturb_array(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Each element by a few percent: what was given may lie on a point where two ways to compute agree."""
     return np.asarray(x + 0.05 * (np.abs(x) + _scale(x)) * rng.standard_normal(x.shape))
 
@@ -263,9 +263,9 @@ def _moved(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 _KINDS: Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
     "negative": _negative,
     "wide": _wide,
-    "saturated": _saturated,
+    "saturated": _saturate_array,
     "ties": _ties,
-    "moved": _moved,
+    "moved": _perturb_array,
 }
 """The most telling first; the last two leave values in the range that they had."""
 
@@ -275,10 +275,10 @@ def _as_finite(value: ModelValue, first: ModelValue) -> bool:
     if isinstance(value, list | tuple) and isinstance(first, list | tuple):
         members = [first[min(i, len(first) - 1)] for i in range(len(value))] if first else []
         return all(map(_as_finite, value, members))
-    found, before = np.asarray(value), np.asarray(first)
-    if found.dtype.kind not in "fc" or before.dtype.kind not in "fc":
+    current, before = np.asarray(value), np.asarray(first)
+    if current.dtype.kind not in "fc" or before.dtype.kind not in "fc":
         return True
-    return bool(np.isfinite(found).all()) or not bool(np.isfinite(before).all())
+    return bool(np.isfinite(current).all()) or not bool(np.isfinite(before).all())
 
 
 def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, ModelValue], evaluate: Evaluate) -> Deviation:
@@ -287,8 +287,8 @@ def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, ModelV
     Raises:
         NoReference, InvalidGraph: the model cannot be evaluated.
     """
-    found = evaluate(model, inputs, dtype=np.float64)
-    wanted = {value.name or "": found[value.name or ""] for value in model.graph.outputs}
+    computed = evaluate(model, inputs, dtype=np.float64)
+    wanted = {value.name or "": computed[value.name or ""] for value in model.graph.outputs}
     actual, expected = [answer[name] for name in wanted], list(wanted.values())
     error = relative_error(actual, expected)
     if error <= BOUNDS["highest"]:
@@ -313,15 +313,17 @@ class Allowances:
         self._sizes = sizes
         self._rounding, self._evaluate = rounding, evaluate
         self._quantised = is_quantised(model)
-        self._found: dict[str, Allowance] | None = None
+        self._allowances: dict[str, Allowance] | None = None
 
     def __call__(self) -> Mapping[str, Allowance]:
         """By output."""
-        if self._found is None:
+        if self._allowances is None:
             here = rounding_errors(self._model, self._inputs, self._outputs, REGION_DRAWS, self._evaluate, self._sizes)
-            own = self._in_own_types()
-            self._found = {name: self._allowance(name, max(here[name], own[name])) for name in self._outputs}
-        return self._found
+            typed_errors = self._in_own_types()
+            self._allowances = {
+                name: self._allowance(name, max(here[name], typed_errors[name])) for name in self._outputs
+            }
+        return self._allowances
 
     def _allowance(self, name: str, moved: float) -> Allowance:
         before = max(self._rounding.get(name, 0.0), float(np.finfo(np.float32).eps))
@@ -336,10 +338,10 @@ class Allowances:
         """Errors of the model evaluated in the types that it states: infinite where a value on the way does not fit."""
         names = list(self._outputs)
         try:
-            found = self._evaluate(self._model, self._inputs, dtype=np.float32)
+            computed = self._evaluate(self._model, self._inputs, dtype=np.float32)
         except (NoReference, ReferenceLimit, InvalidGraph) as error:
             _LOG.debug("a variation cannot be evaluated in the model's own types: %s", error)
             return dict.fromkeys(names, 0.0)
         sizes = [self._sizes.get(name, 0.0) for name in names]
-        measured = errors([found[name] for name in names], [self._outputs[name] for name in names], sizes)
+        measured = errors([computed[name] for name in names], [self._outputs[name] for name in names], sizes)
         return dict(zip(names, measured, strict=True)) if len(measured) == len(names) else dict.fromkeys(names, 0.0)

@@ -33,12 +33,12 @@ def members(bits: int) -> list[int]:
     base = lowest(bits)
     bits >>= base
     if bits.bit_length() <= _SHORT:
-        found = []
+        numbers = []
         while bits:
             low = bits & -bits
-            found.append(base + low.bit_length() - 1)
+            numbers.append(base + low.bit_length() - 1)
             bits ^= low
-        return found
+        return numbers
     raw = np.frombuffer(bits.to_bytes((bits.bit_length() + 7) // 8, "little"), dtype=np.uint8)
     unpacked: list[int] = (np.flatnonzero(np.unpackbits(raw, bitorder="little")) + base).tolist()
     return unpacked

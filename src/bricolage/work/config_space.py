@@ -102,7 +102,7 @@ class ConfigSpace:
         given = dict(config.parameters)
         fixed = {name: given.pop(name) for name in self.structure if name in given}
         return fixed == self.structure and all(
-            _among(one, self.parameters.get(name, ())) for name, one in given.items()
+            _among(value, self.parameters.get(name, ())) for name, value in given.items()
         )
 
     @property
@@ -127,15 +127,15 @@ class ConfigSpace:
     def choices(self, config: KernelConfig) -> dict[str, Choice]:
         """What a configuration chooses for each task, where that is not all by rules of thumb: what its first kernel has."""
         given = dict(config.parameters)
-        found = {
+        by_task = {
             task.name: make_choice(
                 {n: given[task.kernels[0] + n] for n in task.parameters if task.kernels[0] + n in given}
             )
             for task in self.tasks
         }
-        return {name: choice for name, choice in found.items() if choice}
+        return {name: choice for name, choice in by_task.items() if choice}
 
 
 def _among(value: Scalar, values: tuple[Scalar, ...]) -> bool:
     """Whether it is one of them: True is not 1."""
-    return any(value == one and type(value) is type(one) for one in values)
+    return any(value == member and type(value) is type(member) for member in values)

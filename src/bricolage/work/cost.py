@@ -119,12 +119,12 @@ class FirstKnown:
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """As the first model says that knows of a work."""
-        found: list[Estimate | None] = [None] * len(works)
+        estimates: list[Estimate | None] = [None] * len(works)
         missing = list(range(len(works)))
         for model in self.models:
             if not missing:
                 break
-            for number, one in zip(missing, model.estimate([works[n] for n in missing], on), strict=True):
-                found[number] = one
-            missing = [number for number in missing if found[number] is None]
-        return found
+            for number, estimate in zip(missing, model.estimate([works[n] for n in missing], on), strict=True):
+                estimates[number] = estimate
+            missing = [number for number in missing if estimates[number] is None]
+        return estimates

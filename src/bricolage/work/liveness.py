@@ -37,12 +37,12 @@ def curve(lifetimes: Iterable[Lifetime]) -> list[tuple[float, int]]:
         if lifetime.start < lifetime.end:
             changes[lifetime.start] = changes.get(lifetime.start, 0) + lifetime.bytes
             changes[lifetime.end] = changes.get(lifetime.end, 0) - lifetime.bytes
-    found, alive = [], 0
+    levels, alive = [], 0
     for moment, change in sorted(changes.items()):
         alive += change
         if change and moment < math.inf:
-            found.append((moment, alive))
-    return found
+            levels.append((moment, alive))
+    return levels
 
 
 def peak(lifetimes: Iterable[Lifetime], at: Iterable[float] | None = None) -> int:
@@ -56,8 +56,8 @@ def peak(lifetimes: Iterable[Lifetime], at: Iterable[float] | None = None) -> in
 
 def alive(labelled: Iterable[tuple[Label, Lifetime]], at: float) -> dict[Label, int]:
     """Bytes that are alive at a moment, by label; labels of which nothing is alive are left out."""
-    found: dict[Label, int] = {}
-    for label, one in labelled:
-        if one.start <= at < one.end:
-            found[label] = found.get(label, 0) + one.bytes
-    return found
+    bytes_by_label: dict[Label, int] = {}
+    for label, lifetime in labelled:
+        if lifetime.start <= at < lifetime.end:
+            bytes_by_label[label] = bytes_by_label.get(label, 0) + lifetime.bytes
+    return bytes_by_label

@@ -27,16 +27,16 @@ class Predictor:
 
     def placement(self, placement: Placement) -> float:
         """Predicted time in ms of a whole placement, from start to end; infinite when a part is unknown."""
-        found = self.timeline(placement)
-        return float("inf") if found is None else found.makespan_ms
+        predicted = self.timeline(placement)
+        return float("inf") if predicted is None else predicted.makespan_ms
 
     def timeline(self, placement: Placement) -> Timeline | None:
         """When each region of a placement is predicted to run; None when a part is unknown."""
-        new = [one for one in placement if one not in self._known]
-        works = [Work(implementation=one.implementation, region=one.region) for one in new]
-        for one, found in zip(new, self.costs.estimate(works, self.on), strict=True):
-            self._known[one] = None if found is None else found.ms
-        costs = {one: ms for one in placement if (ms := self._known[one]) is not None}
+        new = [assignment for assignment in placement if assignment not in self._known]
+        works = [Work(implementation=assignment.implementation, region=assignment.region) for assignment in new]
+        for assignment, estimate in zip(new, self.costs.estimate(works, self.on), strict=True):
+            self._known[assignment] = None if estimate is None else estimate.ms
+        costs = {assignment: ms for assignment in placement if (ms := self._known[assignment]) is not None}
         if len(costs) < len(placement):
             return None
         return timeline(self.graph, placement, costs.__getitem__, self.transfers)
@@ -53,4 +53,6 @@ class Predictor:
 
 def operator_endpoints(placement: Placement) -> dict[int, Endpoint]:
     """The endpoint that runs each operator, by its number."""
-    return {number: one.implementation.endpoint for one in placement for number in members(one.region)}
+    return {
+        number: assignment.implementation.endpoint for assignment in placement for number in members(assignment.region)
+    }

@@ -64,13 +64,13 @@ def minimise(
     for _ in range(options.generations + 1):
         scored: list[tuple[float, np.ndarray]] = []
         for keys in people:
-            found = score(keys)
-            scored.append((found, keys))
-            if found < lowest:
-                best, lowest = keys, found
+            fitness = score(keys)
+            scored.append((fitness, keys))
+            if fitness < lowest:
+                best, lowest = keys, fitness
             if stopped():
                 return best
-        scored.sort(key=lambda one: one[0])
+        scored.sort(key=lambda pair: pair[0])
         parents = [keys for _, keys in scored]
         people = [*parents[:elites], *(near(0.5) for _ in range(mutants))]
         while len(people) < size:

@@ -58,7 +58,7 @@ def simulate(
         ValueError: tasks wait for each other in a circle.
     """
     waits = _waits(tasks, range(len(tasks)) if order is None else order)
-    return _in_one_pass(tasks, waits) if contention is None else _slowed(tasks, waits, contention)
+    return _in_one_pass(tasks, waits) if contention is None else _simulate_contention(tasks, waits, contention)
 
 
 def _waits(tasks: Sequence[Task], order: Iterable[int]) -> list[tuple[int, ...]]:
@@ -83,12 +83,12 @@ def _in_one_pass(tasks: Sequence[Task], waits: Sequence[tuple[int, ...]]) -> Tas
 
 def _executable(waits: Sequence[tuple[int, ...]]) -> Iterable[int]:
     """Tasks behind those that they wait for; the order in which they stand, where it is one."""
-    if all(one < number for number, some in enumerate(waits) for one in some):
+    if all(dependency < number for number, dependencies in enumerate(waits) for dependency in dependencies):
         return range(len(waits))
     return TopologicalSorter(dict(enumerate(waits))).static_order()  # a circle is a CycleError, a ValueError
 
 
-def _slowed(tasks: Sequence[Task], waits: Sequence[tuple[int, ...]], contention: Contention) -> TaskTimes:
+def _simulate_contention(tasks: Sequence[Task], waits: Sequence[tuple[int, ...]], contention: Contention) -> TaskTimes:
     """As in one pass, in steps from one end of a task to the next. A task's end is computed anew only when its speed changes, so
     that one that nothing slows ends exactly where the one pass has it."""
     starts, ends = [0.0] * len(tasks), [0.0] * len(tasks)
@@ -101,11 +101,11 @@ def _slowed(tasks: Sequence[Task], waits: Sequence[tuple[int, ...]], contention:
         for number in sorter.get_ready():
             starts[number] = since[number] = now
             running.append(number)
-        for number, found in zip(running, contention.rates(tasks, running), strict=True):
-            if found != rate[number]:
+        for number, speed in zip(running, contention.rates(tasks, running), strict=True):
+            if speed != rate[number]:
                 left[number] -= (now - since[number]) * rate[number]
-                since[number], rate[number] = now, found
-                ends[number] = now + max(left[number], 0.0) / found
+                since[number], rate[number] = now, speed
+                ends[number] = now + max(left[number], 0.0) / speed
         now = min(ends[number] for number in running)
         done = [number for number in running if ends[number] == now]
         running = [number for number in running if ends[number] != now]

@@ -53,13 +53,13 @@ def timeline(
 
     `cost` is the time of a region in ms; `placement` covers the graph in an executable order.
     """
-    owner = {number: index for index, one in enumerate(placement) for number in members(one.region)}
+    owner = {number: index for index, assignment in enumerate(placement) for number in members(assignment.region)}
     tasks: list[Task] = []
     spans: list[tuple[int, int]] = []
     """Of each region its first and its last task."""
-    for one in placement:
-        mine, after, taking = one.implementation, [], 0.0
-        for tensor in (graph.tensors[t] for t in graph.inputs_of(one.region)):
+    for assignment in placement:
+        mine, after, taking = assignment.implementation, [], 0.0
+        for tensor in (graph.tensors[t] for t in graph.inputs_of(assignment.region)):
             if tensor.producer < 0:
                 continue
             theirs, source = placement[owner[tensor.producer]].implementation, spans[owner[tensor.producer]][1]
@@ -72,11 +72,12 @@ def timeline(
         first = len(tasks)
         if taking:
             tasks.append(Task(taking, (mine.device,), tuple(after)))
-        tasks.append(Task(cost(one), (mine.device,), tuple(after)))
+        tasks.append(Task(cost(assignment), (mine.device,), tuple(after)))
         spans.append((first, len(tasks) - 1))
     times = simulate(tasks)
     slots = [
-        Slot(one, times.starts[first], times.ends[last]) for one, (first, last) in zip(placement, spans, strict=True)
+        Slot(assignment, times.starts[first], times.ends[last])
+        for assignment, (first, last) in zip(placement, spans, strict=True)
     ]
     return Timeline(tuple(slots), _peaks(graph, slots, owner))
 
@@ -103,4 +104,4 @@ def _peaks(graph: WorkGraph, slots: list[Slot], owner: Mapping[int, int]) -> dic
                 held[other.assignment.implementation.device].append(
                     Lifetime(tensor.bytes, other.start_ms, other.end_ms)
                 )
-    return {device: peak(some) for device, some in held.items()}
+    return {device: peak(lifetimes) for device, lifetimes in held.items()}

@@ -68,20 +68,20 @@ class WorkGraph:
     @cached_property
     def reads(self) -> tuple[tuple[int, ...], ...]:
         """Per operator the indices of the tensors that it reads, each once, ascending."""
-        found: list[set[int]] = [set() for _ in self.operators]
+        read_indices: list[set[int]] = [set() for _ in self.operators]
         for index, tensor in enumerate(self.tensors):
             for consumer in tensor.consumers:
-                found[consumer].add(index)
-        return tuple(tuple(sorted(indices)) for indices in found)
+                read_indices[consumer].add(index)
+        return tuple(tuple(sorted(indices)) for indices in read_indices)
 
     @cached_property
     def writes(self) -> tuple[tuple[int, ...], ...]:
         """Per operator the indices of the tensors that it produces."""
-        found: list[list[int]] = [[] for _ in self.operators]
+        written_indices: list[list[int]] = [[] for _ in self.operators]
         for index, tensor in enumerate(self.tensors):
             if tensor.producer != GRAPH_INPUT:
-                found[tensor.producer].append(index)
-        return tuple(tuple(indices) for indices in found)
+                written_indices[tensor.producer].append(index)
+        return tuple(tuple(indices) for indices in written_indices)
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
@@ -93,11 +93,11 @@ class WorkGraph:
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """Per operator the operators that read from it, each once, ascending."""
-        found: list[list[int]] = [[] for _ in self.operators]
+        readers: list[list[int]] = [[] for _ in self.operators]
         for number, producers in enumerate(self.predecessors):
             for producer in producers:
-                found[producer].append(number)
-        return tuple(tuple(numbers) for numbers in found)
+                readers[producer].append(number)
+        return tuple(tuple(numbers) for numbers in readers)
 
     def inputs_of(self, region: int) -> tuple[int, ...]:
         """Indices of the tensors that `region` reads and does not produce, graph inputs included, ascending."""

@@ -73,7 +73,7 @@ class Workload:
 
 def workload_of(operators: Iterable[WorkOperator]) -> Workload:
     """Of operators of which types and amounts are known: all their bytes count as read."""
-    found = tuple(
+    works = tuple(
         OperatorWork(operator.op_type, "", (), int(operator.flops), operator.bytes, 0, 0) for operator in operators
     )
-    return Workload(found, sum(one.read for one in found), 0, 0)
+    return Workload(works, sum(work.read for work in works), 0, 0)

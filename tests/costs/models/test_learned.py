@@ -176,7 +176,7 @@ def test_the_trees_say_what_their_library_says() -> None:
         lightgbm.Dataset(rows, targets, params={"verbosity": -1, "max_bin": 255}),
         fitting._TREES,
     )
-    np.testing.assert_allclose(fitting._fitted(rows, targets)(rows), booster.predict(rows), atol=1e-5)
+    np.testing.assert_allclose(fitting._fit_forest(rows, targets)(rows), booster.predict(rows), atol=1e-5)
 
 
 def test_a_model_is_a_file_and_nothing_else(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.loaded_library import NativeKernel
 from bricolage.device.caches import Cache, Caches
-from bricolage.native.build import planned, write_library
+from bricolage.native.build import plan_fused_kernels, write_library
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.c_source import CSource
@@ -49,7 +49,7 @@ def vectorised(source: CSource, folder: Path) -> tuple[list[int], list[int]]:
 
 def test_loops_that_store_several_results_become_vectors(tmp_path: Path) -> None:
     """A cell reads eleven pairs of memories that might overlap: GCC asks at run time for ten of them at most."""
-    plan = planned(_CELL.write(tmp_path)[0], _AVX2, FLOAT32, {}, strands=False, slices=False)
+    plan = plan_fused_kernels(_CELL.write(tmp_path)[0], _AVX2, FLOAT32, {}, strands=False, slices=False)
     loops, found = vectorised(generate(plan, _AVX2), tmp_path)
     assert loops and found == loops
 
@@ -58,7 +58,7 @@ def test_functions_never_become_calls(tmp_path: Path) -> None:
     """In a large library GCC ends to inline by itself, and a loop with a call has no vectors: YOLO-v4 took twice as long."""
     body = "a = Softplus (x)  b = Tanh (a)  c = Erf (b)  d = Sin (c)  e = Pow (d, x)  y = Log (e)"
     region = regions.region(tmp_path, body, "float[40, 32] x", "float[40, 32] y")
-    source = generate(planned(region, _AVX2, FLOAT32, {}), _AVX2)
+    source = generate(plan_fused_kernels(region, _AVX2, FLOAT32, {}), _AVX2)
     assert source.text.count("nat_softplus(") > 1
     (file := tmp_path / "called.c").write_text(source.text, encoding="utf-8")
     command = ["cc", *toolchain.FLAGS, "-O0", *_AVX2.isa.flags, "-S", str(file), "-o", "-"]
@@ -78,7 +78,7 @@ def test_weights_larger_than_a_cache_are_read_to_and_fro(tmp_path: Path) -> None
     region, values = replace(_CELL, hidden=96).write(tmp_path)
     usual = target()
     small = replace(usual, caches=Caches((Cache(1, 1024), Cache(2, 4096))))
-    plan = planned(region, usual, FLOAT32, {}, strands=False)
+    plan = plan_fused_kernels(region, usual, FLOAT32, {}, strands=False)
     there, back = (generate(plan, one) for one in (usual, small))
     assert "panel--" not in there.text and 0 < back.text.count("panel--") < back.text.count("panel++")
     one, other = (_run(region, each, tmp_path / name, values) for name, each in (("there", there), ("back", back)))

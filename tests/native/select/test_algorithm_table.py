@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bricolage.native.build import planned
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import Arithmetic
 from bricolage.native.cpu.isa import ISAS
 from bricolage.native.cpu.kernel_choice import DEFAULT, KernelChoice
@@ -24,7 +24,7 @@ def request(
 ) -> KernelRequest:
     """The last kernel of a region."""
     target = CpuTarget(ISAS[-1], 2)
-    plan = planned(regions.region(folder, body, f"{x} x", f"{y} y", **weights), target, Arithmetic(), {})  # type: ignore[arg-type]
+    plan = plan_fused_kernels(regions.region(folder, body, f"{x} x", f"{y} y", **weights), target, Arithmetic(), {})  # type: ignore[arg-type]
     return KernelRequest(plan.kernels[-1], plan, target, Arithmetic(tile=4), choice)
 
 

@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.analyses.transpose_propagation import Permutation, compose, inverse, is_identity, transposed
+from bricolage.rewrite.analyses.transpose_propagation import (
+    Permutation,
+    compose,
+    inverse,
+    is_identity,
+    transpose_operator,
+)
 from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.predicates import rank
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
@@ -29,7 +35,7 @@ class Stored(GraphRule):
         yield graph[0], lambda op: self._write(op, graph[0])
 
     def _write(self, op: Operators, node: ir.Node) -> Mapping[ir.Value, ir.Value]:
-        found = transposed(node, self._perm)
+        found = transpose_operator(node, self._perm)
         given = []
         for value, perm in zip(node.inputs, found.inputs, strict=True):
             if value is not None and perm is not None:
@@ -151,7 +157,7 @@ def test_operators_that_do_not_say_why(name: str) -> None:
     node = example.model().graph[0]
     for perm in list(itertools.permutations(range(3)))[1:]:
         with pytest.raises(MatchFailure, match=why):
-            transposed(node, perm)
+            transpose_operator(node, perm)
 
 
 def test_composition_and_inverse() -> None:

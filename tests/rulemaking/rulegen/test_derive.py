@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bricolage.equations.float32_accuracy import inaccurate
-from bricolage.equations.term import directed, read_equation
+from bricolage.equations.term import is_directed, read_equation
 from bricolage.rulemaking.rulegen.derive import derivable, rules_of
 
 RULES = [
@@ -64,9 +64,9 @@ def test_several_terms_are_to_be_reached() -> None:
 
 
 def test_directions() -> None:
-    assert directed(read_equation("split_rows_0(concat_rows(x, y)) = x"))
-    assert not directed(read_equation("x = split_rows_0(concat_rows(x, y))"))
-    assert not directed(read_equation("relu(x) = split_rows_0(concat_rows(relu(x), y))"))
+    assert is_directed(read_equation("split_rows_0(concat_rows(x, y)) = x"))
+    assert not is_directed(read_equation("x = split_rows_0(concat_rows(x, y))"))
+    assert not is_directed(read_equation("relu(x) = split_rows_0(concat_rows(relu(x), y))"))
 
 
 def test_cancellation_is_measured() -> None:

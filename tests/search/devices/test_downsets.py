@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.search.devices.branch_blocks import biconnected, contract_branches
+from bricolage.search.devices.branch_blocks import contract_branches, label_biconnected
 from bricolage.search.devices.colocation import contract, downsets
 from bricolage.search.devices.device_problem import DevicePlacementProblem, least_load, max_load
-from bricolage.search.devices.downsets import antichains, contiguous, linearised, pipedream
+from bricolage.search.devices.downsets import antichains, contiguous, pipedream, place_along_order
 from tests.search.devices.problems import is_chain, load_of, made, placements, problems
 
 
@@ -28,7 +28,7 @@ def test_no_chain_of_parts_has_a_smaller_largest_load(problem: DevicePlacementPr
     if found.devices:
         assert is_chain(problem, found.devices) and load_of(problem, found.devices) == pytest.approx(best)
         assert found.proven and found.gap == 0.0
-    along = linearised(problem)
+    along = place_along_order(problem)
     assert along.max_load >= best * (1 - 1e-9) and along.bound <= best * (1 + 1e-9)
     assert least_load(problem) <= min(map(load_of, [problem] * len(all_of_them), all_of_them)) * (1 + 1e-9)
 
@@ -110,7 +110,7 @@ def test_antichains_have_the_least_work_on_the_busiest_accelerator(problem: Devi
 @settings(max_examples=100, deadline=None)
 def test_edges_of_one_part_are_those_that_no_node_parts(graph: tuple[int, set[tuple[int, int]]]) -> None:
     count, edges = graph
-    parts = biconnected(count, edges)
+    parts = label_biconnected(count, edges)
     assert set(parts) == {(min(edge), max(edge)) for edge in edges}
     for one, other in itertools.combinations(sorted(parts), 2):
         assert (parts[one] == parts[other]) == all(_meet(parts, one, other, without) for without in range(count))

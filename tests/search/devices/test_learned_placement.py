@@ -12,7 +12,7 @@ from tests.search.devices.problems import made
 
 pytest.importorskip("torch")
 
-from bricolage.search.devices.learned_placement import LEARNED, LearningOptions, learned
+from bricolage.search.devices.learned_placement import LEARNED, LearningOptions, learn_placement
 
 CHAIN = made(
     [[one + 1] for one in range(9)] + [[]],
@@ -28,7 +28,7 @@ CHAIN = made(
 @pytest.mark.parametrize("method", ["reinforce", "ppo"])
 def test_learning_comes_to_the_best(method: Literal["reinforce", "ppo"]) -> None:
     options = LearningOptions(method, groups=10, hidden=16, rounds=80)
-    more = {method: lambda problem, _known, limit: learned(problem, options, limit_s=limit)}
+    more = {method: lambda problem, _known, limit: learn_placement(problem, options, limit_s=limit)}
     assert set(LEARNED) == {"reinforce", "ppo"}
     proven, found = place(CHAIN, ("ip", method), limit_s=60.0, more=more)
     assert proven.proven and found.max_load == max_load(CHAIN, found.devices)
@@ -36,7 +36,7 @@ def test_learning_comes_to_the_best(method: Literal["reinforce", "ppo"]) -> None
 
 
 def test_more_rounds_find_no_worse_and_the_seed_decides() -> None:
-    few, again, more = (learned(CHAIN, LearningOptions("ppo", rounds=rounds)) for rounds in (3, 3, 30))
+    few, again, more = (learn_placement(CHAIN, LearningOptions("ppo", rounds=rounds)) for rounds in (3, 3, 30))
     assert few.devices == again.devices and more.max_load <= few.max_load
 
 

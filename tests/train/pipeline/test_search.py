@@ -102,7 +102,7 @@ def test_stages_lie_divided_among_replicas_where_memory_forbids_whole_ones() -> 
         if (one.replicas, one.devices) == (2, 2)
     )
     assert gathered.step_ms >= moved and gathered.exchange_ms == 0.0 and alone.exchange_ms > 0.0
-    times, curves = search.simulated(slow, gathered)
+    times, curves = search.simulate_plan(slow, gathered)
     assert max(size for some in curves for _, size in some) <= gathered.peak_bytes <= 120.0
     assert times.makespan_ms <= gathered.step_ms * (1 + 1e-9)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
-from bricolage.train.predict.exchange import GradientBucket, gradient_buckets, overlapped
+from bricolage.train.predict.exchange import GradientBucket, gradient_buckets, simulate_overlap
 from bricolage.work.training_step import Gradient
 
 MIB = 1 << 20
@@ -69,7 +69,7 @@ def test_against_time_in_little_steps(
 ) -> None:
     sending = [GradientBucket(size, min(ready, len(operators) - 1)) for ready, size in sorted(some)]
     ring = Ring(2, LINK, 0.05, 0.1, slows_computing=slow, slowed=slowed)
-    ends, sent = overlapped(operators, sending, ring)
+    ends, sent = simulate_overlap(operators, sending, ring)
     found = max([ends[-1], *(one.end_ms for one in sent)])
     assert found == pytest.approx(by_small_steps(operators, sending, ring, 0.0005), abs=0.02)
     assert ends == sorted(ends)
@@ -78,10 +78,10 @@ def test_against_time_in_little_steps(
 
 def test_what_is_hidden_and_what_is_not() -> None:
     ring = Ring(2, LINK, 0.0, 1.0)
-    ends, sent = overlapped([1.0, 1.0, 1.0, 1.0], [GradientBucket(2, 0), GradientBucket(3, 3)], ring)
+    ends, sent = simulate_overlap([1.0, 1.0, 1.0, 1.0], [GradientBucket(2, 0), GradientBucket(3, 3)], ring)
     assert ends == [1.0, 2.0, 3.0, 4.0]
     assert [(one.start_ms, one.end_ms) for one in sent] == [(1.0, 3.0), (4.0, 7.0)]
 
 
 def test_without_workers_operators_run_one_after_another() -> None:
-    assert overlapped([1.0, 0.0, 2.0], [], None) == ([1.0, 1.0, 3.0], [])
+    assert simulate_overlap([1.0, 0.0, 2.0], [], None) == ([1.0, 1.0, 3.0], [])

@@ -154,7 +154,9 @@ def test_stages_whose_activations_lie_otherwise_in_memory() -> None:
     one = prepare_step(spec, variant)
     graph = graph_of(one, "stages=2,micro=2")
     ring = Ring(2, Link(("0", "1"), 1.0), 0.0, 0.0)
-    found = predicted_pipeline.predicted(graph, [1.0] * len(graph.work), repeating_blocks(one.module), variant, ring)
+    found = predicted_pipeline.predict_pipeline(
+        graph, [1.0] * len(graph.work), repeating_blocks(one.module), variant, ring
+    )
     assert found.begins == ("out",)
     times, peak = run_stages(spec, variant, found.begins, 1, 0.05)
     assert times and peak > 0

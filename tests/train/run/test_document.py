@@ -11,7 +11,7 @@ import pytest
 
 from bricolage.errors import BadPlan, MissingFile, NewerTrainingPlan
 from bricolage.report.parallel import parallel_page, plan_table
-from bricolage.train.pipeline.search import simulated
+from bricolage.train.pipeline.search import simulate_plan
 from bricolage.train.run.document import PLAN, TABLE, FullyShardedPlan, read_training_plan, table_of, write_plan
 from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
 from tests.train.run.made import plan
@@ -26,7 +26,7 @@ def test_a_plan_is_read_as_it_was_written_and_predicts_the_same(tmp_path: Path) 
     assert found == made and schedule == table_of(made.chosen)
     assert not Path(json.loads((tmp_path / PLAN).read_text())["step"]["folder"]).is_absolute()
     assert found.chosen is not None
-    times, curves = simulated(found.problem, found.chosen)
+    times, curves = simulate_plan(found.problem, found.chosen)
     last = max(one.end_ms for one in times.passes)
     assert last <= found.chosen.step_ms <= last + found.chosen.exchange_ms + 1e-9
     peaks = [max(size for _, size in some) for some in curves]

@@ -42,7 +42,7 @@ from bricolage.base.options import PRECISIONS, Precision
 from bricolage.device.device import Device
 from bricolage.extras import install_command
 from bricolage.graph.graph import Graph, Operator, Region, describe
-from bricolage.native.build import TITLE, planned, write_library
+from bricolage.native.build import TITLE, plan_fused_kernels, write_library
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import CSource
@@ -98,13 +98,13 @@ def instruction_set(device: Device) -> Isa:
     wanted = os.environ.get(FORCED_ISA_VARIABLE)
     if not wanted:
         return available_isas(device)[0]
-    found = find_isa(wanted, device)
-    if found is None:
-        known = ", ".join(isa.name for isa in ISAS)
+    forced_isa = find_isa(wanted, device)
+    if forced_isa is None:
+        isa_names = ", ".join(isa.name for isa in ISAS)
         raise Refused(
-            backend=Native.title, reason=f"{FORCED_ISA_VARIABLE}={wanted} does not run here (there are: {known})"
+            backend=Native.title, reason=f"{FORCED_ISA_VARIABLE}={wanted} does not run here (there are: {isa_names})"
         )
-    return found
+    return forced_isa
 
 
 class Native(Backend):
@@ -162,23 +162,23 @@ class Native(Backend):
         return arithmetic == FLOAT32 or any(map(may_multiply, nodes_of(region)))
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
-        structure, plan, target, arithmetic = _structured(region, config, resources, {})
+        structure, plan, target, arithmetic = _plan_structure(region, config, resources, {})
         return space(structure, plan, target, arithmetic)
 
     def structures(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Sequence[KernelConfig]:
         origins = dict[Node, str]()
-        _, plan, target, arithmetic = _structured(region, config.base, resources, origins)
-        found = [config.base.tuned({FUSED: text}) for text in fusions(plan, target, arithmetic, origins)]
+        _, plan, target, arithmetic = _plan_structure(region, config.base, resources, origins)
+        configs = [config.base.tuned({FUSED: text}) for text in fusions(plan, target, arithmetic, origins)]
         if target.threads > 1 and any(len(wave) > 1 for wave in in_waves(plan).sections):
-            found.append(config.base.tuned({WAVES: True}))
+            configs.append(config.base.tuned({WAVES: True}))
         dominant = config.base.tuned({LAYOUT: "dominant"})
-        _, other, _, _ = _structured(region, dominant, resources, {})
+        _, other, _, _ = _plan_structure(region, dominant, resources, {})
         if lie_otherwise(plan, other):
-            found.append(dominant)
-        return found
+            configs.append(dominant)
+        return configs
 
     def trials(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Trials:
-        _, plan, target, arithmetic = _structured(region, config, resources, {})
+        _, plan, target, arithmetic = _plan_structure(region, config, resources, {})
         return NativeTrials(region, plan, target, arithmetic, resources)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
@@ -204,19 +204,19 @@ class Native(Backend):
     ) -> Anatomy:
         require_static(region, self.title)
         origins = dict[Node, str]()
-        made = _generated(region, config, resources, origins, timed=timed)
+        source = _generate_source(region, config, resources, origins, timed=timed)
         if not timed:
-            return Anatomy(inspect_kernels(made.plan, origins), made.text)
+            return Anatomy(inspect_kernels(source.plan, origins), source.text)
         arithmetic = _arithmetic(config, resources.device)
         with scratch.using(scratch.temporary()) as folder:
-            write_library(made, _target(resources).isa, arithmetic, folder)
-            watch = Stopwatch(NativeKernel(region, folder, resources), region, len(made.plan.kernels))
+            write_library(source, _target(resources).isa, arithmetic, folder)
+            watch = Stopwatch(NativeKernel(region, folder, resources), region, len(source.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
         isa = instruction_set(resources.device)
-        given = next((kernel.root for kernel in made.plan.kernels if kernel.of_bytes), None)
+        given = next((kernel.root for kernel in source.plan.kernels if kernel.of_bytes), None)
         operand = None if given is None else arithmetic.operand_of(isa, given)
         peaks = measure(isa, arithmetic, resources.threads, operand)
-        return Anatomy(inspect_kernels(made.plan, origins, spent.tolist()), made.text, peaks)
+        return Anatomy(inspect_kernels(source.plan, origins, spent.tolist()), source.text, peaks)
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         return self.fusing(config.base, ())
@@ -304,11 +304,11 @@ def _make(region: RegionModel, config: KernelConfig, folder: Path, resources: Re
     Raises:
         Refused: as `_generated`, or the C does not compile.
     """
-    made = _generated(region, config, resources, {})
-    write_library(made, _target(resources).isa, _arithmetic(config, resources.device), folder)
+    source = _generate_source(region, config, resources, {})
+    write_library(source, _target(resources).isa, _arithmetic(config, resources.device), folder)
 
 
-def _generated(
+def _generate_source(
     region: RegionModel, config: KernelConfig, resources: Resources, origins: dict[Node, str], *, timed: bool = False
 ) -> CSource:
     """The region's C. `origins` takes the operator that each tensor comes from (see `lower`); a `timed` library takes the time of
@@ -317,10 +317,12 @@ def _generated(
     Raises:
         Refused: something in the region has no lowering, or the parameters are not the region's.
     """
-    structure, kernels, target, arithmetic = _structured(region, config, resources, origins)
-    own = tuple((name, value) for name, value in config.parameters if name not in dict(structure.parameters))
+    structure, kernels, target, arithmetic = _plan_structure(region, config, resources, origins)
+    kernel_parameters = tuple(
+        (name, value) for name, value in config.parameters if name not in dict(structure.parameters)
+    )
     try:
-        choices = from_parameters(own)
+        choices = from_parameters(kernel_parameters)
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
     if any(number >= len(kernels.kernels) for number in choices):
@@ -330,7 +332,7 @@ def _generated(
     return generate(kernels, target, arithmetic, choices, timed=timed)
 
 
-def _structured(
+def _plan_structure(
     region: RegionModel, config: KernelConfig, resources: Resources, origins: dict[Node, str]
 ) -> tuple[KernelConfig, FusionPlan, CpuTarget, Arithmetic]:
     """The kernels of a region as the structural parameters of a configuration make them; first the configuration with these
@@ -352,5 +354,5 @@ def _structured(
         kept = parse_numbers(str(given[FUSED])) if FUSED in given else None
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
-    plan = planned(region, target, arithmetic, origins, kept, waves=waves, layout=layout)
+    plan = plan_fused_kernels(region, target, arithmetic, origins, kept, waves=waves, layout=layout)
     return config.base.tuned(given), plan, target, arithmetic

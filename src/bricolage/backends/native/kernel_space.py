@@ -135,45 +135,45 @@ class NativeTrials(Trials):
         folder = scratch.temporary()
         weakref.finalize(self, scratch.remove, folder)
         self._objects = Objects(folder, max(1, target.threads))
-        self._usual = self._built({})
+        self._usual = self._build_watch({})
 
     def usual(self, rounds: int) -> Mapping[str, float]:
         spent = np.median([self._usual.run() for _ in range(rounds)], axis=0)
-        return {name: float(spent[own].sum()) for name, own in self._kernels.items()}
+        return {name: float(spent[kernels].sum()) for name, kernels in self._kernels.items()}
 
     def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
-        made = [self._made(build) for build in builds]
-        watches = [one for one in made if isinstance(one, Stopwatch)]
+        candidates = [self._made(build) for build in builds]
+        watches = [candidate for candidate in candidates if isinstance(candidate, Stopwatch)]
         turns = [[watch.run() for watch in (self._usual, *watches)] for _ in range(rounds if watches else 0)]
-        found: list[Mapping[str, Trial]] = []
-        for build, one in zip(builds, made, strict=True):
-            if isinstance(one, Stopwatch):
-                found.append(self._timings(build, turns, 1 + watches.index(one)))
+        trials: list[Mapping[str, Trial]] = []
+        for build, candidate in zip(builds, candidates, strict=True):
+            if isinstance(candidate, Stopwatch):
+                trials.append(self._timings(build, turns, 1 + watches.index(candidate)))
             elif len(build) == 1:
-                found.append(dict.fromkeys(build, one))
+                trials.append(dict.fromkeys(build, candidate))
             else:  # one of them is to blame
                 alone = [self.run([{task: choice}], rounds)[0] for task, choice in build.items()]
-                found.append({task: trial for told in alone for task, trial in told.items()})
-        return found
+                trials.append({task: trial for single in alone for task, trial in single.items()})
+        return trials
 
     def _timings(self, build: Build, turns: Sequence[Sequence[np.ndarray]], at: int) -> dict[str, Trial]:
         """Of one build, number `at` in each turn; the first is the usual one."""
         timings: dict[str, Trial] = {}
         for task in build:
             kernels = self._kernels[task]
-            ms, usual = (tuple(float(turn[one][kernels].sum()) for turn in turns) for one in (at, 0))
+            ms, usual = (tuple(float(turn[position][kernels].sum()) for turn in turns) for position in (at, 0))
             timings[task] = KernelTiming(ms, usual)
         return timings
 
     def _made(self, build: Build) -> Stopwatch | str:
         """A library with these choices, or why there is none."""
         try:
-            watch = self._built(build)
+            watch = self._build_watch(build)
         except Refused as error:
             return error.sentence
         return watch if agree(watch.outputs, self._usual.outputs) else "its answer is another"
 
-    def _built(self, build: Build) -> Stopwatch:
+    def _build_watch(self, build: Build) -> Stopwatch:
         """A library in which tasks have these choices.
 
         Raises:
@@ -181,11 +181,11 @@ class NativeTrials(Trials):
         """
         flags = self._arithmetic.flags(self._target.isa, of_bytes=self._plan.of_bytes)
         choices = {number: choice_of(choice) for task, choice in build.items() for number in self._kernels[task]}
-        made = generate(self._plan, self._target, self._arithmetic, choices, timed=True, packed=self._packed)
+        source = generate(self._plan, self._target, self._arithmetic, choices, timed=True, packed=self._packed)
         with scratch.using(scratch.temporary()) as folder:
-            functions = made.objects
+            functions = source.objects
             self._objects.add(functions, flags, TITLE)
-            self._objects.link(made.main, functions, flags, folder / LIBRARY, TITLE)
-            write_sizes(made, folder)
-            kernel = NativeKernel(self._region, folder, self._resources, made.weights)
+            self._objects.link(source.main, functions, flags, folder / LIBRARY, TITLE)
+            write_sizes(source, folder)
+            kernel = NativeKernel(self._region, folder, self._resources, source.weights)
         return Stopwatch(kernel, self._region, len(self._plan.kernels))

@@ -41,10 +41,10 @@ def _team(library: ctypes.CDLL, cores: tuple[int, ...]) -> _Team:
     """The process's team on those cores, with as many threads as have a core there. Any library can make it, and all can use it:
     they have the same code for it."""
     with _TEAMS_LOCK:
-        found = _TEAMS.get(cores)
-        if found is None:
-            found = _TEAMS[cores] = _Team(library, min(len(cores), available_cores()))
-        return found
+        team = _TEAMS.get(cores)
+        if team is None:
+            team = _TEAMS[cores] = _Team(library, min(len(cores), available_cores()))
+        return team
 
 
 class NativeKernel(StaticKernel):
@@ -85,9 +85,9 @@ class NativeKernel(StaticKernel):
     def replica(self, resources: Resources) -> NativeKernel | None:
         if resources.threads != self._threads:
             return None
-        found = copy.copy(self)
-        found._place(resources)
-        return found
+        replica = copy.copy(self)
+        replica._place(resources)
+        return replica
 
     def spent(self, count: int) -> np.ndarray:
         """Where a timed library of `count` kernels adds up their milliseconds."""

@@ -9,13 +9,13 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.train.fuse.fuse import FusedSweep, How, Swept
 
 
-@guarded
+@guard_command
 def fuse(
     sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep as TOML or JSON.", show_default=False)],
     out: Annotated[
@@ -53,13 +53,13 @@ def fuse(
 
     if how not in HOWS:
         raise errors.BadOption(option="--how", value=how, advice=f"Use one of {', '.join(HOWS)}")
-    found = read_sweep(sweep)
+    sweep_spec = read_sweep(sweep)
     limit = None if memory is None else a.memory_bytes(memory)
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "lane.pt")
-    with output.stdout_kept(), progress_bars.shown() as shown:
-        done = train_sweep(found, cast("How", how), threads, shown, memory_limit=limit)
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
+        done = train_sweep(sweep_spec, cast("How", how), threads, shown, memory_limit=limit)
     if out is not None:
         _save(done, out)
     if as_json:
@@ -103,5 +103,5 @@ def _show(report: Swept) -> None:
         if group.speeds:
             heads = [("", "left"), ("Samples/s", "right"), ("95 % interval", "right")]
             speeds = sorted(group.speeds.items(), key=lambda item: -item[1].median)
-            rows = [[name, f"{one.median:,.0f}", f"{one.low:,.0f}-{one.high:,.0f}"] for name, one in speeds]
+            rows = [[name, f"{speed.median:,.0f}", f"{speed.low:,.0f}-{speed.high:,.0f}"] for name, speed in speeds]
             output.show_result(plain_table(heads, rows))

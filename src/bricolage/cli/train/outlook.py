@@ -64,13 +64,13 @@ class Outlook:
         """For JSON."""
         from bricolage.base.codec import encode
 
-        found: dict[str, object] = {}
-        if (one := self.convergence) is not None:
-            steps = one.steps if math.isfinite(one.steps) else None
-            found["convergence"] = {**encode(one.curve), "target": one.target, "steps": steps}
+        document: dict[str, object] = {}
+        if (convergence := self.convergence) is not None:
+            steps = convergence.steps if math.isfinite(convergence.steps) else None
+            document["convergence"] = {**encode(convergence.curve), "target": convergence.target, "steps": steps}
         if self.speeds:
-            found["speed"] = [{"workers": workers, "steps_s": speed} for workers, speed in self.speeds]
-        return found
+            document["speed"] = [{"workers": workers, "steps_s": speed} for workers, speed in self.speeds]
+        return document
 
     def show(self, done: Prediction) -> None:
         """For people."""
@@ -95,7 +95,7 @@ def read_outlook(losses: Path | None, target: float | None, runs: Path | None, a
     if losses is not None and target is not None:
         convergence = Convergence(fit_loss(read_losses(losses)), target)
     short = [] if runs is None else read_runs(runs)
-    return Outlook(convergence, _scaled(fit_speed(short, not asynchronous), short) if short else [])
+    return Outlook(convergence, _predict_scaling(fit_speed(short, not asynchronous), short) if short else [])
 
 
 def _show_convergence(done: Prediction, found: Convergence) -> None:
@@ -112,10 +112,10 @@ def _show_convergence(done: Prediction, found: Convergence) -> None:
     print(f"It reaches {found.target:g} after about {steps:,.0f} steps, {words.seconds(seconds)} as it is.")
 
 
-def _scaled(model: SpeedModel, short: Sequence[Run]) -> list[tuple[int, float]]:
+def _predict_scaling(model: SpeedModel, short: Sequence[Run]) -> list[tuple[int, float]]:
     """Steps a second for 1, 2, 4 ... workers, up to twice those that ran; servers and the batch as in the last run."""
-    last, most = short[-1], 2 * max(one.workers for one in short)
-    counts = [1 << one for one in range(most.bit_length()) if 1 << one <= most]
+    last, most = short[-1], 2 * max(run.workers for run in short)
+    counts = [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent <= most]
     return [(count, model.steps_s(count, last.servers, last.batch)) for count in counts]
 
 

@@ -9,7 +9,7 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.train.run.document import TrainingPlan
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Folder = Annotated[Path, typer.Argument(metavar="PLAN", help="The folder of a plan.", show_default=False)]
 
 
-@guarded
+@guard_command
 def plan(
     spec: Annotated[
         Path,
@@ -50,15 +50,15 @@ def plan(
     from bricolage.train.run.planning import plan_step
     from bricolage.train.step.spec import read_spec
 
-    for one in schedule or ():
-        if one not in (*PLANNED, *ASYNCHRONOUS):
-            known = ", ".join((*PLANNED, *ASYNCHRONOUS))
-            raise errors.BadOption(option="--schedule", value=one, advice=f"Use one of {known}")
-    found = read_spec(spec)
+    for name in schedule or ():
+        if name not in (*PLANNED, *ASYNCHRONOUS):
+            choices = ", ".join((*PLANNED, *ASYNCHRONOUS))
+            raise errors.BadOption(option="--schedule", value=name, advice=f"Use one of {choices}")
+    step_spec = read_spec(spec)
     output.make_folder(out)
     output.check_writable(out / PLAN)
-    with output.stdout_kept(), progress_bars.shown() as shown:
-        training_plan = plan_step(found, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
+        training_plan = plan_step(step_spec, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
     write_plan(training_plan, out)
     output.write_text(out / "report.html", parallel.parallel_page(training_plan))
     if as_json:
@@ -70,7 +70,7 @@ def plan(
     output.note(f"wrote {out / PLAN}, schedule.csv and report.html")
 
 
-@guarded
+@guard_command
 def run(
     folder: Folder,
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.0, help="Seconds for the race.")] = 8.0,
@@ -101,7 +101,7 @@ def run(
     from bricolage.train.run.launch_plan import launch_plan
     from bricolage.train.run.ray_launch import run_on_ray
 
-    made, _ = read_training_plan(folder)
+    training_plan, _ = read_training_plan(folder)
     output.check_writable(folder / RESULT)
     with output.stdout_kept():
         done: PlanResult | None
@@ -110,7 +110,7 @@ def run(
         else:
             done = launch_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
     assert done is not None
-    output.write_text(folder / "report.html", parallel.parallel_page(made, done))
+    output.write_text(folder / "report.html", parallel.parallel_page(training_plan, done))
     if as_json:
         from bricolage.base.codec import encode
 
@@ -120,7 +120,7 @@ def run(
     output.note(f"wrote {folder / RESULT} and report.html")
 
 
-@guarded
+@guard_command
 def report(
     folder: Folder,
     out: Annotated[
@@ -133,9 +133,9 @@ def report(
     from bricolage.train.run.document import read_training_plan
     from bricolage.train.run.launch_plan import read_result
 
-    made, _ = read_training_plan(folder)
+    training_plan, _ = read_training_plan(folder)
     place = out or folder / "report.html"
-    output.write_text(place, parallel.parallel_page(made, read_result(folder)))
+    output.write_text(place, parallel.parallel_page(training_plan, read_result(folder)))
     output.note(f"wrote {place}")
 
 

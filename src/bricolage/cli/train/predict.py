@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 from bricolage.cli.train import outlook
 from bricolage.train.predict.variant import forms
 
@@ -25,7 +25,7 @@ Changes = Annotated[
 ]
 
 
-@guarded
+@guard_command
 def predict(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A training step as TOML or JSON.", show_default=False)],
     what_if: Changes = None,
@@ -59,14 +59,14 @@ def predict(
     from bricolage.train.predict.variant import parse_variant
     from bricolage.train.step.spec import read_spec
 
-    found = read_spec(spec)
-    variants = [parse_variant(one) for one in what_if] if what_if else None
+    step_spec = read_spec(spec)
+    variants = [parse_variant(change) for change in what_if] if what_if else None
     limit = None if memory is None else a.memory_bytes(memory)
     further = outlook.read_outlook(losses, target, runs, asynchronous)
     output.check_writable(html)
-    with output.stdout_kept(), progress_bars.shown() as shown:
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
         done = predict_step(
-            found, variants, threads=threads, seconds=seconds, measure=measure, memory_limit=limit, progress=shown
+            step_spec, variants, threads=threads, seconds=seconds, measure=measure, memory_limit=limit, progress=shown
         )
     if html is not None:
         from bricolage.report.training_steps import training_page
@@ -91,18 +91,22 @@ def _show(done: Prediction, measure: bool) -> None:
     print(f"{done.module} on {done.device}, {words.count(done.threads, 'thread')}, PyTorch {done.torch}\n")
     heads = [("Step", "fold"), ("Predicted", "right"), ("Samples/s", "right"), ("Gain", "right"), ("Peak", "right")]
     base = done.predicted[0]
-    output.show_result(plain_table(heads, [_row(one, base) for one in done.predicted]))
+    output.show_result(plain_table(heads, [_row(prediction, base) for prediction in done.predicted]))
     if measure:
         print("\nReally run:")
         heads = [("Step", "fold"), ("Measured", "right"), ("Error", "right"), ("Peak", "right"), ("Error", "right")]
-        output.show_result(plain_table(heads, [_measured(one) for one in done.predicted if not one.reason]))
-    for one in done.predicted:
-        if one.reason:
-            print(f"{one.variant}: {one.reason}")
-        if one.begins:
-            print(f"{one.variant}: stages begin at {', '.join(one.begins)}")
-        if one.not_run:
-            print(f"{one.variant}: it could not be run: {one.not_run}")
+        output.show_result(
+            plain_table(
+                heads, [_build_measured_row(prediction) for prediction in done.predicted if not prediction.reason]
+            )
+        )
+    for prediction in done.predicted:
+        if prediction.reason:
+            print(f"{prediction.variant}: {prediction.reason}")
+        if prediction.begins:
+            print(f"{prediction.variant}: stages begin at {', '.join(prediction.begins)}")
+        if prediction.not_run:
+            print(f"{prediction.variant}: it could not be run: {prediction.not_run}")
     if done.recomputation is not None:
         chosen = done.recomputation
         fits = "fits" if chosen.fits else "nothing fits; the least that was found is"
@@ -138,7 +142,7 @@ def _row(one: Predicted, base: Predicted) -> list[str]:
     ]
 
 
-def _measured(one: Predicted) -> list[str]:
+def _build_measured_row(one: Predicted) -> list[str]:
     from bricolage.report import words
 
     peak = one.measured_peak_bytes

@@ -11,7 +11,7 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.train.replicas.replica_spec import Replicas
@@ -28,7 +28,7 @@ Methods = Annotated[
 ]
 
 
-@guarded
+@guard_command
 def replicas(
     spec: Annotated[
         Path, typer.Argument(metavar="SPEC", help="Training by replicas, as TOML or JSON.", show_default=False)
@@ -64,41 +64,43 @@ def replicas(
     from bricolage.cli import output, progress_bars
     from bricolage.train.replicas.replicas import train_replicas
 
-    found = _asked(spec, method, workers, straggler)
+    replica_spec = _override_replicas(spec, method, workers, straggler)
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "method.pt")
     done: list[ReplicasResult] = []
-    with output.stdout_kept(), progress_bars.shown() as shown:
-        for one in found.methods:
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
+        for replica_method in replica_spec.methods:
             for number in range(seeds):
-                seed = found.step.seed + number
-                trained = train_replicas(found, one, threads=threads, seed=seed, progress=shown)
+                seed = replica_spec.step.seed + number
+                trained = train_replicas(replica_spec, replica_method, threads=threads, seed=seed, progress=shown)
                 done.append(trained.report)
                 if out is not None and number == 0:
-                    output.write_file(out / f"{one.label}.pt", trained.save)
-    _tell_means(done, found.workers)
+                    output.write_file(out / f"{replica_method.label}.pt", trained.save)
+    _tell_means(done, replica_spec.workers)
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json([{**encode(one), "samples_s": one.samples_s} for one in done])
+        output.show_json([{**encode(outcome), "samples_s": outcome.samples_s} for outcome in done])
         return
-    _show(done, found.workers)
+    _show(done, replica_spec.workers)
     if out is not None:
-        output.note(f"wrote the weights of {len(found.methods)} methods to {out}")
+        output.note(f"wrote the weights of {len(replica_spec.methods)} methods to {out}")
 
 
 def _tell_means(done: Sequence[ReplicasResult], workers: int) -> None:
     from bricolage.cli import output
 
-    if (apart := max(one.mean_of_means for one in done)) > 0.0:
+    if (apart := max(outcome.mean_of_means for outcome in done)) > 0.0:
         output.note(
             f"the loss is no mean over samples: the mean of {workers} workers' gradients is {apart:.1%} from the gradient of "
             "their batches together, so that synchronous methods are not the same as one model trained on these"
         )
 
 
-def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, straggler: float | None) -> Replicas:
+def _override_replicas(
+    spec: Path, method: Sequence[str] | None, workers: int | None, straggler: float | None
+) -> Replicas:
     """The file's replicas with what the options say instead.
 
     Raises:
@@ -106,20 +108,20 @@ def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, stragg
     """
     from bricolage.train.replicas.replica_spec import KINDS, Method, explain_refusal, read_replicas
 
-    found = read_replicas(spec)
+    replica_spec = read_replicas(spec)
     if method is not None:
-        kinds = [one for one in KINDS if one in method]
+        kinds = [kind for kind in KINDS if kind in method]
         if len(kinds) < len(set(method)):
-            wrong = next(one for one in method if one not in KINDS)
+            wrong = next(name for name in method if name not in KINDS)
             raise errors.BadOption(option="--method", value=wrong, advice=f"Use one of {', '.join(KINDS)}")
-        found = replace(found, methods=tuple(Method(kind) for kind in kinds))
-    found = replace(found, workers=workers or found.workers)
+        replica_spec = replace(replica_spec, methods=tuple(Method(kind) for kind in kinds))
+    replica_spec = replace(replica_spec, workers=workers or replica_spec.workers)
     if straggler is not None:
-        found = replace(found, straggler_ms=straggler)
-    for one in found.methods:
-        if reason := explain_refusal(one, found.workers, found.step):
-            raise errors.BadTrainingSpec(path=spec, reason=f"method '{one.label}': {reason}")
-    return found
+        replica_spec = replace(replica_spec, straggler_ms=straggler)
+    for replica_method in replica_spec.methods:
+        if reason := explain_refusal(replica_method, replica_spec.workers, replica_spec.step):
+            raise errors.BadTrainingSpec(path=spec, reason=f"method '{replica_method.label}': {reason}")
+    return replica_spec
 
 
 def _show(done: Sequence[ReplicasResult], workers: int) -> None:
@@ -127,25 +129,27 @@ def _show(done: Sequence[ReplicasResult], workers: int) -> None:
     from bricolage.report import words
     from bricolage.report.tables import plain_table
 
-    within = min(one.seconds for one in done)
+    within = min(outcome.seconds for outcome in done)
     heads = [("Method", "fold"), ("Loss", "right"), ("Accuracy", "right"), (f"In {within:.2f} s", "right")]
     heads += [("Time", "right"), ("Samples/s", "right"), ("Sent", "right"), ("Ahead", "right"), ("Stale", "right")]
     rows = []
-    labels = dict.fromkeys(one.method.label for one in done)
+    labels = dict.fromkeys(outcome.method.label for outcome in done)
     for label in labels:
-        some = [one for one in done if one.method.label == label]
-        early = [at.accuracy for one in some if (at := one.at(within)) is not None and at.accuracy is not None]
+        seed_runs = [outcome for outcome in done if outcome.method.label == label]
+        early = [
+            at.accuracy for outcome in seed_runs if (at := outcome.at(within)) is not None and at.accuracy is not None
+        ]
         rows.append(
             [
                 label,
-                _mean([one.loss for one in some], words.loss),
-                _mean([one.accuracy for one in some], "{:.1%}".format),
+                _mean([outcome.loss for outcome in seed_runs], words.loss),
+                _mean([outcome.accuracy for outcome in seed_runs], "{:.1%}".format),
                 _mean(early, "{:.1%}".format),
-                words.seconds(sum(one.seconds for one in some) / len(some)),
-                f"{sum(one.samples_s for one in some) / len(some):,.0f}",
-                words.size(sum(one.sent_bytes for one in some) // len(some)),
-                str(max(one.ahead for one in some)),
-                f"{max(one.staleness for one in some):.1f}",
+                words.seconds(sum(outcome.seconds for outcome in seed_runs) / len(seed_runs)),
+                f"{sum(outcome.samples_s for outcome in seed_runs) / len(seed_runs):,.0f}",
+                words.size(sum(outcome.sent_bytes for outcome in seed_runs) // len(seed_runs)),
+                str(max(outcome.ahead for outcome in seed_runs)),
+                f"{max(outcome.staleness for outcome in seed_runs):.1f}",
             ]
         )
     output.show_result(plain_table(heads, rows))
@@ -156,5 +160,5 @@ def _show(done: Sequence[ReplicasResult], workers: int) -> None:
 def _mean(values: Sequence[float | None], form: Callable[[float], str]) -> str:
     from bricolage.report import words
 
-    known = [value for value in values if value is not None]
-    return form(sum(known) / len(known)) if known else words.MISSING
+    numbers = [value for value in values if value is not None]
+    return form(sum(numbers) / len(numbers)) if numbers else words.MISSING

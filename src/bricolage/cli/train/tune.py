@@ -10,14 +10,14 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
-from bricolage.cli.guard import guarded
+from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
     from bricolage.train.fuse.fuse import How
     from bricolage.train.fuse.hyperparameter_search import Searched
 
 
-@guarded
+@guard_command
 def tune(
     search: Annotated[Path, typer.Argument(metavar="SEARCH", help="A search as TOML or JSON.", show_default=False)],
     out: Annotated[
@@ -55,16 +55,16 @@ def tune(
 
     if how not in HOWS:
         raise errors.BadOption(option="--how", value=how, advice=f"Use one of {', '.join(HOWS)}")
-    found = read_search(search)
-    found = replace(found, trials=trials or found.trials, together=together or found.together)
-    if how.endswith("processes") and found.pruner != "none":
+    search_spec = read_search(search)
+    search_spec = replace(search_spec, trials=trials or search_spec.trials, together=together or search_spec.together)
+    if how.endswith("processes") and search_spec.pruner != "none":
         raise errors.BadOption(
             option="--how", value=how, advice='Processes are not watched: set pruner = "none", or use fused'
         )
     limit = None if memory is None else a.memory_bytes(memory)
     output.check_writable(out)
-    with output.stdout_kept(), progress_bars.shown() as shown:
-        done = run(found, cast("How", how), threads, shown, memory_limit=limit)
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
+        done = run(search_spec, cast("How", how), threads, shown, memory_limit=limit)
     if out is not None and done.state is not None:
         output.write_file(out, done.save)
     if as_json:
@@ -86,18 +86,18 @@ def _show(report: Searched) -> None:
     heads += [("Accuracy", "right"), ("Trained", "left")]
     rows = [
         [
-            one.name + (" *" if one.name == report.best else ""),
+            trial.name + (" *" if trial.name == report.best else ""),
             ", ".join(
                 f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-                for key, value in one.drawn.items()
+                for key, value in trial.drawn.items()
             ),
-            str(one.steps),
-            one.stopped,
-            words.loss(one.loss),
-            words.MISSING if one.accuracy is None else f"{one.accuracy:.1%}",
-            one.how,
+            str(trial.steps),
+            trial.stopped,
+            words.loss(trial.loss),
+            words.MISSING if trial.accuracy is None else f"{trial.accuracy:.1%}",
+            trial.how,
         ]
-        for one in sorted(
+        for trial in sorted(
             report.trials, key=lambda trial: (trial.stopped != "finished", trial.loss is None, trial.loss)
         )
     ]

@@ -137,13 +137,18 @@ class GangEngine(ABC, Generic[H]):
             attempts: how often each job was started so far.
         """
         self._attempts.update(attempts)
-        found = self.found(gangs, attempts)
-        for number, one in found.items():
-            self._take(one.gang, one.devices)
+        survivors = self.found(gangs, attempts)
+        for number, survivor in survivors.items():
+            self._take(survivor.gang, survivor.devices)
             self._placed[number] = PlacedGang(
-                one.gang, self.work(number), one.attempt, one.devices, one.handle, began_s=self.clock.now()
+                survivor.gang,
+                self.work(number),
+                survivor.attempt,
+                survivor.devices,
+                survivor.handle,
+                began_s=self.clock.now(),
             )
-        return [JobEvicted(number, self.work(number).saved()) for number in gangs if number not in found]
+        return [JobEvicted(number, self.work(number).saved()) for number in gangs if number not in survivors]
 
     def wait(self, until: float) -> tuple[float, Sequence[Report]]:
         """Looks at processes and nodes until something is new."""
@@ -201,25 +206,25 @@ class GangEngine(ABC, Generic[H]):
     def _judge(self, number: int, placed: PlacedGang[H], gone: set[Node]) -> list[Report]:
         """What has become of a gang."""
         lost = next(((k, n) for k, n in sorted(gone) if self._on(placed.gang, k, n)), None)
-        told: list[Report] = []
+        reports: list[Report] = []
         if lost is not None and placed.fault is None and not placed.stopping:
-            told = self._evict(placed, f"node {lost[1]} of kind {lost[0]} is gone")
+            reports = self._evict(placed, f"node {lost[1]} of kind {lost[0]} is gone")
         codes = self.exits(placed.handle)
         if codes is None:
-            return told
+            return reports
         if not placed.stopping and placed.fault is None:
             bad = next((code for code in codes if code), None)
             if bad == LOST:
-                told = self._evict(placed, "a process is lost")
+                reports = self._evict(placed, "a process is lost")
             elif bad is not None:
-                placed.fault = (self._said(placed, bad), True)
+                placed.fault = (self._describe_exit(placed, bad), True)
         over = all(code is not None for code in codes)
         if placed.fault is not None and not over and not placed.killed:
             placed.killed = True
             self.kill(placed.handle)
         if over:
-            return told + self._over(number, placed, codes)
-        return told + self._progress(placed)
+            return reports + self._over(number, placed, codes)
+        return reports + self._progress(placed)
 
     def _evict(self, placed: PlacedGang[H], reason: str) -> list[Report]:
         """The loop is told at once: others of its processes may take a while to end."""
@@ -228,8 +233,8 @@ class GangEngine(ABC, Generic[H]):
 
     def _over(self, number: int, placed: PlacedGang[H], codes: Sequence[int | None]) -> list[Report]:
         del self._placed[number]
-        for (node, _), own in zip(placed.gang.nodes, placed.devices, strict=True):
-            self._free[placed.gang.kind, node] = sorted({*self._free[placed.gang.kind, node], *own})
+        for (node, _), indices in zip(placed.gang.nodes, placed.devices, strict=True):
+            self._free[placed.gang.kind, node] = sorted({*self._free[placed.gang.kind, node], *indices})
         self.release(placed.handle)
         placed.work.progress(placed.attempt).unlink(missing_ok=True)
         saved = placed.work.saved()
@@ -241,7 +246,7 @@ class GangEngine(ABC, Generic[H]):
             return [JobFinished(number)]
         return [JobStopped(number, saved)]
 
-    def _said(self, placed: PlacedGang[H], code: int) -> str:
+    def _describe_exit(self, placed: PlacedGang[H], code: int) -> str:
         what = f"signal {code - 128}" if code > 128 else f"exit code {code}"
         words = placed.work.last_words()
         return f"{what}: {words}" if words else what
@@ -268,18 +273,20 @@ class GangEngine(ABC, Generic[H]):
         return gang.kind == kind and any(other == node for other, _ in gang.nodes)
 
     def _take(self, gang: Gang, devices: tuple[tuple[int, ...], ...]) -> None:
-        for (node, _), own in zip(gang.nodes, devices, strict=True):
-            self._free[gang.kind, node] = [one for one in self._free[gang.kind, node] if one not in own]
+        for (node, _), indices in zip(gang.nodes, devices, strict=True):
+            self._free[gang.kind, node] = [index for index in self._free[gang.kind, node] if index not in indices]
 
     def _start(self) -> None:
         for number, gang in list(self._next.items()):
             free = [self._free[gang.kind, node] for node, _ in gang.nodes]
             if number in self._placed or any(
-                len(own) < count for own, (_, count) in zip(free, gang.nodes, strict=True)
+                len(free_indices) < count for free_indices, (_, count) in zip(free, gang.nodes, strict=True)
             ):
                 continue
             del self._next[number]
-            devices = tuple(tuple(own[:count]) for own, (_, count) in zip(free, gang.nodes, strict=True))
+            devices = tuple(
+                tuple(free_indices[:count]) for free_indices, (_, count) in zip(free, gang.nodes, strict=True)
+            )
             attempt = self._attempts[number] = self._attempts.get(number, 0) + 1
             work = self.work(number)
             try:

@@ -91,17 +91,17 @@ class JobWork:
             {
                 **common,
                 "RANK": str(rank),
-                "BRICOLAGE_DEVICES": ",".join(map(str, own)),
-                "CUDA_VISIBLE_DEVICES": ",".join(map(str, own)),
+                "BRICOLAGE_DEVICES": ",".join(map(str, indices)),
+                "CUDA_VISIBLE_DEVICES": ",".join(map(str, indices)),
             }
-            for rank, own in enumerate(devices)
+            for rank, indices in enumerate(devices)
         ]
 
 
 def number_in(path: Path) -> float | None:
     """The number that a file holds; None where there is none yet."""
     try:
-        found = float(path.read_text(encoding="ascii"))
+        number = float(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-    return found if math.isfinite(found) and found >= 0 else None
+    return number if math.isfinite(number) and number >= 0 else None

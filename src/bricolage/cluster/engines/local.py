@@ -21,11 +21,11 @@ class LocalEngine(GangEngine[list[KeptProcess]]):
         self, gang: Gang, work: JobWork, attempt: int, devices: tuple[tuple[int, ...], ...]
     ) -> list[KeptProcess]:
         """One process for each node."""
-        made: list[KeptProcess] = []
+        processes: list[KeptProcess] = []
         for rank, variables in enumerate(work.variables(gang, devices, attempt, "127.0.0.1")):
             lock, output = str(work.lock(rank)), str(work.output)
-            made.append(KeptProcess(work.command, str(work.directory), variables, lock, output, work.grace_s))
-        return made
+            processes.append(KeptProcess(work.command, str(work.directory), variables, lock, output, work.grace_s))
+        return processes
 
     def exits(self, handle: list[KeptProcess]) -> Sequence[int | None]:
         """Of each process."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bricolage.base.ray_session import LOCAL, RayObject, RaySession, said
+from bricolage.base.ray_session import LOCAL, RayObject, RaySession, describe_error
 from bricolage.base.undo import undo_on_failure
 from bricolage.cluster.engines.gangs import LOST, POLL_S, Adopted, GangEngine, Node
 from bricolage.cluster.engines.job_command import JobWork
@@ -91,9 +91,9 @@ class RayEngine(GangEngine[_RayGang]):
     ) -> None:
         super().__init__(cluster, clock, work)
         self._space = f"bricolage-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
-        own = {kind: float(count) for kind, count in cluster.capacity.items()} if address == LOCAL else None
+        resources = {kind: float(count) for kind, count in cluster.capacity.items()} if address == LOCAL else None
         self._local = address == LOCAL
-        self._session = RaySession(address, self._space, own)
+        self._session = RaySession(address, self._space, resources)
         self._ray = self._session.ray
         self._stations: dict[str, _Station] = {}
         self._coming: dict[str, _Station] = {}
@@ -106,12 +106,12 @@ class RayEngine(GangEngine[_RayGang]):
             end = time.monotonic() + _JOINING_S
             self._enlist()
             while self._coming and time.monotonic() < end:
-                self._ray.wait([one.asked for one in self._coming.values()], timeout=1.0)
+                self._ray.wait([station.asked for station in self._coming.values()], timeout=1.0)
                 self._settle()
             if not self._stations:
-                told = ", ".join(f"{size} {kind}" for kind in cluster.kinds for size in {*cluster.nodes(kind)})
+                node_sizes = ", ".join(f"{size} {kind}" for kind in cluster.kinds for size in {*cluster.nodes(kind)})
                 raise EngineUnusable(
-                    reason=f"no node of the Ray cluster '{address}' offers the resources of a node ({told})"
+                    reason=f"no node of the Ray cluster '{address}' offers the resources of a node ({node_sizes})"
                 )
 
     def close(self) -> None:
@@ -134,9 +134,9 @@ class RayEngine(GangEngine[_RayGang]):
     def _enlist(self) -> None:
         """Stations for all living nodes that offer devices; nodes that are gone go."""
         alive = {str(facts["NodeID"]): facts for facts in self._ray.nodes() if facts["Alive"]}
-        for ray_id in [one for one in self._stations if one not in alive]:
+        for ray_id in [station_id for station_id in self._stations if station_id not in alive]:
             self._lose(self._stations[ray_id], "its node is gone")
-        for ray_id in [one for one in self._coming if one not in alive]:
+        for ray_id in [station_id for station_id in self._coming if station_id not in alive]:
             del self._coming[ray_id]
         for ray_id, facts in sorted(alive.items()):
             offers = {kind: float(facts["Resources"].get(kind, 0.0)) for kind in self.cluster.kinds}
@@ -170,13 +170,13 @@ class RayEngine(GangEngine[_RayGang]):
                 continue
             del self._coming[ray_id]
             try:
-                known = {(str(kind), int(node)) for kind, node in self._ray.get(station.asked)}
+                claimed = {(str(kind), int(node)) for kind, node in self._ray.get(station.asked)}
             except self._session.errors as error:
-                _LOG.warning("node %s of the Ray cluster is left out for now: %s", ray_id[:8], said(error))
+                _LOG.warning("node %s of the Ray cluster is left out for now: %s", ray_id[:8], describe_error(error))
                 self._later[ray_id] = time.monotonic() + _AGAIN_S
                 continue
             taken = {slot for other in self._stations.values() for slot in other.slots}
-            station.slots = sorted((known & self._free.keys()) - taken) or self._vacant(ray_id, taken)
+            station.slots = sorted((claimed & self._free.keys()) - taken) or self._vacant(ray_id, taken)
             station.asked = None
             if station.slots:
                 station.actor.slots.remote(station.slots)
@@ -185,13 +185,13 @@ class RayEngine(GangEngine[_RayGang]):
     def _vacant(self, ray_id: str, taken: set[Node]) -> list[Node]:
         """Nodes of the cluster's file that a node of Ray's can be."""
         left = dict(self._offers[ray_id])
-        found: list[Node] = []
+        vacant_nodes: list[Node] = []
         for kind in self.cluster.kinds:
             for node, size in enumerate(self.cluster.nodes(kind)):
                 if (kind, node) not in taken and left.get(kind, 0.0) >= size:
                     left[kind] -= size
-                    found.append((kind, node))
-        return found
+                    vacant_nodes.append((kind, node))
+        return vacant_nodes
 
     def _ask(self) -> None:
         """Every station, how its processes are; none is waited for."""
@@ -206,7 +206,7 @@ class RayEngine(GangEngine[_RayGang]):
                     station.codes = self._ray.get(station.asked)
                     station.looks += 1
                 except self._session.errors as error:
-                    self._lose(station, said(error))
+                    self._lose(station, describe_error(error))
                 station.asked = None
             elif now > station.asked_s + _ANSWER_S:
                 self._lose(station, f"it has not answered for {_ANSWER_S:.0f} s")
@@ -218,7 +218,7 @@ class RayEngine(GangEngine[_RayGang]):
         try:
             self._ray.kill(station.actor)
         except self._session.errors as error:
-            _LOG.debug("it had gone: %s", said(error))
+            _LOG.debug("it had gone: %s", describe_error(error))
 
     # --- gangs ------------------------------------------------------------------------------------------------------
 
@@ -240,9 +240,9 @@ class RayEngine(GangEngine[_RayGang]):
             bundle_label_selector=[{"ray.io/node-id": station.ray_id} for station in stations],
         )
         start = [
-            [f"{name}/{rank}", list(own), list(work.command), str(work.directory), variables, str(work.lock(rank)),
+            [f"{name}/{rank}", list(indices), list(work.command), str(work.directory), variables, str(work.lock(rank)),
              str(work.output), work.grace_s]
-            for rank, (own, variables) in enumerate(
+            for rank, (indices, variables) in enumerate(
                 zip(devices, work.variables(gang, devices, attempt, stations[0].address), strict=True)
             )
         ]  # fmt: skip
@@ -255,10 +255,11 @@ class RayEngine(GangEngine[_RayGang]):
         if handle.failed:
             return [LOST] * len(handle.stations)
         if handle.start and not handle.started:
-            if not self._reserved(handle):
+            if not self._is_reserved(handle):
                 return None
             handle.started = [
-                station.actor.start.remote(*told) for station, told in zip(handle.stations, handle.start, strict=True)
+                station.actor.start.remote(*arguments)
+                for station, arguments in zip(handle.stations, handle.start, strict=True)
             ]
         if handle.started and not handle.looks:
             if len(self._ray.wait(handle.started, num_returns=len(handle.started), timeout=0)[0]) < len(handle.started):
@@ -266,7 +267,7 @@ class RayEngine(GangEngine[_RayGang]):
             try:
                 reasons = [reason for reason in self._ray.get(handle.started) if reason]
             except self._session.errors as error:
-                reasons = [said(error)]
+                reasons = [describe_error(error)]
             if reasons:
                 _LOG.warning("%s cannot be started: %s", handle.name, reasons[0])
                 handle.failed = True
@@ -283,7 +284,7 @@ class RayEngine(GangEngine[_RayGang]):
             return None
         return station.codes.get(process, LOST)
 
-    def _reserved(self, handle: _RayGang) -> bool:
+    def _is_reserved(self, handle: _RayGang) -> bool:
         from ray.util import placement_group_table
 
         if placement_group_table(handle.group).get("state") == "CREATED":
@@ -321,14 +322,14 @@ class RayEngine(GangEngine[_RayGang]):
         """Gangs all of whose processes run. What else runs here of an earlier driver's is asked to save, and waited for."""
         groups = self._groups()
         by_slot = {slot: station for station in self._stations.values() for slot in station.slots}
-        running = {ray_id: self._ray.get(one.actor.devices.remote()) for ray_id, one in self._stations.items()}
-        found: dict[int, Adopted[_RayGang]] = {}
+        running = {ray_id: self._ray.get(host.actor.devices.remote()) for ray_id, host in self._stations.items()}
+        adopted: dict[int, Adopted[_RayGang]] = {}
         kept: set[str] = set()
         for number, gang in gangs.items():
             attempt = attempts.get(number, 0)
             name = f"{self.work(number).name}/{attempt}"
             stations = [by_slot.get((gang.kind, node)) for node, _ in gang.nodes]
-            here = [one for one in stations if one is not None]
+            here = [candidate for candidate in stations if candidate is not None]
             names = [f"{name}/{rank}" for rank in range(len(stations))]
             if (
                 len(here) < len(stations)
@@ -342,12 +343,12 @@ class RayEngine(GangEngine[_RayGang]):
             for station in here:
                 station.codes = dict.fromkeys([*station.codes, *running[station.ray_id]])
             kept.update(names)
-            found[number] = Adopted(
+            adopted[number] = Adopted(
                 gang, attempt, devices, _RayGang(name, groups.pop(name), here, [], time.monotonic())
             )
         self._clear(running, kept)
         self._drop(groups)
-        return found
+        return adopted
 
     def _groups(self) -> dict[str, RayObject]:
         """Placement groups of earlier drivers, by job and attempt."""
@@ -369,7 +370,9 @@ class RayEngine(GangEngine[_RayGang]):
 
     def _clear(self, running: Mapping[str, Mapping[str, Sequence[int]]], kept: set[str]) -> None:
         """Has everything else save and end."""
-        left = [(ray_id, process) for ray_id, some in running.items() for process in some if process not in kept]
+        left = [
+            (ray_id, process) for ray_id, processes in running.items() for process in processes if process not in kept
+        ]
         for ray_id, process in left:
             self._stations[ray_id].actor.save.remote(process)
         while left:

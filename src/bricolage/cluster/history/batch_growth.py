@@ -81,8 +81,8 @@ def grown_phases(
     epochs = steps / math.ceil(samples / first)
 
     def speeds(size: int) -> dict[str, float]:
-        found = rates.of(f"{model} (batch size {size})", devices)
-        return {one: found[one] / math.ceil(samples / size) for one in kinds if one in found}
+        kind_rates = rates.of(f"{model} (batch size {size})", devices)
+        return {device: kind_rates[device] / math.ceil(samples / size) for device in kinds if device in kind_rates}
 
     sizes = [batch_size(mode, model, first, devices, epoch) for epoch in range(math.ceil(epochs))]
     runs = [(size if speeds(size) else first, len(list(same))) for size, same in groupby(sizes)]

@@ -23,7 +23,7 @@ from typing import TextIO
 
 from bricolage.cluster.history.batch_growth import grown_phases
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import NO_RATE, JobHistory, OddLines, Record, check_job, history, room, taken
+from bricolage.cluster.history.records import NO_RATE, JobHistory, OddLines, Record, check_job, history, read_job, room
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import RatesNeeded
@@ -73,10 +73,10 @@ def read_gavel(path: Path, file: TextIO, cluster: ClusterSpec, rates: RateTable 
         if not record.values:
             odd.add(record.error(f"it has {len(parts)} fields; Gavel's traces have 7, 9 or 10, Shockwave's 12"))
             continue
-        found = taken(odd, partial(_job, record, cluster, rates, number, left_out))
-        if found is not None:
+        job = read_job(odd, partial(_job, record, cluster, rates, number, left_out))
+        if job is not None:
             room(record, len(jobs))
-            jobs.append(found)
+            jobs.append(job)
     return history(path, jobs, left_out, "gavel", odd)
 
 
@@ -85,14 +85,14 @@ def _job(
 ) -> TrainingJob | None:
     devices, kind = record.whole("scale"), record.text("type")
     steps = record.number("steps", least=1e-9, most=1e15)
-    found = {one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds}
-    if not found:
+    kind_rates = {device: rate for device, rate in rates.of(kind, devices).items() if device in cluster.kinds}
+    if not kind_rates:
         left_out[NO_RATE] += 1
         return None
     mode = record.text("mode", "static")
     if mode not in ("static", "accordion", "gns"):
         raise record.error(f"'{mode}' is none of static, accordion, gns", "mode")
-    phases: tuple[WorkPhase, ...] = (WorkPhase(steps, found),)
+    phases: tuple[WorkPhase, ...] = (WorkPhase(steps, kind_rates),)
     if mode != "static":
         phases = grown_phases(mode, kind, devices, steps, rates, cluster.kinds) or phases
     arrival, slo = record.number("arrival"), record.number("slo", -1.0, -1.0)

@@ -30,8 +30,8 @@ from bricolage.cluster.history.records import (
     Record,
     check_job,
     history,
+    read_job,
     room,
-    taken,
     timed_phases,
 )  # fmt: skip
 from bricolage.cluster.history.states import ending, state_word
@@ -138,19 +138,19 @@ def read_table(
     waiting: list[tuple[Record, TrainingJob]] = []
     for record in lines:
         word = state_word(record.values.get(form.state, "")) if form.state in record.values else "COMPLETED"
-        found = taken(odd, partial(_line, record, form, cluster, rates, ending(word) == "completed", left_out))
-        if found is None:
+        parsed_job = read_job(odd, partial(_line, record, form, cluster, rates, ending(word) == "completed", left_out))
+        if parsed_job is None:
             continue
         if ending(word) == "not over":
             left_out[NOT_OVER] += 1
-            unfinished.append(found)
+            unfinished.append(parsed_job)
             continue
         room(record, len(jobs))
-        jobs.append(found)
-        if not found.completed:
+        jobs.append(parsed_job)
+        if not parsed_job.completed:
             states[word] += 1
-        if found.after:
-            waiting.append((record, found))
+        if parsed_job.after:
+            waiting.append((record, parsed_job))
     never = _never_start(jobs, waiting, form.after, odd)
     if never:
         states.subtract(
@@ -174,12 +174,12 @@ def _line(
     if not devices or not seconds:
         left_out["lines have no devices" if not devices else "jobs never ran"] += 1
         return None
-    found = _job(record, form, cluster, rates, devices, seconds, record.line - 1)
-    if found is None:
+    job = _job(record, form, cluster, rates, devices, seconds, record.line - 1)
+    if job is None:
         left_out[NO_RATE] += 1
         return None
-    found = check_job(record, found, cluster, form.devices)
-    return found if completed else replace(found, completed=False)
+    job = check_job(record, job, cluster, form.devices)
+    return job if completed else replace(job, completed=False)
 
 
 def _job(
@@ -191,48 +191,56 @@ def _job(
     seconds: float,
     number: int,
 ) -> TrainingJob | None:
-    def said(column: str) -> str:
+    def read_cell(column: str) -> str:
         return record.values.get(column, "").strip() if column else ""
 
     submit = record.time(form.submit)
-    deadline = record.time(form.deadline) if said(form.deadline) else math.inf
+    deadline = record.time(form.deadline) if read_cell(form.deadline) else math.inf
     if deadline < submit:
         raise record.error("the deadline is before the submission", form.deadline)
     phases: tuple[WorkPhase, ...] = ()
     scaling: tuple[tuple[int, float], ...] = ()
     together: Mapping[str, Mapping[str, float]] = {}
     if form.steps and rates is not None:
-        steps, kind = record.number(form.steps, least=1e-9, most=1e15), rates.label(said(form.kind), said(form.batch))
-        found: Mapping[str, float] = {
-            one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds
+        steps, kind = (
+            record.number(form.steps, least=1e-9, most=1e15),
+            rates.label(read_cell(form.kind), read_cell(form.batch)),
+        )
+        kind_rates: Mapping[str, float] = {
+            device: rate for device, rate in rates.of(kind, devices).items() if device in cluster.kinds
         }
-        if not found:
+        if not kind_rates:
             return None
-        phases, scaling = (WorkPhase(steps, found),), rates.scaling(kind, devices)
+        phases, scaling = (WorkPhase(steps, kind_rates),), rates.scaling(kind, devices)
         together = rates.together(kind, devices)
     elif rates is not None and form.kind:
-        phases = _rated(
-            record, form, cluster, rates.of(said(form.kind) or said(form.job), devices), seconds, said(form.device)
+        phases = _build_rated_phases(
+            record,
+            form,
+            cluster,
+            rates.of(read_cell(form.kind) or read_cell(form.job), devices),
+            seconds,
+            read_cell(form.device),
         )
-        together = rates.together(said(form.kind) or said(form.job), devices) if phases else {}
+        together = rates.together(read_cell(form.kind) or read_cell(form.job), devices) if phases else {}
     return TrainingJob(
-        name=said(form.job) or f"job {number}",
+        name=read_cell(form.job) or f"job {number}",
         submit_s=submit,
-        phases=phases or timed_phases(record, seconds, cluster, said(form.device), form.device),
+        phases=phases or timed_phases(record, seconds, cluster, read_cell(form.device), form.device),
         devices=devices,
-        user=intern(said(form.user)),
-        kind=rates.label(said(form.kind), said(form.batch)) if together and rates else said(form.kind),
-        queue=intern(said(form.queue)),
+        user=intern(read_cell(form.user)),
+        kind=rates.label(read_cell(form.kind), read_cell(form.batch)) if together and rates else read_cell(form.kind),
+        queue=intern(read_cell(form.queue)),
         deadline_s=deadline,
         weight=record.number(form.weight, 1.0, 1e-6, 1e6) if form.weight else 1.0,
         scaling=scaling,
         together=together,
-        after=tuple(filter(None, (name.strip() for name in said(form.after).split(";")))),
+        after=tuple(filter(None, (name.strip() for name in read_cell(form.after).split(";")))),
         limit_s=record.number(form.limit, math.inf, 1e-6, math.inf) if form.limit else math.inf,
     )
 
 
-def _rated(
+def _build_rated_phases(
     record: Record, form: TableFormat, cluster: ClusterSpec, rates: Mapping[str, float], seconds: float, device: str
 ) -> tuple[WorkPhase, ...]:
     """Work whose run time on one kind is known, and whose rates on all kinds a table has: it may run on all of them. Nothing where
@@ -241,16 +249,16 @@ def _rated(
     Raises:
         BadHistory: the table has no rate on the kind that the run time is of.
     """
-    found = {kind: rate for kind, rate in rates.items() if kind in cluster.kinds}
-    if not found:
+    kind_rates = {kind: rate for kind, rate in rates.items() if kind in cluster.kinds}
+    if not kind_rates:
         return ()
     measured = device or next((kind for kind in cluster.kinds if cluster.speed(kind) == 1.0), "")
-    if measured not in found:
-        there = ", ".join(found)
+    if measured not in kind_rates:
+        there = ", ".join(kind_rates)
         raise record.error(
             f"its run time is of '{measured}', and --rates has it on {there}", form.device or form.duration
         )
-    return (WorkPhase(seconds * found[measured], found),)
+    return (WorkPhase(seconds * kind_rates[measured], kind_rates),)
 
 
 def _never_start(
@@ -276,7 +284,7 @@ def _never_start(
             if not awaited[number]:
                 over.add(waiting[number][1].name)
                 ready.append(waiting[number][1].name)
-    left = [one for number, one in enumerate(waiting) if awaited[number]]
+    left = [entry for number, entry in enumerate(waiting) if awaited[number]]
     for record, job in left:
         odd.add(record.error(_why_never(job, names, after, over), column))
     return {id(job) for _, job in left}
@@ -288,7 +296,7 @@ def _why_never(job: TrainingJob, names: Mapping[str, int], after: Mapping[str, S
             return f"there {'is no job' if not names.get(name) else 'are several jobs'} '{name}'"
     path = [job.name]
     while path.count(path[-1]) == 1:
-        before = next((one for one in after.get(path[-1], ()) if one not in over), None)
+        before = next((predecessor for predecessor in after.get(path[-1], ()) if predecessor not in over), None)
         if before is None or names.get(before, 0) != 1:
             return f"it comes after '{path[-1]}', which never starts"
         path.append(before)

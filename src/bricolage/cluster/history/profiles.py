@@ -51,7 +51,7 @@ class _File:
     job: Annotated[tuple[JobProfile, ...], Length(1, 4096)]
 
     def __post_init__(self) -> None:
-        kinds = [one.kind for one in self.job]
+        kinds = [profile.kind for profile in self.job]
         if len(set(kinds)) < len(kinds):
             raise ValueError(f"kind '{next(kind for kind in kinds if kinds.count(kind) > 1)}' has two profiles")
 
@@ -66,17 +66,17 @@ def read_profiles(path: Path, cluster: ClusterSpec) -> Mapping[str, JobProfile]:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        found = decode(_File, read_file(path), "it")
+        profiles = decode(_File, read_file(path), "it")
     except DecodeError as error:
         raise BadProfiles(path=path, reason=str(error)) from error
-    for one in found.job:
-        for device in one.batches.times if one.batches is not None else ():
+    for profile in profiles.job:
+        for device in profile.batches.times if profile.batches is not None else ():
             if device not in cluster.kinds:
                 there = ", ".join(cluster.kinds)
                 raise BadProfiles(
-                    path=path, reason=f"job '{one.kind}' has times on '{device}', and the cluster has {there}"
+                    path=path, reason=f"job '{profile.kind}' has times on '{device}', and the cluster has {there}"
                 )
-    return {one.kind: one for one in found.job}
+    return {profile.kind: profile for profile in profiles.job}
 
 
 def with_profiles(
@@ -84,15 +84,15 @@ def with_profiles(
 ) -> tuple[TrainingJob, ...]:
     """Jobs with their profiles; one with batch sizes, and no scaling of its own, gets that of its profile at the initial batch
     size."""
-    found = []
+    profiled = []
     for job in jobs:
-        one = profiles.get(job.kind) or profiles.get(job.name)
-        if one is None:
-            found.append(job)
+        profile = profiles.get(job.kind) or profiles.get(job.name)
+        if profile is None:
+            profiled.append(job)
             continue
         scaling = job.scaling
-        kind = next((kind for kind in job.kinds if one.batches is not None and kind in one.batches.times), "")
-        if one.batches is not None and kind and not scaling:
-            scaling = one.batches.scaling(job.devices, max(cluster.nodes(kind)), kind)
-        found.append(replace(job, host=one.host, batches=one.batches, scaling=scaling))
-    return tuple(found)
+        kind = next((kind for kind in job.kinds if profile.batches is not None and kind in profile.batches.times), "")
+        if profile.batches is not None and kind and not scaling:
+            scaling = profile.batches.scaling(job.devices, max(cluster.nodes(kind)), kind)
+        profiled.append(replace(job, host=profile.host, batches=profile.batches, scaling=scaling))
+    return tuple(profiled)

@@ -20,7 +20,7 @@ import numpy as np
 
 from bricolage.base import scratch
 from bricolage.base.codec import DecodeError, parse
-from bricolage.cluster.completion import completed
+from bricolage.cluster.completion import complete_speeds
 from bricolage.cluster.history.records import OddLines, Record, records
 from bricolage.errors import BadHistory, MissingFile, UnknownHistory
 
@@ -71,15 +71,17 @@ class RateTable:
     def scaling(self, kind: str, devices: int) -> tuple[tuple[int, float], ...]:
         """Speeds on other numbers of devices relative to that on `devices`, on the kind of device that the table has most of; cut
         at the peak: more devices that make a job slower are no use."""
-        own = self.of(kind, devices)
-        if not own:
+        base_rates = self.of(kind, devices)
+        if not base_rates:
             return ()
-        device = next(iter(own))
+        device = next(iter(base_rates))
         curve = sorted(
-            (count, found[device]) for (name, count), found in self.rates.items() if name == kind and device in found
+            (count, by_device[device])
+            for (name, count), by_device in self.rates.items()
+            if name == kind and device in by_device
         )
-        peak = max(curve, key=lambda one: one[1])[0]
-        kept = [(count, rate / own[device]) for count, rate in curve if count <= max(peak, devices) and rate > 0]
+        peak = max(curve, key=lambda point: point[1])[0]
+        kept = [(count, rate / base_rates[device]) for count, rate in curve if count <= max(peak, devices) and rate > 0]
         return tuple(kept)
 
 
@@ -102,17 +104,17 @@ def read_rates(path: Path, kinds: Iterable[str]) -> RateTable:
     spreads: list[float] = []
     try:
         if path.is_dir():
-            found = _curves(path, list(kinds))
+            rates = _curves(path, list(kinds))
         elif path.suffix.lower() == ".json":
-            found = _gavel(path, pairs)
+            rates = _gavel(path, pairs)
         else:
-            found = _table(path, pairs, spreads)
+            rates = _table(path, pairs, spreads)
     except (OSError, UnicodeDecodeError) as error:
         raise UnknownHistory(path=path, reason=f"it cannot be read ({error})") from error
-    if not found:
+    if not rates:
         raise UnknownHistory(path=path, reason="it holds no rates")
-    _complete(found, pairs)
-    return RateTable(found, pairs, median(spreads) if spreads else 0.0)
+    _complete(rates, pairs)
+    return RateTable(rates, pairs, median(spreads) if spreads else 0.0)
 
 
 def write_rates(path: Path, kind: str, rows: Iterable[PredictedRate]) -> None:
@@ -131,9 +133,9 @@ def write_rates(path: Path, kind: str, rows: Iterable[PredictedRate]) -> None:
                 for record in records(path, file, ",", OddLines())
                 if record.text("kind") != kind
             ]
-    made = [[kind, row.device, str(row.devices), *(f"{v:.6g}" for v in row.steps_per_s), ""] for row in rows]
+    new_rows = [[kind, row.device, str(row.devices), *(f"{v:.6g}" for v in row.steps_per_s), ""] for row in rows]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_HEADS, *kept, *made])
+    csv.writer(text, lineterminator="\n").writerows([_HEADS, *kept, *new_rows])
     with scratch.write_whole(path) as partial:
         partial.write_text(text.getvalue(), encoding="utf-8")
 
@@ -142,17 +144,19 @@ def _complete(
     rates: Mapping[tuple[str, int], Mapping[str, float]], pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
 ) -> None:
     """Fills in the pairs that were not run together, where at least a tenth was."""
-    places = {(device, devices) for (_, devices), some in pairs.items() for device, shared in some.items() if shared}
+    places = {
+        (device, devices) for (_, devices), by_device in pairs.items() for device, shared in by_device.items() if shared
+    }
     for device, devices in sorted(places):
-        kinds = [kind for (kind, count), some in rates.items() if count == devices and device in some]
+        kinds = [kind for (kind, count), by_device in rates.items() if count == devices and device in by_device]
         alone = np.array([rates[kind, devices][device] for kind in kinds])
         shared = [pairs.get((kind, devices), {}).get(device, {}) for kind in kinds]
-        speeds = np.array([[some.get(other, np.nan) for other in kinds] for some in shared]) / alone[:, None]
+        speeds = np.array([[mates.get(other, np.nan) for other in kinds] for mates in shared]) / alone[:, None]
         if np.isfinite(speeds).mean() < _LEAST_KNOWN or np.isfinite(speeds).all():
             continue
-        for kind, rate, row in zip(kinds, alone, completed(speeds), strict=True):
-            made = {other: float(rate * speed) for other, speed in zip(kinds, row, strict=True)}
-            pairs.setdefault((kind, devices), {})[device] = made
+        for kind, rate, row in zip(kinds, alone, complete_speeds(speeds), strict=True):
+            mate_rates = {other: float(rate * speed) for other, speed in zip(kinds, row, strict=True)}
+            pairs.setdefault((kind, devices), {})[device] = mate_rates
 
 
 def _gavel(
@@ -162,19 +166,19 @@ def _gavel(
         if path.stat().st_size > _MOST_BYTES:
             raise DecodeError("it is too large")
         data = parse(path.read_text(encoding="utf-8"))
-        found: dict[tuple[str, int], dict[str, float]] = {}
+        solo_rates: dict[tuple[str, int], dict[str, float]] = {}
         for device, jobs in data.items():
             for label, rates in jobs.items() if not device.endswith("_unconsolidated") else ():
                 match = _GAVEL.fullmatch(label)
                 rate = rates["null"]
                 if match is not None and isinstance(rate, int | float) and 0.0 < rate < 1e9:
-                    found.setdefault((match[1], int(match[2])), {})[device] = float(rate)
+                    solo_rates.setdefault((match[1], int(match[2])), {})[device] = float(rate)
                     shared = pairs.setdefault((match[1], int(match[2])), {}).setdefault(device, {})
                     for other, both in rates.items():
                         mate = _GAVEL.fullmatch(other)
                         if mate is not None and mate[2] == match[2] and isinstance(both, list) and 0 <= both[0] < 1e9:
                             shared[mate[1]] = float(both[0])
-        return found
+        return solo_rates
     except (DecodeError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise UnknownHistory(path=path, reason=f"it is no table of rates: {error or type(error).__name__}") from error
 
@@ -182,7 +186,7 @@ def _gavel(
 def _table(
     path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]], spreads: list[float]
 ) -> dict[tuple[str, int], dict[str, float]]:
-    found: dict[tuple[str, int], dict[str, float]] = {}
+    solo_rates: dict[tuple[str, int], dict[str, float]] = {}
     odd = OddLines()
     with path.open(encoding="utf-8", newline="") as file:
         for record in records(path, file, ",", odd):
@@ -195,14 +199,14 @@ def _table(
             if other:
                 pairs.setdefault(key, {}).setdefault(device, {})[other] = rate
             else:
-                found.setdefault(key, {})[device] = rate
+                solo_rates.setdefault(key, {})[device] = rate
                 low, high = (record.number(column, rate, 1e-12, 1e12) for column in ("low", "high"))
                 if not low <= rate <= high:
                     raise record.error(f"{rate:g} is not between low, {low:g}, and high, {high:g}", "steps_per_s")
                 if high > low:
                     spreads.append(math.log(high / low) / _WIDTH)
     _refuse(odd)
-    return found
+    return solo_rates
 
 
 def _refuse(odd: OddLines) -> None:

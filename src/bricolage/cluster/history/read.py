@@ -43,7 +43,11 @@ def read_history(path: Path, cluster: ClusterSpec, rates: RateTable | None = Non
             heads = [head.strip() for head in first.split(delimiter)]
             if form in ("auto", "sacct") and set(NEEDED) <= set(heads):
                 return read_sacct(path, records(path, file, delimiter, odd), cluster, odd)
-            fitting = [one for one in TABLES if form in ("auto", one.name) and one.fits(heads)]
+            fitting = [
+                table_format
+                for table_format in TABLES
+                if form in ("auto", table_format.name) and table_format.fits(heads)
+            ]
             if fitting:
                 return read_table(path, records(path, file, delimiter, odd), fitting[0], cluster, rates, odd)
     except OSError as error:

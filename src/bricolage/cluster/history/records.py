@@ -78,20 +78,20 @@ class JobHistory:
 
     def notes(self) -> list[str]:
         """What a reader has to know of the jobs, in sentences."""
-        told = []
+        sentences = []
         if self.not_completed:
             states = ", ".join(f"{count} {state}" for state, count in self.not_completed.items())
-            told.append(
+            sentences.append(
                 f"{sum(self.not_completed.values())} of {len(self.jobs)} jobs did not complete ({states}): they hold devices "
                 "as long as they did, and no run time is learnt from them"
             )
         joined = Counter(job for job in self.components.values() if job)
         if joined:
-            told.append(
+            sentences.append(
                 f"{len(joined)} heterogeneous jobs: each is one gang of its {' or '.join(map(str, sorted(set(joined.values()))))} "
                 "components, which start together"
             )
-        return told
+        return sentences
 
 
 NO_HISTORY = JobHistory((), {}, "")
@@ -191,7 +191,7 @@ def _rows(
             yield number, text.rstrip("\r\n").split(delimiter)
             continue
         taken = [line]
-        while (row := _cells([one for _, one in taken], delimiter)) is None and len(taken) < _MOST_JOINED:
+        while (row := _cells([content for _, content in taken], delimiter)) is None and len(taken) < _MOST_JOINED:
             if (more := following()) is None:
                 break
             taken.append(more)
@@ -221,7 +221,7 @@ def _short(path: Path, file: TextIO, odd: OddLines) -> Iterator[tuple[int, str]]
         yield number, line
 
 
-def taken(odd: OddLines, read: Callable[[], TrainingJob | None]) -> TrainingJob | None:
+def read_job(odd: OddLines, read: Callable[[], TrainingJob | None]) -> TrainingJob | None:
     """The job that `read` makes of a line; None where it holds none, or cannot be used."""
     try:
         return read()
@@ -298,8 +298,8 @@ def history(
     if not jobs:
         if odd.first is not None:
             raise odd.first
-        told = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
-        raise UnknownHistory(path=path, reason=f"it holds no job{f' ({told})' if told else ''}")
+        reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
+        raise UnknownHistory(path=path, reason=f"it holds no job{f' ({reasons})' if reasons else ''}")
     first = min(job.submit_s for job in jobs)
     for number, job in enumerate(jobs if first else ()):  # one by one: there may be millions
         jobs[number] = replace(job, submit_s=job.submit_s - first, deadline_s=job.deadline_s - first)

@@ -137,25 +137,25 @@ def _read(record: Record, cluster: ClusterSpec, odd: OddLines, left_out: Counter
 def _last_runs(runs: Sequence[_Run], unfinished: list[TrainingJob], left_out: Counter[str]) -> list[_Run]:
     """One run of each job: a requeued one has a line for each time that it ran, and began anew each time. It was submitted when the
     first of them was."""
-    found: dict[str, _Run] = {}
+    latest: dict[str, _Run] = {}
     for run in runs:
-        before = found.get(run.job.name)
+        before = latest.get(run.job.name)
         if before is None:
-            found[run.job.name] = run
+            latest[run.job.name] = run
             continue
-        first, second = sorted((before, run), key=lambda one: one.job.submit_s)
+        first, second = sorted((before, run), key=lambda attempt: attempt.job.submit_s)
         unfinished.append(replace(first.job, completed=False))
         left_out[_AGAIN] += 1
-        found[run.job.name] = replace(second, job=replace(second.job, submit_s=first.job.submit_s))
-    return list(found.values())
+        latest[run.job.name] = replace(second, job=replace(second.job, submit_s=first.job.submit_s))
+    return list(latest.values())
 
 
 def _gangs(runs: Sequence[_Run]) -> list[list[_Run]]:
     """Runs that start together, side by side: the components of a heterogeneous job."""
-    found: dict[str, list[_Run]] = {}
+    gangs: dict[str, list[_Run]] = {}
     for run in runs:
-        found.setdefault(run.whole or run.job.name, []).append(run)
-    return list(found.values())
+        gangs.setdefault(run.whole or run.job.name, []).append(run)
+    return list(gangs.values())
 
 
 def _gang(runs: Sequence[_Run], cluster: ClusterSpec) -> TrainingJob | None:
@@ -201,8 +201,8 @@ def _limit(record: Record) -> float:
 def _gpus(record: Record) -> tuple[list[str], int]:
     """The types, where they are given, and the number of GPUs."""
     for column in ("AllocTRES", "ReqTRES"):
-        found = _GPUS.findall(record.values.get(column, ""))
-        typed = {kind: int(count) for kind, count in found if kind}
-        if found:
-            return list(typed), next(iter(typed.values())) if typed else int(found[0][1])
+        matches = _GPUS.findall(record.values.get(column, ""))
+        typed = {kind: int(count) for kind, count in matches if kind}
+        if matches:
+            return list(typed), next(iter(typed.values())) if typed else int(matches[0][1])
     return [], 0

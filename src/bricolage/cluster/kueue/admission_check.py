@@ -42,10 +42,10 @@ class CheckVerdict:
 def learn_durations(state: KueueState) -> Rolling:
     """What workloads that have ended took."""
     rolling = Rolling()
-    for one in sorted(state.workloads, key=lambda workload: workload.finished_s):
-        took = one.finished_s - one.admitted_s
-        if not one.failed and took > 0:
-            rolling.learn(one.namespace, one.program, one.devices, took)
+    for finished in sorted(state.workloads, key=lambda workload: workload.finished_s):
+        took = finished.finished_s - finished.admitted_s
+        if not finished.failed and took > 0:
+            rolling.learn(finished.namespace, finished.program, finished.devices, took)
     return rolling
 
 
@@ -57,10 +57,10 @@ def verdicts(
     Raises:
         PolicyRefuses: the policy cannot serve these workloads.
     """
-    found: list[CheckVerdict] = []
+    checks: list[CheckVerdict] = []
     for queue, quota in state.quotas.items():
-        found += _of_queue(state, queue, dict(quota), entry, rolling, draws, seed)
-    return found
+        checks += _of_queue(state, queue, dict(quota), entry, rolling, draws, seed)
+    return checks
 
 
 def _of_queue(
@@ -73,42 +73,46 @@ def _of_queue(
         for workload in state.workloads
         if workload.queue == queue and workload.active and math.isnan(workload.finished_s)
     ]
-    for one in asked:
-        if one.running or _let_in(one):
-            kinds: tuple[str, ...] = (one.flavor,)
-            since: float | None = min((one.admitted_s if one.running else state.now) - state.now, 0.0)
-            if free[one.flavor] < one.devices:  # it borrows from another queue, or the quota shrank
+    for candidate in asked:
+        if candidate.running or _let_in(candidate):
+            kinds: tuple[str, ...] = (candidate.flavor,)
+            since: float | None = min((candidate.admitted_s if candidate.running else state.now) - state.now, 0.0)
+            if free[candidate.flavor] < candidate.devices:  # it borrows from another queue, or the quota shrank
                 continue
-            free[one.flavor] -= one.devices
+            free[candidate.flavor] -= candidate.devices
         else:
-            kinds, since = tuple(name for name, count in quota.items() if count >= one.devices), None
-            if one.flavor:  # its quota is reserved on one flavor, and stays there
-                kinds = (one.flavor,) if one.flavor in kinds else ()
+            kinds, since = tuple(name for name, count in quota.items() if count >= candidate.devices), None
+            if candidate.flavor:  # its quota is reserved on one flavor, and stays there
+                kinds = (candidate.flavor,) if candidate.flavor in kinds else ()
             if not kinds:
-                if one.check is not None:
+                if candidate.check is not None:
                     yield _verdict(
-                        one, "Pending", f"it needs {one.devices} devices, more than any flavor of {queue} has"
+                        candidate,
+                        "Pending",
+                        f"it needs {candidate.devices} devices, more than any flavor of {queue} has",
                     )
                 continue
-        taken.append(one)
-        jobs.append(_queued(one, kinds, state.now, since))
+        taken.append(candidate)
+        jobs.append(_build_queued_job(candidate, kinds, state.now, since))
     if not jobs:
         return
     cluster = ClusterSpec(tuple(NodeGroup(flavor, 1, count) for flavor, count in quota.items()))
-    found = outlook(jobs, cluster, entry, rolling, draws, seed)
-    wanting = _without_quota(taken, found)
-    for one, job, seen in zip(taken, jobs, found, strict=True):
-        if one.check is None or job.since_s is not None or not one.reserved:
+    outlooks = outlook(jobs, cluster, entry, rolling, draws, seed)
+    wanting = _without_quota(taken, outlooks)
+    for candidate, job, seen in zip(taken, jobs, outlooks, strict=True):
+        if candidate.check is None or job.since_s is not None or not candidate.reserved:
             continue
         if seen.starts_now:
-            yield _verdict(one, "Ready", f"its turn under {entry.name}")
+            yield _verdict(candidate, "Ready", f"its turn under {entry.name}")
         elif wanting:
-            yield _verdict(one, "Retry", f"{wanting[0].key} comes first under {entry.name}; {_expects(seen)}")
+            yield _verdict(candidate, "Retry", f"{wanting[0].key} comes first under {entry.name}; {_expects(seen)}")
         else:
-            yield _verdict(one, "Pending", f"it waits for {seen.prospect.reason}; {_expects(seen)}{_sooner(seen)}")
+            yield _verdict(
+                candidate, "Pending", f"it waits for {seen.prospect.reason}; {_expects(seen)}{_sooner(seen)}"
+            )
 
 
-def _queued(one: KueueWorkload, kinds: tuple[str, ...], now: float, since_s: float | None) -> QueuedJob:
+def _build_queued_job(one: KueueWorkload, kinds: tuple[str, ...], now: float, since_s: float | None) -> QueuedJob:
     created = one.created_s - now
     return QueuedJob(
         one.key,
@@ -131,7 +135,7 @@ def _let_in(one: KueueWorkload) -> bool:
 def _without_quota(taken: list[KueueWorkload], found: list[JobOutlook]) -> list[KueueWorkload]:
     """Whose turn it is, and who has reserved nothing."""
     pairs = sorted(zip(found, taken, strict=True), key=lambda pair: pair[0].place)
-    return [one for seen, one in pairs if seen.starts_now and not one.reserved]
+    return [workload for seen, workload in pairs if seen.starts_now and not workload.reserved]
 
 
 def _expects(seen: JobOutlook) -> str:

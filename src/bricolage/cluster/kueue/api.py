@@ -123,7 +123,7 @@ class KueueClient:
         Raises:
             Conflict: it has changed since it was read, or is gone.
         """
-        one = verdict.workload
+        workload = verdict.workload
         entry = {
             "name": verdict.check,
             "state": verdict.state,
@@ -133,12 +133,12 @@ class KueueClient:
         body = {
             "apiVersion": f"{GROUP}/{self.version}",
             "kind": "Workload",
-            "metadata": {"name": one.name, "namespace": one.namespace, "resourceVersion": one.version},
+            "metadata": {"name": workload.name, "namespace": workload.namespace, "resourceVersion": workload.version},
             "status": {"admissionChecks": [entry]},
         }
-        with self._asking(f"workload {one.key}", {404: Conflict, 409: Conflict}):
+        with self._asking(f"workload {workload.key}", {404: Conflict, 409: Conflict}):
             self.objects.patch_namespaced_custom_object_status(
-                GROUP, self.version, one.namespace, "workloads", one.name, body, field_manager=MANAGER, force=True,
+                GROUP, self.version, workload.namespace, "workloads", workload.name, body, field_manager=MANAGER, force=True,
                 _content_type=_APPLY, _request_timeout=self._timeout,
             )  # fmt: skip
 

@@ -53,16 +53,16 @@ class KueueController:
         if not self.client.version:
             self.client.connect()
         checks = [
-            one
-            for one in self.client.listed("admissionchecks")[0]
-            if one["spec"].get("controllerName") == self.controller
+            check
+            for check in self.client.listed("admissionchecks")[0]
+            if check["spec"].get("controllerName") == self.controller
         ]
         if not checks:
             raise KueueNoChecks(controller=self.controller)
-        for one in checks:
-            conditions = (one.get("status") or {}).get("conditions") or ()
+        for check in checks:
+            conditions = (check.get("status") or {}).get("conditions") or ()
             if not any(row.get("type") == "Active" and row.get("status") == "True" for row in conditions):
-                self.client.activate(one)
+                self.client.activate(check)
         self._checks = frozenset(str(check["metadata"]["name"]) for check in checks)
         self._cluster_queues = self.client.listed("clusterqueues")[0]
         self._local_queues = self.client.listed("localqueues")[0]

@@ -95,15 +95,15 @@ def state_of(
         for queue in local_queues
     }
     left_out: Counter[str] = Counter()
-    found = []
-    for one in workloads:
-        devices = _devices(one, resource)
+    kueue_workloads = []
+    for workload in workloads:
+        devices = _devices(workload, resource)
         if not devices:
             left_out["workloads have no device"] += 1
             continue
-        found.append(_workload(one, devices, behind, checks, resource))
-    found.sort(key=lambda one: (one.created_s, one.key))
-    return KueueState(now, tuple(found), quotas, dict(left_out))
+        kueue_workloads.append(_workload(workload, devices, behind, checks, resource))
+    kueue_workloads.sort(key=lambda workload: (workload.created_s, workload.key))
+    return KueueState(now, tuple(kueue_workloads), quotas, dict(left_out))
 
 
 def _workload(
@@ -160,20 +160,20 @@ def _devices(one: Resource, resource: str) -> int:
 
 def _wants(container: Resource, resource: str) -> float:
     for kind in ("requests", "limits"):
-        found = (_at(container, "resources", kind) or {}).get(resource)
-        if found is not None:
-            return quantity(found)
+        amount = (_at(container, "resources", kind) or {}).get(resource)
+        if amount is not None:
+            return quantity(amount)
     return 0.0
 
 
 def _quota(one: Resource, resource: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    quota: dict[str, int] = {}
     for group in _at(one, "spec", "resourceGroups") or ():
         for flavor in group.get("flavors") or ():
             for row in flavor.get("resources") or ():
                 if row.get("name") == resource and (count := int(quantity(row.get("nominalQuota", 0)))) > 0:
-                    found[str(flavor.get("name", ""))] = count
-    return found
+                    quota[str(flavor.get("name", ""))] = count
+    return quota
 
 
 def _asks(one: Resource, checks: frozenset[str]) -> bool:

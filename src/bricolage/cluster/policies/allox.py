@@ -23,7 +23,7 @@ _BEYOND = 2
 """Places on a device beyond an even spread of the jobs."""
 
 
-def matched(run_s: Matrix, available_s: Sequence[float], places: int) -> list[list[int]]:
+def match_jobs(run_s: Matrix, available_s: Sequence[float], places: int) -> list[list[int]]:
     """For each device its jobs, first to last, such that the sum of completion times is least.
 
     Args:
@@ -36,11 +36,11 @@ def matched(run_s: Matrix, available_s: Sequence[float], places: int) -> list[li
     times = np.where(np.isfinite(run_s), run_s, far)
     cost = np.concatenate([np.asarray(available_s)[None, :] + k * times for k in range(1, places + 1)], axis=1)
     rows, columns = linear_sum_assignment(cost)
-    found: list[list[tuple[int, int]]] = [[] for _ in range(devices)]
+    assignments: list[list[tuple[int, int]]] = [[] for _ in range(devices)]
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
         if np.isfinite(run_s[row, column % devices]):
-            found[column % devices].append((-(column // devices), row))
-    return [[row for _, row in sorted(some)] for some in found]
+            assignments[column % devices].append((-(column // devices), row))
+    return [[row for _, row in sorted(pairs)] for pairs in assignments]
 
 
 @dataclass
@@ -70,7 +70,7 @@ class AlloX(Stateless):
             return running
         run_s = np.array([[_run_s(state, kind) for kind, _ in devices] for state in waiting])
         places = math.ceil(len(waiting) / len(devices)) + _BEYOND
-        queues = matched(run_s, [available for _, available in devices], min(places, len(waiting)))
+        queues = match_jobs(run_s, [available for _, available in devices], min(places, len(waiting)))
         heads = [
             (queue[0], kind) for (kind, free_s), queue in zip(devices, queues, strict=True) if queue and free_s == 0.0
         ]

@@ -17,7 +17,7 @@ from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.policies.round_policies import filled
+from bricolage.cluster.policies.round_policies import fill_devices
 from bricolage.cluster.target_policies import Apart, ClusterView, Target
 
 
@@ -47,7 +47,7 @@ def packed_leases(
     )  # fmt: skip
     room = coo_array((np.array(gangs, dtype=float)[rows], (leases, columns)), shape=(horizon, n + m))
     worth = np.concatenate([1e-3 * leases / (horizon * n), -np.ones(m)])
-    found = milp(
+    solution = milp(
         worth,
         constraints=[LinearConstraint(whole.tocsr(), 0, 0), LinearConstraint(room.tocsr(), -np.inf, devices)],
         integrality=np.ones(n + m),
@@ -55,7 +55,7 @@ def packed_leases(
         options={"time_limit": limit_s, "mip_rel_gap": 1e-4},
     )
     chosen: list[set[int]] = [set() for _ in gangs]
-    for column in np.flatnonzero(found.x[:n] > 0.5) if found.x is not None else ():
+    for column in np.flatnonzero(solution.x[:n] > 0.5) if solution.x is not None else ():
         chosen[rows[column]].add(int(leases[column]))
     return chosen
 
@@ -78,13 +78,13 @@ class Chronus(Apart):
             room = int((state.job.deadline_s - view.now) // self.every_s)
             needed.append(max(leases - max(room - self.window, 0), 1))
             before.append(max(min(room, self.window), 0))
-        plan = packed_leases([one.job.devices for one in due], needed, before, view.devices)
+        plan = packed_leases([state.job.devices for state in due], needed, before, view.devices)
         first = [state for state, leases in zip(due, plan, strict=True) if 0 in leases]
-        first.sort(key=lambda one: (one.job.deadline_s, one.number))
-        kept = filled(first, view)
+        first.sort(key=lambda state: (state.job.deadline_s, state.number))
+        kept = fill_devices(first, view)
         rest = [state for state in view.states if state.number not in kept]
-        rest.sort(key=lambda one: (one.fastest_left_s(), one.number))
-        return filled(rest, view, kept)
+        rest.sort(key=lambda state: (state.fastest_left_s(), state.number))
+        return fill_devices(rest, view, kept)
 
     def ended(self, state: JobState, now: float) -> None:
         """Nothing is remembered."""

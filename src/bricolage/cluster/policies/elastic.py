@@ -21,11 +21,11 @@ _GAP = 1e-3
 
 def levels(state: JobState) -> tuple[tuple[int, float], ...]:
     """Numbers of devices, ascending, with their speed; those that are no faster than a smaller number are left out."""
-    found: list[tuple[int, float]] = []
+    speed_levels: list[tuple[int, float]] = []
     for devices, speed in sorted(state.job.scaling or ((state.job.devices, 1.0),)):
-        if not found or speed > found[-1][1]:
-            found.append((devices, speed))
-    return tuple(found)
+        if not speed_levels or speed > speed_levels[-1][1]:
+            speed_levels.append((devices, speed))
+    return tuple(speed_levels)
 
 
 def speeds(state: JobState, kind: str, node: int) -> list[tuple[int, float, float]]:
@@ -40,15 +40,15 @@ def speeds(state: JobState, kind: str, node: int) -> list[tuple[int, float, floa
     batches, noise = state.known_batches()
     if batches is None or kind not in batches.times:
         return [(devices, speed, 1.0) for devices, speed in levels(state)]
-    own, found = state.job.devices, list[tuple[int, float, float]]()
-    base = batches.goodput(kind, own, own > node, 1.0, noise)
-    for devices, _ in sorted(state.job.scaling or ((own, 1.0),)):
+    requested, choices = state.job.devices, list[tuple[int, float, float]]()
+    base = batches.goodput(kind, requested, requested > node, 1.0, noise)
+    for devices, _ in sorted(state.job.scaling or ((requested, 1.0),)):
         if state.fit is not None and devices > state.fit.allowed:
             break
         goodput, scale = batches.best(kind, devices, devices > node, noise)
-        if not found or goodput / base > found[-1][1]:
-            found.append((devices, goodput / base, scale))
-    return found
+        if not choices or goodput / base > choices[-1][1]:
+            choices.append((devices, goodput / base, scale))
+    return choices
 
 
 class Adapting(Apart):
@@ -67,8 +67,8 @@ class Adapting(Apart):
         for state in view.states:
             kind, devices = target.get(state.number, ("", 0))
             if kind and state.job.batches is not None and kind in state.job.batches.times:
-                some = speeds(state, kind, max(view.cluster.nodes(kind)))
-                self.batches[state.number] = next(scale for count, _, scale in some if count == devices)
+                choices = speeds(state, kind, max(view.cluster.nodes(kind)))
+                self.batches[state.number] = next(scale for count, _, scale in choices if count == devices)
         return target
 
 
@@ -112,10 +112,10 @@ class Optimus(Apart):
 
 def _gain(state: JobState, kind: str, level: int) -> list[tuple[float, int, int]]:
     """Seconds that the next level saves for each device more, negative; nothing at the top."""
-    some = levels(state)
-    if level + 1 >= len(some):
+    speed_levels = levels(state)
+    if level + 1 >= len(speed_levels):
         return []
-    (now, slow), (then, fast) = some[level : level + 2]
+    (now, slow), (then, fast) = speed_levels[level : level + 2]
     left = state.left_s(kind)
     return [(-(left / slow - left / fast) / (then - now), state.number, then - now)]
 
@@ -169,9 +169,9 @@ class ElasticFlow(Apart):
         """Shares of this slot, then surplus."""
         ((kind, devices),) = view.capacity.items()
         for state in view.states:
-            known = state.number in self.declined or state.number in self._admitted
-            if not known and np.isfinite(state.job.deadline_s):
-                trial = [one for one in view.states if one.number in self._admitted] + [state]
+            decided = state.number in self.declined or state.number in self._admitted
+            if not decided and np.isfinite(state.job.deadline_s):
+                trial = [other for other in view.states if other.number in self._admitted] + [state]
                 (self._admitted if self._plans(trial, view, kind, devices) is not None else self.declined).add(
                     state.number
                 )
@@ -179,7 +179,7 @@ class ElasticFlow(Apart):
         plans = self._plans(admitted, view, kind, devices) or {}
         at = {number: count for number, count in plans.items() if count}
         left = devices - sum(at.values())
-        for state in [*admitted, *(one for one in view.states if one.number not in self._admitted)]:
+        for state in [*admitted, *(other for other in view.states if other.number not in self._admitted)]:
             least = levels(state)[0][0]
             if state.number not in at and least <= left:
                 at[state.number] = least
@@ -191,7 +191,7 @@ class ElasticFlow(Apart):
     ) -> Mapping[int, int] | None:
         free = [devices] * self.horizon
         plans: dict[int, int] = {}
-        for state in sorted(states, key=lambda one: (one.job.deadline_s, one.number)):
+        for state in sorted(states, key=lambda job_state: (job_state.job.deadline_s, job_state.number)):
             slots = min(int((state.job.deadline_s - view.now) / self.every_s), self.horizon)
             rates = [(count, speed * state.rate_on(kind)) for count, speed in levels(state)]
             plan = satisfactory_share(
@@ -211,8 +211,8 @@ class ElasticFlow(Apart):
         while left:
             best: tuple[float, int, int] | None = None
             for number, count in at.items():
-                some = levels(states[number])
-                level = next(index for index, (devices, _) in enumerate(some) if devices == count)
+                speed_levels = levels(states[number])
+                level = next(index for index, (devices, _) in enumerate(speed_levels) if devices == count)
                 for gain in _gain(states[number], kind, level):
                     if gain[2] <= left and (best is None or gain < best):
                         best = gain
@@ -240,15 +240,15 @@ def best_configurations(
         waiting: cost of a job without devices.
         limit_s: seconds after which the best that is known by then is taken.
     """
-    choices = [list(_undominated(some, waiting)) for some in costs]
+    choices = [list(_drop_dominated(configs, waiting)) for configs in costs]
     best = {
-        state.number: min(some, key=lambda one: one[2])[:2]
-        for state, some in zip(view.states, choices, strict=True)
-        if some
+        state.number: min(configs, key=lambda config: config[2])[:2]
+        for state, configs in zip(view.states, choices, strict=True)
+        if configs
     }
     if _fits(best, view.capacity):
         return best
-    columns = [(row, *one) for row, some in enumerate(choices) for one in some]
+    columns = [(row, *config) for row, configs in enumerate(choices) for config in configs]
     m, kinds = len(view.states), list(view.capacity)
     number = np.arange(len(columns))
     one_each = coo_array((np.ones(len(columns)), ([row for row, *_ in columns], number)), shape=(m, len(columns)))
@@ -257,7 +257,7 @@ def best_configurations(
         shape=(len(kinds), len(columns)),
     )
     gains = np.array([cost - waiting for *_, cost in columns])
-    found = milp(
+    solution = milp(
         gains,
         constraints=[
             LinearConstraint(one_each, -np.inf, 1),
@@ -268,18 +268,18 @@ def best_configurations(
         options={"time_limit": limit_s, "mip_rel_gap": _GAP},
     )
     now = {state.number: (state.held_kind, state.held) for state in view.states if state.held}
-    if found.x is None:
+    if solution.x is None:
         return now
-    chosen = [columns[index] for index in np.flatnonzero(found.x > 0.5)]
+    chosen = [columns[index] for index in np.flatnonzero(solution.x > 0.5)]
     if now and _total(view, costs, now, waiting) <= sum(cost - waiting for *_, cost in chosen) + 1e-9:
         return now
     return {view.states[row].number: (kind, count) for row, kind, count, _ in chosen}
 
 
-def _undominated(some: Sequence[tuple[str, int, float]], waiting: float) -> Iterator[tuple[str, int, float]]:
+def _drop_dominated(some: Sequence[tuple[str, int, float]], waiting: float) -> Iterator[tuple[str, int, float]]:
     """Without configurations that cost no less than waiting, or than fewer devices of the same kind: no best choice has them."""
     least: dict[str, float] = {}
-    for kind, count, cost in sorted(some, key=lambda one: (one[1], one[2])):
+    for kind, count, cost in sorted(some, key=lambda config: (config[1], config[2])):
         if cost < least.get(kind, waiting):
             least[kind] = cost
             yield kind, count, cost
@@ -290,10 +290,12 @@ def _total(
 ) -> float:
     """Of the costs above waiting; infinite where a job is to have what it cannot."""
     total = 0.0 if _fits(target, view.capacity) else math.inf
-    for state, some in zip(view.states, costs, strict=True):
+    for state, configs in zip(view.states, costs, strict=True):
         if state.number in target:
             kind, count = target[state.number]
-            cost = next((cost for one, devices, cost in some if (one, devices) == (kind, count)), math.inf)
+            cost = next(
+                (cost for config_kind, devices, cost in configs if (config_kind, devices) == (kind, count)), math.inf
+            )
             total += cost - waiting
     return total
 
@@ -326,27 +328,27 @@ class Sia(Adapting):
 
     def target(self, view: ClusterView) -> Target:
         """The best configurations, and batch sizes."""
-        return self.adapt(view, self._chosen(view))
+        return self.adapt(view, self._choose_configurations(view))
 
-    def _chosen(self, view: ClusterView) -> Target:
+    def _choose_configurations(self, view: ClusterView) -> Target:
         costs = [self.configurations(state, view) for state in view.states]
         return best_configurations(view, costs, self.waiting, self.limit_s)
 
     def configurations(self, state: JobState, view: ClusterView) -> list[tuple[str, int, float]]:
         """Kinds and numbers of devices that a job can have, with their costs."""
         per_kind = {kind: speeds(state, kind, max(view.cluster.nodes(kind))) for kind in state.kinds}
-        most = max(2 * state.held, *(some[0][0] for some in per_kind.values()))
-        some = [
+        most = max(2 * state.held, *(kind_speeds[0][0] for kind_speeds in per_kind.values()))
+        choices = [
             (kind, devices, state.rate_on(kind) * speed)
-            for kind, found in per_kind.items()
-            for devices, speed, _ in found
+            for kind, kind_speeds in per_kind.items()
+            for devices, speed, _ in kind_speeds
             if devices <= min(view.capacity[kind], most)
         ]
         age, cost = max(view.now - state.job.submit_s, self.every_s), view.cluster.restart_s
         factor = max((age - state.restarts * cost) / (age + cost), 0.01)
-        least = min((rate for *_, rate in some), default=1.0)
+        least = min((rate for *_, rate in choices), default=1.0)
         costs = []
-        for kind, devices, rate in some:
+        for kind, devices, rate in choices:
             stays = not state.held or (kind, devices) == (state.held_kind, state.held)
             costs.append((kind, devices, (rate / least * (1.0 if stays else factor)) ** self.power))
         return costs

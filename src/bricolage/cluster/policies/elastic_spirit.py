@@ -15,15 +15,15 @@ from bricolage.cluster.target_policies import ClusterView, Stateless, Target
 def cheapest_mix(state: JobState, view: ClusterView, free: dict[str, int]) -> tuple[str, int] | None:
     """The kind and number of free devices of least cost that ends before the deadline; the fastest where none does; None where
     none fits."""
-    found: list[tuple[bool, float, float, str, int]] = []
+    mixes: list[tuple[bool, float, float, str, int]] = []
     for kind in state.kinds:
         for devices, speed in levels(state):
             if devices <= free[kind]:
                 seconds = state.left_s(kind) / speed
                 late = view.now + seconds > state.job.deadline_s
                 cost = devices * seconds * view.cluster.price(kind)
-                found.append((late, seconds if late else cost, seconds, kind, devices))
-    return min(found)[3:] if found else None
+                mixes.append((late, seconds if late else cost, seconds, kind, devices))
+    return min(mixes)[3:] if mixes else None
 
 
 class Cynthia(Stateless):
@@ -63,7 +63,12 @@ class SideCar(Stateless):
                 at[state.number] = kind, least
                 free[kind] -= least
         near = [state for state in view.states if state.number in at]
-        near.sort(key=lambda one: (-one.steps_done / (one.steps_done + one.predicted_left()), one.number))
+        near.sort(
+            key=lambda job_state: (
+                -job_state.steps_done / (job_state.steps_done + job_state.predicted_left()),
+                job_state.number,
+            )
+        )
         for state in near:
             kind, count = at[state.number]
             most = max(devices for devices, _ in levels(state) if devices <= count + free[kind])

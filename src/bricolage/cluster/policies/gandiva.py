@@ -92,27 +92,34 @@ class Gandiva(Apart):
 
     def _affinity(self, kind: str, node: int, gangs: dict[int, int]) -> int:
         """0 of a node without jobs."""
-        some = [gangs[n] for n, (at, nodes) in self._homes.items() if at == kind and node in {one for one, _ in nodes}]
-        return max(some, default=0)
+        gang_sizes = [
+            gangs[n]
+            for n, (at, nodes) in self._homes.items()
+            if at == kind and node in {home_node for home_node, _ in nodes}
+        ]
+        return max(gang_sizes, default=0)
 
     def _arrival(self, state: JobState, view: ClusterView) -> Home | None:
         """Where a job goes that has no home; None: it waits."""
         gang, loads = state.job.devices, self._loads(view)
-        gangs = {one.number: one.job.devices for one in view.states}
+        gangs = {other.number: other.job.devices for other in view.states}
         nodes = [
             (kind, node, size, loads[kind][node], self._affinity(kind, node, gangs))
             for kind in self._kinds(state)
             for node, size in enumerate(view.cluster.nodes(kind))
         ]
-        room = [one for one in nodes if one[3] + gang <= one[2]]
-        for some in ([one for one in room if one[4] == gang], [one for one in room if one[4] == 0]):
-            if some:
-                kind, node, *_ = min(some, key=lambda one: one[3] / one[2])
+        room = [candidate for candidate in nodes if candidate[3] + gang <= candidate[2]]
+        for choices in (
+            [candidate for candidate in room if candidate[4] == gang],
+            [candidate for candidate in room if candidate[4] == 0],
+        ):
+            if choices:
+                kind, node, *_ = min(choices, key=lambda candidate: candidate[3] / candidate[2])
                 return kind, ((node, gang),)
         for kind in self._kinds(state):
             if (split := self._split(kind, gang, view, loads[kind])) is not None:
                 return kind, split
-        turns = [one for one in nodes if one[4] == gang and one[2] >= gang]
+        turns = [candidate for candidate in nodes if candidate[4] == gang and candidate[2] >= gang]
         if not turns:
             return None
         kind, node, *_ = min(turns, key=lambda turn: turn[3] / turn[2])
@@ -121,8 +128,8 @@ class Gandiva(Apart):
     @staticmethod
     def _kinds(state: JobState) -> Sequence[str]:
         """Kinds on which it has not run are alike to it: in the order of their names, after the best that it knows."""
-        known = sorted((kind for kind in state.kinds if kind in state.ran), key=lambda kind: -state.rate_on(kind))
-        return [*known, *sorted(set(state.kinds) - set(known))]
+        tried_kinds = sorted((kind for kind in state.kinds if kind in state.ran), key=lambda kind: -state.rate_on(kind))
+        return [*tried_kinds, *sorted(set(state.kinds) - set(tried_kinds))]
 
     @staticmethod
     def _split(kind: str, gang: int, view: ClusterView, loads: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
@@ -131,15 +138,15 @@ class Gandiva(Apart):
             (max(size - load, 0), node)
             for node, (size, load) in enumerate(zip(view.cluster.nodes(kind), loads, strict=True))
         ]
-        fitting = [one for one in free if one[0] >= gang]
+        fitting = [entry for entry in free if entry[0] >= gang]
         if fitting:
             return ((min(fitting)[1], gang),)
-        found, left = list[tuple[int, int]](), gang
-        for count, node in sorted(free, key=lambda one: (-one[0], one[1])):
+        pieces, left = list[tuple[int, int]](), gang
+        for count, node in sorted(free, key=lambda entry: (-entry[0], entry[1])):
             if left and count:
-                found.append((node, min(count, left)))
-                left -= found[-1][1]
-        return None if left else tuple(found)
+                pieces.append((node, min(count, left)))
+                left -= pieces[-1][1]
+        return None if left else tuple(pieces)
 
     # --- introspection -----------------------------------------------------------------------------------------------
 
@@ -155,7 +162,7 @@ class Gandiva(Apart):
         """Migrations that are worth it: against turns, then for locality, then to other kinds."""
         loads, heights = self._loads(view), self._heights(view)
         there = [state for state in view.states if state.number in self._homes]
-        for state in sorted(there, key=lambda one: -self._height(one, heights)):
+        for state in sorted(there, key=lambda job_state: -self._height(job_state, heights)):
             if self._height(state, heights) > 1.0:
                 for kind in self._kinds(state):
                     if (nodes := self._split(kind, state.job.devices, view, loads[kind])) is not None:
@@ -198,7 +205,7 @@ class Gandiva(Apart):
                 continue
             node, count = nodes[0]
             free = view.cluster.nodes(kind)[node] - loads[kind][node]
-            more = max((one for one, _ in levels(state) if count < one <= count + free), default=0)
+            more = max((devices for devices, _ in levels(state) if count < devices <= count + free), default=0)
             if more:
                 self._homes[state.number] = kind, ((node, more),)
                 loads[kind][node] += more - count

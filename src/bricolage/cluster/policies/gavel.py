@@ -25,8 +25,8 @@ _SLACK = 1e-7
 
 def blind(problem: ShareProblem) -> Matrix:
     """Rates of one wherever a job runs: what a policy sees that does not tell kinds apart."""
-    found: Matrix = (problem.rates > 0).astype(float)
-    return found
+    unit_rates: Matrix = (problem.rates > 0).astype(float)
+    return unit_rates
 
 
 def max_min(problem: ShareProblem, rates: Matrix | None = None) -> Matrix:
@@ -57,18 +57,18 @@ def finish_time_fairness(problem: ShareProblem) -> Matrix:
     isolated = problem.isolated_s + left / np.maximum(problem.isolated_rates, 1e-12)
     rate = problem.rates / left[:, None]
     low = float(np.max((problem.elapsed_s + 1.0 / np.maximum(rate.max(axis=1), 1e-12)) / isolated))
-    high, found = low, None
-    while found is None:
-        found = _feasible(problem, rate, 1.0 / np.maximum(high * isolated - problem.elapsed_s, 1e-9))
-        low, high = (low, high) if found is not None else (high, 2.0 * high)
+    high, shares = low, None
+    while shares is None:
+        shares = _feasible(problem, rate, 1.0 / np.maximum(high * isolated - problem.elapsed_s, 1e-9))
+        low, high = (low, high) if shares is not None else (high, 2.0 * high)
     while high > low * (1.0 + _PRECISION):
         middle = (low + high) / 2
         trial = _feasible(problem, rate, 1.0 / np.maximum(middle * isolated - problem.elapsed_s, 1e-9))
         if trial is None:
             low = middle
         else:
-            high, found = middle, trial
-    return _rest(problem, rate * np.maximum(high * isolated - problem.elapsed_s, 1e-9)[:, None], found)
+            high, shares = middle, trial
+    return _rest(problem, rate * np.maximum(high * isolated - problem.elapsed_s, 1e-9)[:, None], shares)
 
 
 def finish_time_fairness_blind(problem: ShareProblem) -> Matrix:
@@ -87,16 +87,16 @@ def minimise_price(problem: ShareProblem) -> Matrix:
         np.isfinite(problem.deadline_s) & ~late, problem.steps_left / np.maximum(problem.deadline_s, 1.0), 0.0
     )
     scale = np.maximum(problem.rates.max(axis=1), 1e-12)
-    found = _most(problem, worth, problem.rates / scale[:, None], needed / scale)
-    return found if found is not None else _most(problem, worth, best, np.zeros(len(needed)))  # type: ignore[return-value]
+    shares = _most(problem, worth, problem.rates / scale[:, None], needed / scale)
+    return shares if shares is not None else _most(problem, worth, best, np.zeros(len(needed)))  # type: ignore[return-value]
 
 
 def max_sum(problem: ShareProblem) -> Matrix:
     """Max sum of rates, each relative to the sum of the job's rates on all kinds: a bound for throughput, without fairness."""
     worth = problem.rates / np.maximum(problem.rates.sum(axis=1, keepdims=True), 1e-12)
-    found = _most(problem, worth, worth, np.zeros(len(problem.gangs)))
-    assert found is not None
-    return _even(problem, worth, found)
+    shares = _most(problem, worth, worth, np.zeros(len(problem.gangs)))
+    assert shares is not None
+    return _even(problem, worth, shares)
 
 
 def water_filling(problem: ShareProblem) -> Matrix:
@@ -132,10 +132,10 @@ def best_shares(problem: ShareProblem, rows: Matrix, floor: Matrix, points: Matr
     block = vstack([hstack([matrix, coo_array((len(right), 1))]), wanted]).tocsr()
     for slack in (1e-8, 1e-6):  # floors are an earlier solution, which HiGHS may have let exceed its limits by 1e-7
         limits = np.concatenate([right, -floor * (1 - slack) / scale])
-        found = linprog(cost, A_ub=block, b_ub=limits, bounds=[*_bounds(problem), (0.0, None)], method="highs")
-        if found.x is not None:
-            return float(found.x[-1]), np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
-    raise ArithmeticError(f"HiGHS: {found.message}")
+        solution = linprog(cost, A_ub=block, b_ub=limits, bounds=[*_bounds(problem), (0.0, None)], method="highs")
+        if solution.x is not None:
+            return float(solution.x[-1]), np.clip(solution.x[:-1].reshape(rows.shape), 0.0, 1.0)
+    raise ArithmeticError(f"HiGHS: {solution.message}")
 
 
 def can_rise(problem: ShareProblem, rows: Matrix, level: Matrix, asked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -143,14 +143,14 @@ def can_rise(problem: ShareProblem, rows: Matrix, level: Matrix, asked: npt.NDAr
 
     Whoever can rise alone can rise a little together with all others that can, since solutions may be mixed. So one programme finds
     most of them, and only who does not rise there is asked alone."""
-    found = _rise_together(problem, rows, level, asked)
-    for row in np.flatnonzero(asked & ~found):
+    rising = _rise_together(problem, rows, level, asked)
+    for row in np.flatnonzero(asked & ~rising):
         wish = np.zeros_like(rows)
         wish[row] = rows[row]
         alone = _most(problem, wish, rows, level * (1 - 1e-9))
         gain = float((alone[row] * rows[row]).sum() - level[row]) if alone is not None else 0.0
-        found[row] = gain > _RISE * max(float(level[row]), 1e-9)
-    return found
+        rising[row] = gain > _RISE * max(float(level[row]), 1e-9)
+    return rising
 
 
 def _rise_together(
@@ -165,13 +165,13 @@ def _rise_together(
         np.concatenate([np.zeros(rows.size), -1.0 / np.maximum(little, 1e-300) * asked * 1e-3]),
         A_ub=vstack([hstack([matrix, coo_array((len(right), m))]), wanted]).tocsr(),
         b_ub=np.concatenate([right, -level * (1 - 1e-9) / scale]),
-        bounds=[*_bounds(problem), *((0.0, float(one)) for one in little)],
+        bounds=[*_bounds(problem), *((0.0, float(bound)) for bound in little)],
         method="highs",
     )
     if done.x is None:
         return np.zeros(m, dtype=bool)
-    found: npt.NDArray[np.bool_] = asked & (done.x[rows.size :] > 0.5 * little) & (little > 0)
-    return found
+    rising: npt.NDArray[np.bool_] = asked & (done.x[rows.size :] > 0.5 * little) & (little > 0)
+    return rising
 
 
 def proportional(problem: ShareProblem) -> Matrix:
@@ -222,10 +222,10 @@ def _best(
     cost = np.zeros(rows.size + 1)
     cost[-1] = -1.0
     bounds = [*_bounds(problem), (0.0, None)]
-    found = linprog(cost, A_ub=vstack(blocks).tocsr(), b_ub=np.concatenate(rights), bounds=bounds, method="highs")
-    if found.x is None:
-        raise ArithmeticError(f"HiGHS: {found.message}")
-    return float(found.x[-1]) * scale, np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+    solution = linprog(cost, A_ub=vstack(blocks).tocsr(), b_ub=np.concatenate(rights), bounds=bounds, method="highs")
+    if solution.x is None:
+        raise ArithmeticError(f"HiGHS: {solution.message}")
+    return float(solution.x[-1]) * scale, np.clip(solution.x[:-1].reshape(rows.shape), 0.0, 1.0)
 
 
 def _rest(problem: ShareProblem, rows: Matrix, shares: Matrix) -> Matrix:
@@ -245,8 +245,8 @@ def _spread(problem: ShareProblem, rows: Matrix, floor: Matrix, shares: Matrix) 
     cost = np.zeros(rows.size + 1)
     cost[-1] = -1.0
     bounds = [*_bounds(problem), (0.0, 1.0)]
-    found = linprog(cost, A_ub=block, b_ub=np.concatenate([right, -floor]), bounds=bounds, method="highs")
-    return shares if found.x is None else np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+    solution = linprog(cost, A_ub=block, b_ub=np.concatenate([right, -floor]), bounds=bounds, method="highs")
+    return shares if solution.x is None else np.clip(solution.x[:-1].reshape(rows.shape), 0.0, 1.0)
 
 
 def _even(problem: ShareProblem, worth: Matrix, shares: Matrix) -> Matrix:
@@ -255,17 +255,17 @@ def _even(problem: ShareProblem, worth: Matrix, shares: Matrix) -> Matrix:
     total = float((worth * shares).sum())
     first = linprog(-worth.ravel(), A_ub=matrix, b_ub=right, bounds=_bounds(problem), method="highs")
     free = (np.abs(first.lower.marginals + first.upper.marginals).reshape(worth.shape) < 1e-9) & (worth > 0)
-    some = (free | (shares > 1e-9)).any(axis=1)
-    if some.sum() <= 1:
+    sharers = (free | (shares > 1e-9)).any(axis=1)
+    if sharers.sum() <= 1:
         return shares
-    wanted = hstack([-_rows(np.ones_like(worth)), coo_array(some.astype(float)[:, None])])
+    wanted = hstack([-_rows(np.ones_like(worth)), coo_array(sharers.astype(float)[:, None])])
     all_ = coo_array(np.append(-worth.ravel(), 0.0)[None, :])
     block = vstack([hstack([matrix, coo_array((len(right), 1))]), wanted, all_]).tocsr()
     cost = np.zeros(worth.size + 1)
     cost[-1] = -1.0
     limits = np.concatenate([right, np.zeros(len(worth)), [-total * (1 - 1e-7)]])
-    found = linprog(cost, A_ub=block, b_ub=limits, bounds=[*_bounds(problem), (0.0, 1.0)], method="highs")
-    return shares if found.x is None else np.clip(found.x[:-1].reshape(worth.shape), 0.0, 1.0)
+    solution = linprog(cost, A_ub=block, b_ub=limits, bounds=[*_bounds(problem), (0.0, 1.0)], method="highs")
+    return shares if solution.x is None else np.clip(solution.x[:-1].reshape(worth.shape), 0.0, 1.0)
 
 
 def _most(problem: ShareProblem, worth: Matrix, rows: Matrix, floor: Matrix) -> Matrix | None:
@@ -273,8 +273,8 @@ def _most(problem: ShareProblem, worth: Matrix, rows: Matrix, floor: Matrix) -> 
     matrix, right = _limits(problem)
     block = vstack([matrix, -_rows(rows)]).tocsr()
     cost = -worth.ravel() / max(float(worth.max()), 1e-300)
-    found = linprog(cost, A_ub=block, b_ub=np.concatenate([right, -floor]), bounds=_bounds(problem), method="highs")
-    return None if found.x is None else np.clip(found.x.reshape(worth.shape), 0.0, 1.0)
+    solution = linprog(cost, A_ub=block, b_ub=np.concatenate([right, -floor]), bounds=_bounds(problem), method="highs")
+    return None if solution.x is None else np.clip(solution.x.reshape(worth.shape), 0.0, 1.0)
 
 
 def _feasible(problem: ShareProblem, rows: Matrix, floor: Matrix) -> Matrix | None:

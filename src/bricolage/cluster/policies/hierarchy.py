@@ -59,13 +59,13 @@ def _points(problem: ShareProblem, open_: np.ndarray, inside: Inside) -> Matrix:
     """Of each job that can still rise; the others' are with the rest of their entity."""
     points = np.zeros(len(open_))
     for entity in dict.fromkeys(problem.entities):
-        mine = np.array([one == entity for one in problem.entities])
-        some = np.flatnonzero(mine & open_)
-        if not len(some):
+        mine = np.array([owner == entity for owner in problem.entities])
+        rows = np.flatnonzero(mine & open_)
+        if not len(rows):
             continue
         weight = float(problem.weights[mine].max())
         if inside == "fifo":
-            points[some[0]] = weight
+            points[rows[0]] = weight
         else:
-            points[some] = weight / len(some)
+            points[rows] = weight / len(rows)
     return points

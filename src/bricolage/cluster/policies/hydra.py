@@ -47,11 +47,11 @@ def best_order(items: Sequence[Item], start_s: float, prefixes: int = 200) -> li
     by_run = sorted(range(len(items)), key=lambda index: (*items[index], index))
     if order_cost([items[index] for index in by_run], start_s)[0] == 0.0:
         return by_run
-    found = _searched(items, by_run, start_s, prefixes)
-    return _moved(items, by_run, start_s) if found is None else found
+    order = _search_order(items, by_run, start_s, prefixes)
+    return _move_late_jobs(items, by_run, start_s) if order is None else order
 
 
-def _searched(items: Sequence[Item], by_run: Sequence[int], start_s: float, prefixes: int) -> list[int] | None:
+def _search_order(items: Sequence[Item], by_run: Sequence[int], start_s: float, prefixes: int) -> list[int] | None:
     """The optimum; None where it was not found among that many prefixes."""
     heap: list[tuple[Cost, int, tuple[int, ...]]] = [((0.0, 0.0), 0, ())]
     number = 0
@@ -63,11 +63,11 @@ def _searched(items: Sequence[Item], by_run: Sequence[int], start_s: float, pref
             if index not in prefix:
                 longer = (*prefix, index)
                 number -= 1  # of equal bounds the longest prefix first
-                heapq.heappush(heap, (_bound(items, longer, by_run, start_s), number, longer))
+                heapq.heappush(heap, (_bound_cost(items, longer, by_run, start_s), number, longer))
     return None
 
 
-def _bound(items: Sequence[Item], prefix: Sequence[int], by_run: Sequence[int], start_s: float) -> Cost:
+def _bound_cost(items: Sequence[Item], prefix: Sequence[int], by_run: Sequence[int], start_s: float) -> Cost:
     late, total = order_cost([items[index] for index in prefix], start_s)
     now = start_s + sum(items[index][0] for index in prefix)
     for index in by_run:
@@ -77,7 +77,7 @@ def _bound(items: Sequence[Item], prefix: Sequence[int], by_run: Sequence[int], 
     return late, total
 
 
-def _moved(items: Sequence[Item], by_run: Sequence[int], start_s: float) -> list[int]:
+def _move_late_jobs(items: Sequence[Item], by_run: Sequence[int], start_s: float) -> list[int]:
     best = order = list(by_run)
     for _ in range(len(items)):
         ends, now = [], start_s
@@ -120,12 +120,12 @@ class Hydra(Stateless):
             slots += [(kind, state.left_s(kind)) for state in busy]
         if not waiting or all(start > 0.0 for _, start in slots):
             return running
-        for (kind, start), queue in zip(slots, self._assigned(waiting, slots, view), strict=True):
+        for (kind, start), queue in zip(slots, self._assign_jobs(waiting, slots, view), strict=True):
             if queue and start == 0.0:
                 running[queue[0].number] = (kind, 1)
         return running
 
-    def _assigned(
+    def _assign_jobs(
         self, waiting: Sequence[JobState], slots: Sequence[tuple[str, float]], view: ClusterView
     ) -> list[list[JobState]]:
         """For each device its jobs in their best order. Devices alike, with the same jobs, are looked at once."""
@@ -141,7 +141,7 @@ class Hydra(Stateless):
                 return  # the one before is the same; this one is offered when that one has a job
             for number, state in left.items():
                 if kind in state.kinds:
-                    _, cost = self._ordered([*queues[slot], state], kind, start, view)
+                    _, cost = self._order_jobs([*queues[slot], state], kind, start, view)
                     rise = (cost[0] - costs[slot][0], cost[1] - costs[slot][1])
                     heapq.heappush(heap, (rise, number, slot, versions[slot]))
 
@@ -151,7 +151,7 @@ class Hydra(Stateless):
             _, number, slot, version = heapq.heappop(heap)
             if number not in left or version != versions[slot]:
                 continue
-            queues[slot], costs[slot] = self._ordered([*queues[slot], left.pop(number)], *slots[slot], view)
+            queues[slot], costs[slot] = self._order_jobs([*queues[slot], left.pop(number)], *slots[slot], view)
             versions[slot] += 1
             offer(slot, False)
             if slot + 1 < len(slots) and slots[slot + 1] == slots[slot] and not queues[slot + 1]:
@@ -159,7 +159,7 @@ class Hydra(Stateless):
                 offer(slot + 1, False)
         return queues
 
-    def _ordered(
+    def _order_jobs(
         self, states: Sequence[JobState], kind: str, start_s: float, view: ClusterView
     ) -> tuple[list[JobState], Cost]:
         items = [(state.left_s(kind), state.job.deadline_s - view.now) for state in states]

@@ -47,14 +47,14 @@ class _BesideRunning(Stateless, ABC):
                 free[kind] -= state.job.devices
                 alone[state] = kind
                 continue
-            some = [
-                (value, -one.number, one)
-                for one, on in alone.items()
-                if min(state.slowed_by(one, on), one.slowed_by(state, on)) > 0.0
-                and (value := self.worth(state, one, on, view)) > 0.0
+            partners = [
+                (value, -other.number, other)
+                for other, on in alone.items()
+                if min(state.slowed_by(other, on), other.slowed_by(state, on)) > 0.0
+                and (value := self.worth(state, other, on, view)) > 0.0
             ]
-            if some:
-                mate = max(some, key=lambda one: one[:2])[2]
+            if partners:
+                mate = max(partners, key=lambda partner: partner[:2])[2]
                 wanted[state.number] = alone.pop(mate), mate.job.devices
                 self._pairs.append((mate.number, state.number))
         return wanted
@@ -87,6 +87,8 @@ class Horus(_BesideRunning):
 
 def utilisation(state: JobState, kind: str, view: ClusterView) -> float:
     """What other jobs lose with it on a kind of device, in the mean over those that are there; 1.0 where none fits with it."""
-    others = [one for one in view.states if one is not state and one.job.devices == state.job.devices]
+    others = [
+        candidate for candidate in view.states if candidate is not state and candidate.job.devices == state.job.devices
+    ]
     losses = [1.0 - speed for other in others if (speed := other.slowed_by(state, kind)) > 0.0]
     return sum(losses) / len(losses) if losses else 1.0

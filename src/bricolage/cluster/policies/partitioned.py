@@ -20,7 +20,7 @@ from bricolage.cluster.shares import ShareProblem, ShareRule
 JOBS_OF_A_PART = 512
 
 
-def partitioned(rule: ShareRule, jobs: int = JOBS_OF_A_PART, seed: int = 0) -> ShareRule:
+def partition_rule(rule: ShareRule, jobs: int = JOBS_OF_A_PART, seed: int = 0) -> ShareRule:
     """A rule that solves parts of at most so many jobs; up to that number it is the rule itself."""
 
     def shares(problem: ShareProblem) -> Matrix:
@@ -50,7 +50,7 @@ def dealt(problem: ShareProblem, rule: Callable[[ShareProblem], Matrix], parts: 
     shares = np.zeros_like(problem.rates)
     for part in range(parts):
         rows = np.sort(order[part::parts])
-        own = replace(
+        part_problem = replace(
             problem,
             rates=problem.rates[rows],
             gangs=problem.gangs[rows],
@@ -63,5 +63,5 @@ def dealt(problem: ShareProblem, rule: Callable[[ShareProblem], Matrix], parts: 
             numbers=tuple(problem.numbers[row] for row in rows) if problem.numbers else (),
             entities=tuple(problem.entities[row] for row in rows) if problem.entities else (),
         )
-        shares[rows] = rule(own)
+        shares[rows] = rule(part_problem)
     return shares

@@ -47,14 +47,14 @@ class Pollux(Adapting):
         base = state.rate_on(state.kinds[0])
         age, cost = max(view.now - state.job.submit_s, self.every_s), view.cluster.restart_s
         factor = max((age - state.restarts * cost) / (age + cost), 0.01)
-        found = []
+        choices = []
         for kind in state.kinds:
             for devices, times, _ in speeds(state, kind, max(view.cluster.nodes(kind))):
                 if devices <= view.capacity[kind]:
                     stays = not state.held or (kind, devices) == (state.held_kind, state.held)
                     value = state.rate_on(kind) * times / base * (1.0 if stays else factor)
-                    found.append((kind, devices, max(value, _WAITING)))
-        return found
+                    choices.append((kind, devices, max(value, _WAITING)))
+        return choices
 
     def ended(self, state: JobState, now: float) -> None:
         """Nothing is remembered."""

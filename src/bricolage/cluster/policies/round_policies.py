@@ -10,7 +10,7 @@ from bricolage.cluster.jobs import JobState
 from bricolage.cluster.target_policies import Apart, ClusterView, Target
 
 
-def filled(order: Iterable[JobState], view: ClusterView, kept: Target | None = None) -> Target:
+def fill_devices(order: Iterable[JobState], view: ClusterView, kept: Target | None = None) -> Target:
     """Jobs in an order, each on the first kind that has room, preferably where it runs; who does not fit is passed over."""
     wanted = dict(kept or {})
     free = dict(view.capacity)
@@ -40,8 +40,8 @@ class TimeSlices(Apart):
         order = sorted(
             view.states, key=lambda state: (state.held > 0, state.waits_since_s if not state.held else state.since_s)
         )
-        everybody = filled(sorted(view.states, key=lambda state: not state.held), view)
-        return everybody if len(everybody) == len(view.states) else filled(order, view)
+        everybody = fill_devices(sorted(view.states, key=lambda state: not state.held), view)
+        return everybody if len(everybody) == len(view.states) else fill_devices(order, view)
 
     def ended(self, state: JobState, now: float) -> None:
         """Nothing is remembered."""
@@ -68,10 +68,12 @@ class Themis(Apart):
             if state.held and self._until.get(state.number, 0.0) > view.now
         }
         rest = [state for state in view.states if state.number not in kept]
-        rest.sort(key=lambda one: (-rho(one, view), one.number))
+        rest.sort(key=lambda job_state: (-rho(job_state, view), job_state.number))
         bids = math.ceil((1.0 - self.fairness) * len(view.states))
-        order = rest[:bids] + sorted(rest[bids:], key=lambda one: (one.left_s(one.kinds[0]), one.number))
-        wanted = filled(order, view, kept)
+        order = rest[:bids] + sorted(
+            rest[bids:], key=lambda job_state: (job_state.left_s(job_state.kinds[0]), job_state.number)
+        )
+        wanted = fill_devices(order, view, kept)
         for number in wanted.keys() - kept.keys():
             self._until[number] = view.now + self.lease_s
         return wanted

@@ -25,7 +25,7 @@ from scipy.sparse import coo_array
 
 from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.policies.round_policies import filled
+from bricolage.cluster.policies.round_policies import fill_devices
 from bricolage.cluster.target_policies import Apart, ClusterView, Target
 
 _BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -75,19 +75,21 @@ def planned_rounds(
         rows.append({2 * n: -1.0, row: -round_s})
         high.append(-float(left_s[row]))
     cost = np.concatenate([np.zeros(n), -weights / (n * window), [k]])
-    entries = [(number, column, value) for number, one in enumerate(rows) for column, value in one.items()]
+    entries = [
+        (number, column, value) for number, coefficients in enumerate(rows) for column, value in coefficients.items()
+    ]
     numbers, columns, values = zip(*entries, strict=True)
     matrix = coo_array((values, (numbers, columns)), shape=(len(rows), 2 * n + 1)).tocsr()
     low = np.concatenate([np.minimum(floor, most), np.full(n, -np.inf), [0.0]])
     top = np.concatenate([most, np.zeros(n), [np.inf]])
-    found = milp(
+    solution = milp(
         cost,
         constraints=LinearConstraint(matrix, -np.inf, high),
         integrality=np.concatenate([np.ones(n), np.zeros(n + 1)]),
         bounds=(low, top),
         options={"time_limit": limit_s, "mip_rel_gap": 1e-3},
     )
-    return None if found.x is None else [round(value) for value in found.x[:n]]
+    return None if solution.x is None else [round(value) for value in solution.x[:n]]
 
 
 @dataclass
@@ -111,21 +113,21 @@ class Shockwave(Apart):
 
     def target(self, view: ClusterView) -> Target:
         """The plan's next round; a new plan where jobs came or went, or the old one is over."""
-        known = tuple(state.number for state in view.states)
-        if known != self._known or self._left == 0:
-            self._known, self._left = known, min(self.again, self.window)
+        numbers = tuple(state.number for state in view.states)
+        if numbers != self._known or self._left == 0:
+            self._known, self._left = numbers, min(self.again, self.window)
             self._plan = self._replan(view)
         slack = self._left + self.window - min(self.again, self.window)
         order = sorted(
             (state for state in view.states if self._plan.get(state.number, 0) > 0),
-            key=lambda one: self._rank(one.number, slack),
+            key=lambda job_state: self._rank(job_state.number, slack),
         )
         self._left -= 1
-        wanted = filled(order, view)
+        wanted = fill_devices(order, view)
         for number in wanted:
             self._plan[number] -= 1
-        rest = sorted(view.states, key=lambda one: (-expected_left_s(one), one.number))
-        return filled(rest, view, wanted)
+        rest = sorted(view.states, key=lambda job_state: (-expected_left_s(job_state), job_state.number))
+        return fill_devices(rest, view, wanted)
 
     def _rank(self, number: int, slack: int) -> tuple[bool, bool, float, int]:
         """Who is late and ends within a round, then who has to run in every round left, then by what an earlier round is worth."""

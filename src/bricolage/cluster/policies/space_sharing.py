@@ -72,17 +72,18 @@ class PackedShares(Anywhere):
             done = state.steps_done - self._steps.get(state.number, state.steps_done)
             self._steps[state.number] = state.steps_done
             self._had[state.number] = self._had.get(state.number, 0.0) + done / max(_equal(state, view), 1e-12)
-        known = tuple((sort, len(some)) for sort, some in by_sort.items()), tuple(view.capacity.items())
-        if known != self._known and view.now - self._since >= self.recompute_s:
-            self._known, self._since, self._sorts = known, view.now, list(by_sort)
+        signature = tuple((sort, len(states)) for sort, states in by_sort.items()), tuple(view.capacity.items())
+        if signature != self._known and view.now - self._since >= self.recompute_s:
+            self._known, self._since, self._sorts = signature, view.now, list(by_sort)
             self._wanted = packed_max_min(
-                [some[0] for some in by_sort.values()], [len(s) for s in by_sort.values()], view
+                [states[0] for states in by_sort.values()], [len(s) for s in by_sort.values()], view
             )
         return self._round(view, by_sort)
 
     def _round(self, view: ClusterView, by_sort: Mapping[Sort, list[JobState]]) -> Target:
         waiting = {
-            sort: sorted(some, key=lambda one: (-self._had[one.number], -one.number)) for sort, some in by_sort.items()
+            sort: sorted(states, key=lambda job_state: (-self._had[job_state.number], -job_state.number))
+            for sort, states in by_sort.items()
         }  # the last one is next
         free, wanted = dict(view.capacity), dict[int, tuple[str, int]]()
         self._pairs = []
@@ -94,15 +95,15 @@ class PackedShares(Anywhere):
             self._credit[key] = min(self._credit.get(key, 0.0) + gangs, gangs + 1.0)
             order.append((self._credit[key], at))
         order.sort(reverse=True)
-        alone_first = sorted(order, key=lambda one: len(self._wanted[one[1]][0].sorts))
+        alone_first = sorted(order, key=lambda entry: len(self._wanted[entry[1]][0].sorts))
         # First by credit; then no device stays idle while a job fits.
         for threshold, queue in ((1e-6, order), (-np.inf, alone_first)):
             for _, at in queue:
                 combination, key = self._wanted[at][0], keys[at]
                 while self._credit[key] > threshold and self._place(combination, key[0], waiting, free, wanted):
                     self._credit[key] -= 1.0
-        for some in waiting.values():  # of sorts that came since
-            for state in some:
+        for states in waiting.values():  # of sorts that came since
+            for state in states:
                 kind = next((kind for kind in state.kinds if free[kind] >= state.job.devices), "")
                 if kind:
                     wanted[state.number] = kind, state.job.devices
@@ -142,19 +143,19 @@ def _equal(state: JobState, view: ClusterView) -> float:
 
 def job_combinations(first: Sequence[JobState], counts: Sequence[int], view: ClusterView) -> list[Combination]:
     """All that are worth a variable; `first` is one job of each sort."""
-    found = []
+    combinations = []
     for a, b in combinations_with_replacement(range(len(first)), 2):
         for kind, there in view.capacity.items():
-            one, other = first[a], first[b]
-            if a == b and there >= one.job.devices and one.rate_on(kind) > 0:
-                found.append(Combination((a,), kind, (one.rate_on(kind),)))
-            if (a == b and counts[a] < 2) or there < one.job.devices:
+            state, other = first[a], first[b]
+            if a == b and there >= state.job.devices and state.rate_on(kind) > 0:
+                combinations.append(Combination((a,), kind, (state.rate_on(kind),)))
+            if (a == b and counts[a] < 2) or there < state.job.devices:
                 continue
-            speeds = one.slowed_by(other, kind), other.slowed_by(one, kind)
+            speeds = state.slowed_by(other, kind), other.slowed_by(state, kind)
             if min(speeds) > 0.0 and sum(speeds) > _GAIN:
-                rates = one.rate_on(kind) * speeds[0], other.rate_on(kind) * speeds[1]
-                found.append(Combination((a, b), kind, rates))
-    return found
+                rates = state.rate_on(kind) * speeds[0], other.rate_on(kind) * speeds[1]
+                combinations.append(Combination((a, b), kind, rates))
+    return combinations
 
 
 def packed_max_min(
@@ -167,21 +168,21 @@ def packed_max_min(
         counts: jobs of each sort.
         view: with the devices.
     """
-    some = job_combinations(first, counts, view)
-    if not some:
+    combinations = job_combinations(first, counts, view)
+    if not combinations:
         return []
-    kinds, n, m = list(view.capacity), len(some), len(first)
-    equal = [_equal(one, view) * one.job.weight / one.job.devices for one in first]
+    kinds, n, m = list(view.capacity), len(combinations), len(first)
+    equal = [_equal(state, view) * state.job.weight / state.job.devices for state in first]
     rows, columns, values = list[int](), list[int](), list[float]()
-    for at, one in enumerate(some):
-        for row, rate in zip(one.sorts, one.rates, strict=True):
+    for at, combination in enumerate(combinations):
+        for row, rate in zip(combination.sorts, combination.rates, strict=True):
             # A job runs once at a time; and all of a sort together have so many times its rate.
             rows += [row, m + row]
             columns += [at, at]
             values += [1.0, -rate / (equal[row] * counts[row])]
-        rows.append(2 * m + kinds.index(one.kind))
+        rows.append(2 * m + kinds.index(combination.kind))
         columns.append(at)
-        values.append(float(first[one.sorts[0]].job.devices))
+        values.append(float(first[combination.sorts[0]].job.devices))
     rows += range(m, 2 * m)
     columns += [n] * m
     values += [1.0] * m
@@ -189,10 +190,14 @@ def packed_max_min(
     right = np.concatenate([np.array(counts, dtype=float), np.zeros(m), np.array(list(view.capacity.values()), float)])
     cost: Matrix = np.zeros(n + 1)
     cost[-1] = -1.0
-    found = linprog(cost, A_ub=matrix, b_ub=right, bounds=(0.0, None), method="highs")
-    if found.x is None:
-        raise ArithmeticError(f"HiGHS: {found.message}")
-    return [(one, float(value)) for one, value in zip(some, found.x[:n], strict=True) if value > 1e-9]
+    solution = linprog(cost, A_ub=matrix, b_ub=right, bounds=(0.0, None), method="highs")
+    if solution.x is None:
+        raise ArithmeticError(f"HiGHS: {solution.message}")
+    return [
+        (combination, float(value))
+        for combination, value in zip(combinations, solution.x[:n], strict=True)
+        if value > 1e-9
+    ]
 
 
 @dataclass
@@ -218,7 +223,13 @@ class RandomPacking(Anywhere):
         """Who runs alone as long as all fit; then random pairs."""
         free, wanted = dict(view.capacity), dict[int, tuple[str, int]]()
         self._pairs = []
-        order = sorted(view.states, key=lambda one: (one.held > 0, one.since_s if one.held else one.waits_since_s))
+        order = sorted(
+            view.states,
+            key=lambda job_state: (
+                job_state.held > 0,
+                job_state.since_s if job_state.held else job_state.waits_since_s,
+            ),
+        )
         draw = random.Random(f"{self.seed}/{view.now}")
         over = sum(state.job.devices for state in view.states) > view.devices
         left = list(order)
@@ -239,16 +250,16 @@ class RandomPacking(Anywhere):
 
     def _mate(self, state: JobState, others: Sequence[JobState], kind: str, draw: random.Random) -> JobState | None:
         """A random one that fits with it; what the pair gains is seen once it has run."""
-        some = [
+        candidates = [
             other
             for other in others
             if other.job.devices == state.job.devices
             and _pair(state, other) not in self._bad
             and min(state.slowed_by(other, kind), other.slowed_by(state, kind)) > 0.0
         ]
-        if not some:
+        if not candidates:
             return None
-        mate = state.mate if state.mate in some and state.held_kind == kind else draw.choice(some)
+        mate = state.mate if state.mate in candidates and state.held_kind == kind else draw.choice(candidates)
         if mate is not None and state.slowed_by(mate, kind) + mate.slowed_by(state, kind) <= 1.0:
             self._bad.add(_pair(state, mate))
         return mate

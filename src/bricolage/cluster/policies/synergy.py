@@ -68,7 +68,7 @@ class Synergy(Apart):
 
     def target(self, view: ClusterView) -> Target:
         """Who runs, where, and with what."""
-        order = sorted(view.states, key=lambda one: (self.order(one, view.now), one.number))
+        order = sorted(view.states, key=lambda job_state: (self.order(job_state, view.now), job_state.number))
         free, wanted = dict(view.capacity), dict[int, tuple[str, int]]()
         for state in order:
             kinds = sorted(state.kinds, key=lambda kind, s=state: kind != s.held_kind)  # type: ignore[misc]
@@ -82,7 +82,7 @@ class Synergy(Apart):
             part = view.cluster.host_share(kind)
             assert part is not None, "a cluster without processors and memory is refused"
             hosts = [_Host(size, size * part[0], size * part[1]) for size in view.cluster.nodes(kind)]
-            places, shares = tuned(here, hosts, part, kind)
+            places, shares = tune_shares(here, hosts, part, kind)
             self._places |= places
             self._shares |= shares
         return wanted
@@ -99,7 +99,7 @@ class Synergy(Apart):
         """Nothing is remembered."""
 
 
-def tuned(
+def tune_shares(
     states: Sequence[JobState], hosts: list[_Host], part: Share, kind: str
 ) -> tuple[dict[int, Nodes], dict[int, Share]]:
     """Nodes and shares of jobs that fit together, in their order.
@@ -125,14 +125,14 @@ def tuned(
                 hosts[node].take(-count, least[state.number])
             share = wish if _fit(hosts, nodes, wish) else _within(wish, part)
         else:
-            nodes, share = _placed(state, states, places, shares, hosts, wish, part)
+            nodes, share = _place_job(state, states, places, shares, hosts, wish, part)
         places[state.number], shares[state.number] = nodes, share
         for node, count in nodes:
             hosts[node].take(count, share)
     return places, shares
 
 
-def _placed(
+def _place_job(
     state: JobState, states: Sequence[JobState], places: Mapping[int, Nodes], shares: dict[int, Share],
     hosts: list[_Host], wish: Share, part: Share,
 ) -> tuple[Nodes, Share]:  # fmt: skip
@@ -146,12 +146,12 @@ def _placed(
     if sufficient:
         nodes: Nodes = ((min(sufficient, key=lambda number: (hosts[number].devices, number)), gang),)
     else:  # no node has them all: the emptiest ones
-        found, left = [], gang
+        pieces, left = [], gang
         for number in sorted(range(len(hosts)), key=lambda number: (-hosts[number].devices, number)):
             count = min(left, hosts[number].devices)
-            found += [(number, count)] if count else []
+            pieces += [(number, count)] if count else []
             left -= count
-        nodes = tuple(found)
+        nodes = tuple(pieces)
         if _fit(hosts, nodes, wish):
             return nodes, wish
     if not _fit(hosts, nodes, least):

@@ -72,11 +72,11 @@ class WhyAnswer:
 
 def job_rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) -> list[JobRow]:
     """All jobs of a loop."""
-    found = []
-    for state in (_at(loop, one, now) for one in loop.states):
+    rows = []
+    for state in (_at(loop, job_state, now) for job_state in loop.states):
         start = None if math.isnan(state.first_start_s) else state.first_start_s
         end = None if math.isnan(state.finish_s) else state.finish_s
-        found.append(
+        rows.append(
             JobRow(
                 submissions[state.number].spec.name,
                 stands(loop, state),
@@ -90,7 +90,7 @@ def job_rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) ->
                 restarts=state.restarts,
             )
         )
-    return found
+    return rows
 
 
 def past_of(loop: ReplayLoop, submissions: Sequence[Submission]) -> list[JobRow]:
@@ -130,31 +130,31 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Wh
             end_s=None,
             end_interval_s=None,
         )
-    active = [_at(loop, one, now) for one in loop.states if not loop.observed.over(one)]
-    mine = next(at for at, one in enumerate(active) if one.number == number)
-    found = prospects(_scene(loop, entry, active, now), draws=_FEW if entry.slow else _DRAWS, asked=[mine])[0]
-    told = found.expected
-    start, end = told.start_interval_s, told.end_interval_s
+    active = [_at(loop, job_state, now) for job_state in loop.states if not loop.observed.over(job_state)]
+    mine = next(at for at, job_state in enumerate(active) if job_state.number == number)
+    forecast = prospects(_scene(loop, entry, active, now), draws=_FEW if entry.slow else _DRAWS, asked=[mine])[0]
+    expected = forecast.expected
+    start, end = expected.start_interval_s, expected.end_interval_s
     return WhyAnswer(
         state.job.name,
         word,
-        waits_for=found.waits_for,
-        reason=found.reason,
-        change=found.change,
-        place=told.place,
-        start_s=None if state.held else told.start_s - now,
+        waits_for=forecast.waits_for,
+        reason=forecast.reason,
+        change=forecast.change,
+        place=expected.place,
+        start_s=None if state.held else expected.start_s - now,
         start_interval_s=None if state.held else (start[0] - now, start[1] - now),
-        end_s=told.end_s - now,
+        end_s=expected.end_s - now,
         end_interval_s=(end[0] - now, end[1] - now),
     )
 
 
 def _at(loop: ReplayLoop, state: JobState, now: float) -> JobState:
     """A job as it is now. The loop's own state changes in its turns alone, which the log has."""
-    found = copy(state)
-    loop.observed.hold(found, now)
-    found.advance(now)
-    return found
+    current = copy(state)
+    loop.observed.hold(current, now)
+    current.advance(now)
+    return current
 
 
 def _scene(loop: ReplayLoop, entry: PolicyEntry, active: Sequence[JobState], now: float) -> Scene:

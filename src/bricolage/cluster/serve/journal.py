@@ -60,7 +60,7 @@ class Journal:
             NotWritable: the disk is full.
         """
         body = _body(record)
-        seal = _sealed(self._seal, body)
+        seal = _compute_seal(self._seal, body)
         line = f'{{"record":{body},"seal":"{seal}"}}\n'.encode()
         at = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
@@ -79,7 +79,7 @@ class Journal:
         lines = raw.split(b"\n")
         for number, line in enumerate(lines[:-1], 1):
             try:
-                record = self._checked(line)
+                record = self._check_line(line)
             except ValueError as error:
                 if number == len(lines) - 1 and not lines[-1]:
                     return  # torn
@@ -87,13 +87,13 @@ class Journal:
             end += len(line) + 1
             yield record, end
 
-    def _checked(self, line: bytes) -> JsonObject:
+    def _check_line(self, line: bytes) -> JsonObject:
         try:
-            found = parse(line)
-            record, seal = found["record"], found["seal"]
+            entry = parse(line)
+            record, seal = entry["record"], entry["seal"]
         except (DecodeError, TypeError, KeyError) as error:
             raise ValueError("it is no record") from error
-        if not isinstance(record, dict) or _sealed(self._seal, _body(record)) != seal:
+        if not isinstance(record, dict) or _compute_seal(self._seal, _body(record)) != seal:
             raise ValueError("it does not fit its seal")
         self._seal = seal
         return record
@@ -103,5 +103,5 @@ def _body(record: JsonObject) -> str:
     return json.dumps(record, separators=(",", ":"), sort_keys=True)
 
 
-def _sealed(before: str, body: str) -> str:
+def _compute_seal(before: str, body: str) -> str:
     return hashlib.sha256(f"{before}{body}".encode()).hexdigest()

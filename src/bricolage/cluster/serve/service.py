@@ -150,8 +150,8 @@ class Service:
                 first = list(chapter.carried)
             elif not same:
                 self._retell(turns, _AsWritten(), chapter.cluster)
-                first = self._carried(self._attempts(turns)) if turns else list(chapter.carried)
-        attempts = {number: one.attempts for number, one in enumerate(first)}
+                first = self._carry_jobs_over(self._attempts(turns)) if turns else list(chapter.carried)
+        attempts = {number: submission.attempts for number, submission in enumerate(first)}
         if chapter is None or not same:
             self._begin(again, first)
         else:
@@ -166,7 +166,7 @@ class Service:
     def _chapter(self) -> tuple[_Opened | None, list[LoopTurn]]:
         """The log's last chapter."""
         records = list(enumerate(self._journal.records, 1))
-        start = max((index for index, (_, one) in enumerate(records) if "opened" in one), default=None)
+        start = max((index for index, (_, record) in enumerate(records) if "opened" in record), default=None)
         if start is None:
             return None, []
         path = self._journal.path
@@ -191,18 +191,18 @@ class Service:
             return False
         return True
 
-    def _carried(self, attempts: Mapping[int, int]) -> list[Submission]:
+    def _carry_jobs_over(self, attempts: Mapping[int, int]) -> list[Submission]:
         """Jobs that are not over, as they come into the next chapter."""
         self._past = (*self._past, *past_of(self.loop, self._submissions))[-_PAST:]
-        found: list[Submission] = []
+        carried: list[Submission] = []
         for state in self.loop.states:
             if self.loop.observed.over(state):
                 continue
             state.advance(self.loop.now)
             started = None if math.isnan(state.first_start_s) else state.first_start_s
             earlier = Earlier(self.work(state.number).saved(), state.attained_s, state.run_s, started, state.restarts)
-            found.append(replace(self._submissions[state.number], earlier=earlier, attempts=attempts[state.number]))
-        return found
+            carried.append(replace(self._submissions[state.number], earlier=earlier, attempts=attempts[state.number]))
+        return carried
 
     def _begin(self, opened: _Opened, carried: Sequence[Submission]) -> None:
         """A new chapter.
@@ -212,12 +212,12 @@ class Service:
         """
         self._submissions, self._numbers = [], {}
         self.loop = ReplayLoop((), self.cluster, self.entry.make((), self.cluster), self.entry.estimator(0.0, 0))
-        for one in carried:
-            self._check_serves(one.spec, one.submit_s)
+        for submission in carried:
+            self._check_serves(submission.spec, submission.submit_s)
         self._journal.append({"opened": encode(replace(opened, past=self._past, carried=tuple(carried)))})
 
     def _attempts(self, turns: Sequence[LoopTurn]) -> dict[int, int]:
-        count = {number: one.attempts for number, one in enumerate(self._submissions)}
+        count = {number: submission.attempts for number, submission in enumerate(self._submissions)}
         for turn in turns:
             for gang in turn.starts:
                 count[gang.number] = count.get(gang.number, 0) + 1
@@ -231,28 +231,28 @@ class Service:
 
     def _news(self, now: float) -> tuple[list[Submission | Report], Callable[[], None]]:
         """Submissions and withdrawals; what only asks is answered at once."""
-        found: list[Submission | Report] = []
+        reports: list[Submission | Report] = []
         answers: list[tuple[str, JsonObject]] = []
-        known = {submission.request for submission in self._submissions}
+        seen_requests = {submission.request for submission in self._submissions}
         for request, asked in self._counter.requests():
             try:
-                told = self._asked(request, asked, now, known, found)
+                reply = self._answer_request(request, asked, now, seen_requests, reports)
             except BricolageError as error:
                 self._counter.refuse(request, error)
                 continue
             except DecodeError as error:
                 self._counter.refuse(request, JobRefused(name="?", reason=str(error)))
                 continue
-            if told is not None:
-                answers.append((request, told))
+            if reply is not None:
+                answers.append((request, reply))
 
         def answer() -> None:
-            for request, told in answers:
-                self._counter.answer(request, told)
+            for request, reply in answers:
+                self._counter.answer(request, reply)
 
-        return found, answer
+        return reports, answer
 
-    def _asked(
+    def _answer_request(
         self, request: str, asked: JsonObject, now: float, known: set[str], found: list[Submission | Report]
     ) -> JsonObject | None:
         """What a request is answered with once its reports are on disk; None where it was answered at once."""
@@ -265,7 +265,7 @@ class Service:
                     ]
                 }
             specs = decode(_Specs, {"specs": asked["submit"]}, "request").specs
-            names = {one.spec.name for one in found if isinstance(one, Submission)}
+            names = {entry.spec.name for entry in found if isinstance(entry, Submission)}
             for spec in specs:
                 self._check_new(spec, now, names)
                 names.add(spec.name)

@@ -36,8 +36,8 @@ def check_state(folder: Path) -> None:
         UnsafeState: others may write to it, or it cannot be made.
     """
     try:
-        for one in (folder, folder / "requests", folder / "answers", folder / "jobs"):
-            one.mkdir(mode=0o700, parents=one == folder, exist_ok=True)
+        for path in (folder, folder / "requests", folder / "answers", folder / "jobs"):
+            path.mkdir(mode=0o700, parents=path == folder, exist_ok=True)
     except OSError as error:
         raise errors.UnsafeState(folder=folder, reason=error.strerror or str(error)) from error
     if reason := trespass(folder):
@@ -83,20 +83,20 @@ class Counter:
         for entry in os.scandir(self.folder / "requests"):
             with contextlib.suppress(FileNotFoundError):  # taken back
                 waiting.append((entry.stat().st_mtime_ns, entry.name))
-        for _, name in sorted(one for one in waiting if not one[1].startswith(".")):
+        for _, name in sorted(pair for pair in waiting if not pair[1].startswith(".")):
             path = self.folder / "requests" / name
             try:
                 if path.stat().st_size > _LARGEST:
                     raise DecodeError("it is too large")
-                found = parse(path.read_bytes())
-                if not isinstance(found, dict):
+                request = parse(path.read_bytes())
+                if not isinstance(request, dict):
                     raise DecodeError("it is no table")
             except OSError:
                 continue  # taken back
             except DecodeError as error:
                 self.refuse(name, errors.BadJob(path=path, reason=str(error)))
                 continue
-            yield name, found
+            yield name, request
 
     def answer(self, name: str, answer: JsonObject) -> None:
         """Answers a request; it is over then."""
@@ -120,7 +120,7 @@ class Counter:
                     Path(entry.path).unlink()
 
 
-def served(folder: Path) -> bool:
+def is_served(folder: Path) -> bool:
     """Whether a process serves from a folder."""
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR)
@@ -143,7 +143,7 @@ def ask(folder: Path, request: JsonObject, timeout_s: float = 60.0) -> JsonObjec
         NoAnswer: it takes longer than `timeout_s`.
         BricolageError: the answer is an error.
     """
-    if not served(folder):
+    if not is_served(folder):
         raise errors.NotServed(folder=folder)
     name = uuid.uuid4().hex
     request_path, answer_path = folder / "requests" / name, folder / "answers" / name
@@ -155,18 +155,18 @@ def ask(folder: Path, request: JsonObject, timeout_s: float = 60.0) -> JsonObjec
     end = time.monotonic() + timeout_s
     while not answer_path.exists():
         time.sleep(_LOOK_S)
-        if time.monotonic() > end or not served(folder):
+        if time.monotonic() > end or not is_served(folder):
             request_path.unlink(missing_ok=True)
             if answer_path.exists():
                 break
             if time.monotonic() > end:
                 raise errors.NoAnswer(folder=folder, seconds=f"{timeout_s:.0f}")
             raise errors.NotServed(folder=folder)
-    found: JsonObject = parse(answer_path.read_bytes())
+    answer: JsonObject = parse(answer_path.read_bytes())
     answer_path.unlink(missing_ok=True)
-    if "error" in found:
-        kind, facts = getattr(errors, str(found["error"]), None), found.get("facts")
+    if "error" in answer:
+        kind, facts = getattr(errors, str(answer["error"]), None), answer.get("facts")
         if isinstance(kind, type) and issubclass(kind, errors.BricolageError) and isinstance(facts, dict):
             raise kind(**facts)
-        raise errors.JobRefused(name="?", reason=str(found))
-    return found
+        raise errors.JobRefused(name="?", reason=str(answer))
+    return answer

@@ -81,8 +81,10 @@ class JobSpec:
         else:
             rates = {kind: self.steps / self.seconds * cluster.speed(kind) for kind in cluster.kinds}
         if not rates:
-            told = ", ".join(cluster.kinds)
-            raise JobRefused(name=self.name, reason=f"it names rates on {', '.join(self.rates)}, and there are {told}")
+            offered_kinds = ", ".join(cluster.kinds)
+            raise JobRefused(
+                name=self.name, reason=f"it names rates on {', '.join(self.rates)}, and there are {offered_kinds}"
+            )
         return TrainingJob(
             self.name,
             submit_s,
@@ -123,7 +125,7 @@ def read_jobs(path: Path) -> list[JobSpec]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise BadJob(path=path, reason=f"two jobs have the name '{twice}'")
-    placed = [_placed(spec, folder) for spec in specs]
+    placed = [_resolve_paths(spec, folder) for spec in specs]
     for spec in placed:
         if not Path(spec.directory).is_dir():
             raise BadJob(path=path, reason=f"there is no folder '{spec.directory}' for job {spec.name} to run in")
@@ -134,7 +136,7 @@ def read_jobs(path: Path) -> list[JobSpec]:
     return placed
 
 
-def _placed(spec: JobSpec, folder: Path) -> JobSpec:
+def _resolve_paths(spec: JobSpec, folder: Path) -> JobSpec:
     directory = folder / spec.directory
     command = spec.command or (*_TRAINER, str(directory / spec.step))
     return replace(spec, directory=str(directory), command=command, step="")

@@ -54,8 +54,8 @@ class LoopTurn:
 
 def turn_record(turn: LoopTurn) -> JsonObject:
     """As the log has it."""
-    told = [{"what": type(report).__name__, **encode(report)} for report in turn.reports]
-    return {"at": turn.at, "reports": told, "stops": list(turn.stops), "starts": encode(turn.starts)}
+    reports = [{"what": type(report).__name__, **encode(report)} for report in turn.reports]
+    return {"at": turn.at, "reports": reports, "stops": list(turn.stops), "starts": encode(turn.starts)}
 
 
 def read_turn(record: JsonObject) -> LoopTurn:
@@ -64,18 +64,18 @@ def read_turn(record: JsonObject) -> LoopTurn:
     Raises:
         DecodeError: it is none.
     """
-    told: list[Submission | Report] = []
+    parsed_reports: list[Submission | Report] = []
     reports = record.get("reports")
-    for one in reports if isinstance(reports, list) else ():
-        facts = {key: value for key, value in one.items() if key != "what"}
+    for entry in reports if isinstance(reports, list) else ():
+        facts = {key: value for key, value in entry.items() if key != "what"}
         kind: type[Submission | Report] | None = (
-            Submission if one.get("what") == "Submission" else _KINDS.get(str(one.get("what")))
+            Submission if entry.get("what") == "Submission" else _KINDS.get(str(entry.get("what")))
         )
         if kind is None:
-            raise DecodeError(f"it has the unknown report '{one.get('what')}'")
-        told.append(decode(kind, facts, "report"))
+            raise DecodeError(f"it has the unknown report '{entry.get('what')}'")
+        parsed_reports.append(decode(kind, facts, "report"))
     rest = decode(_Decided, {key: value for key, value in record.items() if key != "reports"}, "turn")
-    return LoopTurn(rest.at, tuple(told), rest.stops, rest.starts)
+    return LoopTurn(rest.at, tuple(parsed_reports), rest.stops, rest.starts)
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class RecordedEngine:
     def wait(self, until: float) -> tuple[float, Sequence[Report]]:
         """The next turn's time and reports."""
         del until
-        told: list[Report] = []
+        reports: list[Report] = []
         for report in self.turn.reports:
             if isinstance(report, Submission):
                 self._take(report)
-                told.append(report.arrived(self._cluster))
+                reports.append(report.arrived(self._cluster))
             else:
-                told.append(report)
-        return self.turn.at, told
+                reports.append(report)
+        return self.turn.at, reports
 
     def carry_out(self, now: float, stops: Sequence[int], starts: Sequence[Gang]) -> None:
         """Nothing: it was.
@@ -156,7 +156,7 @@ class JournalledEngine:
     @property
     def first(self) -> int:
         """Jobs that the first turn will tell of."""
-        return sum(isinstance(one, Submission) for one in self._first)
+        return sum(isinstance(report, Submission) for report in self._first)
 
     def wait(self, until: float) -> tuple[float, Sequence[Report]]:
         """Reports of the engine, and what users want."""
@@ -168,14 +168,14 @@ class JournalledEngine:
             if self._told or now >= until or self.over():
                 break
         self._first = []
-        told: list[Report] = []
-        for one in self._told:
-            if isinstance(one, Submission):
-                self._take(one)
-                told.append(one.arrived(self._cluster))
+        loop_reports: list[Report] = []
+        for report in self._told:
+            if isinstance(report, Submission):
+                self._take(report)
+                loop_reports.append(report.arrived(self._cluster))
             else:
-                told.append(one)
-        return now, told
+                loop_reports.append(report)
+        return now, loop_reports
 
     def carry_out(self, now: float, stops: Sequence[int], starts: Sequence[Gang]) -> None:
         """Writes it down first."""

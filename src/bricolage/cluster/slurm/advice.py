@@ -87,15 +87,15 @@ def learn_history(queue: SlurmQueue, history: JobHistory) -> Rolling:
     for job in (*history.jobs, *history.unfinished):
         rolling.learn_from(job, job.kinds[0])
     seen = {job.name for job in history.jobs} | set(history.components)
-    for one in queue.jobs:
-        ended = one.state in ENDED
-        took = (one.end_s if ended else queue.now) - one.start_s
-        if one.accounted in seen or not took >= 0 or one.state == "PENDING":
+    for slurm_job in queue.jobs:
+        ended = slurm_job.state in ENDED
+        took = (slurm_job.end_s if ended else queue.now) - slurm_job.start_s
+        if slurm_job.accounted in seen or not took >= 0 or slurm_job.state == "PENDING":
             continue
-        if one.state == "COMPLETED" and not one.component:
-            rolling.learn(one.user, one.name, one.devices, max(took, _LEAST_S))
+        if slurm_job.state == "COMPLETED" and not slurm_job.component:
+            rolling.learn(slurm_job.user, slurm_job.name, slurm_job.devices, max(took, _LEAST_S))
         else:
-            rolling.learn_cut(one.user, one.name, max(took, _LEAST_S))
+            rolling.learn_cut(slurm_job.user, slurm_job.name, max(took, _LEAST_S))
     return rolling
 
 
@@ -117,17 +117,17 @@ def advise(
     left_out = Counter(queue.left_out)
     kinds = _kinds(queue.nodes)
     if not kinds:
-        told = ", ".join(f"{count} {reason}" for reason, count in queue.left_out.items())
-        raise SlurmEmpty(reason=told or "it names no nodes")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in queue.left_out.items())
+        raise SlurmEmpty(reason=reasons or "it names no nodes")
     cluster = _cluster(queue.nodes, kinds)
-    taken = _taken(queue, kinds, cluster, left_out)
+    taken = _list_placeable_jobs(queue, kinds, cluster, left_out)
     limits = [_limit(job, queue.now, rolling, options) for job, _ in taken]
-    jobs = [_queued(job, on, limit, queue.now) for (job, on), limit in zip(taken, limits, strict=True)]
-    found = outlook(jobs, cluster, entry, rolling, options.draws, options.seed)
-    order = sorted(range(len(found)), key=lambda number: found[number].place)
-    advised = tuple(_advice(taken[number][0], found[number], limits[number]) for number in order)
-    known = sum(len(runs) for names in rolling.known.values() for runs in names.values())
-    return SlurmAdvice(entry.name, dict(cluster.capacity), known, advised, dict(left_out))
+    jobs = [_build_queued_job(job, on, limit, queue.now) for (job, on), limit in zip(taken, limits, strict=True)]
+    outlooks = outlook(jobs, cluster, entry, rolling, options.draws, options.seed)
+    order = sorted(range(len(outlooks)), key=lambda number: outlooks[number].place)
+    advised = tuple(_advice(taken[number][0], outlooks[number], limits[number]) for number in order)
+    past_runs = sum(len(runs) for names in rolling.known.values() for runs in names.values())
+    return SlurmAdvice(entry.name, dict(cluster.capacity), past_runs, advised, dict(left_out))
 
 
 def _advice(job: SlurmJob, found: JobOutlook, limit_s: float) -> JobAdvice:
@@ -156,18 +156,18 @@ def _advice(job: SlurmJob, found: JobOutlook, limit_s: float) -> JobAdvice:
 
 def _because(job: SlurmJob, time: RunTime) -> str:
     runs = "1 run" if time.all_runs == 1 else f"{time.all_runs} runs"
-    told = {
+    basis = {
         "name": f"{runs} of {job.user}'s {job.name}",
         "similar name": f"{runs} of {job.user}'s jobs of similar names",
         "user": f"{runs} of {job.user}'s other jobs",
         "nothing": f"{runs} of all users" if time.all_runs else "no history: an hour, or its limit",
     }[time.likeness]
-    told += "" if time.runs or not time.all_runs else ", all shorter than this one has run"
+    basis += "" if time.runs or not time.all_runs else ", all shorter than this one has run"
     cut = "1 run" if time.cut_runs == 1 else f"{time.cut_runs} runs"
-    return f"{told}; {cut} of {job.user}'s {job.name} did not complete" if time.cut_runs else told
+    return f"{basis}; {cut} of {job.user}'s {job.name} did not complete" if time.cut_runs else basis
 
 
-def _elapsed(job: SlurmJob, now: float) -> float:
+def _measure_elapsed(job: SlurmJob, now: float) -> float:
     """0 where it waits, or where a clock was set back."""
     return max(now - job.start_s, 0.0) if job.state == "RUNNING" else 0.0
 
@@ -175,10 +175,12 @@ def _elapsed(job: SlurmJob, now: float) -> float:
 def _limit(job: SlurmJob, now: float, rolling: Rolling, options: AdviceOptions) -> float:
     if not options.limits:
         return job.limit_s
-    return advised_limit_s(rolling, job.user, job.name, job.devices, _elapsed(job, now), job.own_limit_s, options.risk)
+    return advised_limit_s(
+        rolling, job.user, job.name, job.devices, _measure_elapsed(job, now), job.own_limit_s, options.risk
+    )
 
 
-def _queued(job: SlurmJob, kinds: tuple[str, ...], limit_s: float, now: float) -> QueuedJob:
+def _build_queued_job(job: SlurmJob, kinds: tuple[str, ...], limit_s: float, now: float) -> QueuedJob:
     since = min(job.start_s - now, 0.0) if job.state == "RUNNING" else None
     return QueuedJob(
         job.number,
@@ -208,7 +210,7 @@ def _cluster(nodes: Sequence[SlurmNode], kinds: Mapping[tuple[str, tuple[str, ..
     return ClusterSpec(tuple(NodeGroup(kind, count, devices) for (kind, devices), count in sizes.items()))
 
 
-def _taken(
+def _list_placeable_jobs(
     queue: SlurmQueue,
     kinds: Mapping[tuple[str, tuple[str, ...]], str],
     cluster: ClusterSpec,
@@ -217,7 +219,7 @@ def _taken(
     """Jobs that a forecast can place, each with its kinds; tasks of an array that wait one by one."""
     on_node = {node.name: kinds[node.kind, node.partitions] for node in queue.nodes}
     free = dict(cluster.capacity)
-    found: list[tuple[SlurmJob, tuple[str, ...]]] = []
+    placeable: list[tuple[SlurmJob, tuple[str, ...]]] = []
     for job in queue.jobs:
         if job.state == "RUNNING":
             kind = next((on_node[node] for node in job.nodes if node in on_node), "")
@@ -225,7 +227,7 @@ def _taken(
                 left_out["jobs run on nodes that are away"] += 1
                 continue
             free[kind] -= job.devices
-            found.append((job, (kind,)))
+            placeable.append((job, (kind,)))
         elif job.waits and job.component:
             left_out["jobs are components of heterogeneous ones"] += 1
         elif job.waits:
@@ -237,9 +239,9 @@ def _taken(
                 and cluster.capacity[name] >= job.devices
             )
             if fitting:
-                found += [(job, fitting)] * job.tasks
+                placeable += [(job, fitting)] * job.tasks
             else:
                 left_out["jobs fit on no nodes of their partition"] += 1
         elif job.state == "PENDING":
             left_out["jobs are held, or wait for something else than GPUs"] += 1
-    return found
+    return placeable

@@ -55,10 +55,10 @@ class SlurmClient:
             SlurmTooOld: it writes no JSON.
         """
         if not self._checked:
-            told = self._ask(("squeue", "--version")).strip()
-            match = _VERSION.search(told)
+            output = self._ask(("squeue", "--version")).strip()
+            match = _VERSION.search(output)
             if match is None:
-                raise SlurmAnswer(command="squeue --version", reason=f"it prints no version: '{told[:80]}'")
+                raise SlurmAnswer(command="squeue --version", reason=f"it prints no version: '{output[:80]}'")
             if (int(match[1]), int(match[2])) < OLDEST:
                 raise SlurmTooOld(found=match[0], oldest=".".join(f"{part:02d}" for part in OLDEST))
             self._checked = match[0]
@@ -118,13 +118,13 @@ class SlurmClient:
         text = self._ask(words)
         command = " ".join(words)
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except ValueError as error:
             raise SlurmAnswer(command=command, reason=f"it is no JSON ({error})") from error
-        rows = found.get(key) if isinstance(found, dict) else None
-        told = found.get("errors") if isinstance(found, dict) else None
-        if told:  # a controller that does not answer leaves an empty list, and the exit code 0
-            first = told[0] if isinstance(told, list) else told
+        rows = document.get(key) if isinstance(document, dict) else None
+        messages = document.get("errors") if isinstance(document, dict) else None
+        if messages:  # a controller that does not answer leaves an empty list, and the exit code 0
+            first = messages[0] if isinstance(messages, list) else messages
             words = (
                 [str(first[key]) for key in ("description", "error") if first.get(key)]
                 if isinstance(first, dict)

@@ -60,10 +60,10 @@ class AppliedChanges:
 
 def changes(queue: SlurmQueue, advice: SlurmAdvice, levers: Levers) -> list[SlurmChange]:
     """What has to change for the cluster to follow the advice; nothing where it does already."""
-    advised = {one.job: one for one in reversed(advice.jobs)}  # of an array the first task counts
-    starting = {one.job for one in advice.jobs if one.starts_now}
+    advised = {entry.job: entry for entry in reversed(advice.jobs)}  # of an array the first task counts
+    starting = {entry.job for entry in advice.jobs if entry.starts_now}
     nices = _nices(queue, advice) if levers.order and not levers.hold else {}
-    found = []
+    candidates = []
     for job in queue.jobs:
         if job.number not in advised:
             continue
@@ -72,19 +72,19 @@ def changes(queue: SlurmQueue, advice: SlurmAdvice, levers: Levers) -> list[Slur
         hold = levers.hold and job.state == "PENDING" and job.number not in starting
         if not levers.hold:
             hold = job.held
-        found.append(_change(job, limit, nice, hold, queue.now))
-    return [one for one in found if one is not None]
+        candidates.append(_change(job, limit, nice, hold, queue.now))
+    return [change for change in candidates if change is not None]
 
 
-def restored(queue: SlurmQueue, holds_only: bool = False) -> list[SlurmChange]:
+def plan_restoration(queue: SlurmQueue, holds_only: bool = False) -> list[SlurmChange]:
     """What gives every job back what it had before the first change; or releases those that were held."""
-    found = []
+    candidates = []
     for job in queue.jobs:
         if job.state in ("PENDING", "RUNNING") and job.marked != Marked():
             limit, nice = (job.limit_s, job.nice) if holds_only else (job.own_limit_s, job.own_nice)
             held = job.held and not job.marked.held
-            found.append(_change(job, limit, nice if job.state == "PENDING" else job.nice, held, queue.now))
-    return [one for one in found if one is not None]
+            candidates.append(_change(job, limit, nice if job.state == "PENDING" else job.nice, held, queue.now))
+    return [change for change in candidates if change is not None]
 
 
 def apply_changes(client: SlurmClient, wanted: Sequence[SlurmChange]) -> AppliedChanges:
@@ -94,22 +94,22 @@ def apply_changes(client: SlurmClient, wanted: Sequence[SlurmChange]) -> Applied
         SlurmRefused: Slurm refuses one for another reason than that the job has ended or started meanwhile; those before it stand.
         SlurmUnavailable: it does not answer.
     """
-    made, gone = list[SlurmChange](), list[str]()
-    for one in wanted:
+    applied, gone = list[SlurmChange](), list[str]()
+    for change in wanted:
         try:
-            if one.release:
-                client.release(one.job)
-            if one.settings:
-                client.update(one.job, one.settings)
-            if one.hold:
-                client.hold(one.job)
-            made.append(one)
+            if change.release:
+                client.release(change.job)
+            if change.settings:
+                client.update(change.job, change.settings)
+            if change.hold:
+                client.hold(change.job)
+            applied.append(change)
         except SlurmRefused as error:
             if any(word in str(error.facts["reason"]) for word in _GONE):
-                gone.append(one.job)
+                gone.append(change.job)
                 continue
             raise
-    return AppliedChanges(tuple(made), tuple(gone))
+    return AppliedChanges(tuple(applied), tuple(gone))
 
 
 def _change(job: SlurmJob, limit_s: float, nice: int, held: bool, now: float) -> SlurmChange | None:
@@ -123,9 +123,9 @@ def _change(job: SlurmJob, limit_s: float, nice: int, held: bool, now: float) ->
         settings.append(("Nice", str(nice)))
     else:
         nice = job.nice
-    own = job.own_limit_s
+    own_limit = job.own_limit_s
     marked = Marked(
-        None if limit_s == own else (round(own / 60.0) if math.isfinite(own) else 0),
+        None if limit_s == own_limit else (round(own_limit / 60.0) if math.isfinite(own_limit) else 0),
         None if nice == job.own_nice or job.state != "PENDING" else job.own_nice,
         held and job.state == "PENDING" and (job.marked.held or not job.held),
     )
@@ -148,14 +148,14 @@ def _nices(queue: SlurmQueue, advice: SlurmAdvice) -> dict[str, int]:
     jobs = {job.number: job for job in queue.jobs}
     nices: dict[str, int] = {}
     above = math.inf
-    for one in advice.jobs:
-        job = jobs[one.job]
-        if one.running or job.held or one.job in nices or math.isnan(job.priority):
+    for entry in advice.jobs:
+        job = jobs[entry.job]
+        if entry.running or job.held or entry.job in nices or math.isnan(job.priority):
             continue
-        own = job.priority + job.nice - job.own_nice
-        wanted = min(own, above - 1.0)
+        own_priority = job.priority + job.nice - job.own_nice
+        wanted = min(own_priority, above - 1.0)
         # A priority that would fall to 0 would hold the job.
         wanted = max(wanted, 1.0)
-        nices[one.job] = job.own_nice + round(own - wanted)
+        nices[entry.job] = job.own_nice + round(own_priority - wanted)
         above = wanted
     return nices

@@ -140,10 +140,10 @@ def queue_of(jobs: Sequence[object], nodes: Sequence[object], now: float) -> Slu
         SlurmAnswer: what every version writes is missing.
     """
     left_out: Counter[str] = Counter()
-    found = [job for row in jobs if (job := _job(_row(row, "squeue --json"), left_out)) is not None]
+    parsed_jobs = [job for row in jobs if (job := _job(_row(row, "squeue --json"), left_out)) is not None]
     there = [node for row in nodes if (node := _node(_row(row, "sinfo --json"), left_out)) is not None]
-    found.sort(key=lambda job: (job.submit_s, len(job.number), job.number))
-    return SlurmQueue(now, tuple(found), tuple(there), dict(left_out))
+    parsed_jobs.sort(key=lambda job: (job.submit_s, len(job.number), job.number))
+    return SlurmQueue(now, tuple(parsed_jobs), tuple(there), dict(left_out))
 
 
 def _row(row: object, command: str) -> Mapping[str, object]:
@@ -188,12 +188,12 @@ def _job(row: Mapping[str, object], left_out: Counter[str]) -> SlurmJob | None:
         gated=str(row.get("comment") or "").strip() == GATE,
         nodes=hosts(str(row.get("nodes") or "")),
         tasks=_tasks(row) if state[0] == "PENDING" else 1,
-        accounted=_accounted(row, int(number)),
+        accounted=_format_accounting_id(row, int(number)),
         component=bool(_number(row.get("het_job_id"))),
     )
 
 
-def _accounted(row: Mapping[str, object], number: int) -> str:
+def _format_accounting_id(row: Mapping[str, object], number: int) -> str:
     whole, component = _number(row.get("het_job_id")), _number(row.get("het_job_offset"))
     array, task = _number(row.get("array_job_id")), _number(row.get("array_task_id"))
     if whole:
@@ -202,21 +202,21 @@ def _accounted(row: Mapping[str, object], number: int) -> str:
 
 
 def _node(row: Mapping[str, object], left_out: Counter[str]) -> SlurmNode | None:
-    found = _gpus(str(row.get("gres") or ""))
-    if not found:
+    gpus = _gpus(str(row.get("gres") or ""))
+    if not gpus:
         left_out["nodes have no GPU"] += 1
         return None
     state = "+".join([*_words(row.get("state")), *_words(row.get("state_flags"))])
     if _AWAY.search(state):
         left_out["nodes are away"] += 1
         return None
-    if len({kind for kind, _ in found}) > 1:
+    if len({kind for kind, _ in gpus}) > 1:
         left_out["nodes have GPUs of several types"] += 1
         return None
     partitions = row.get("partitions")
     names = partitions.split(",") if isinstance(partitions, str) else []
     names += [str(partition) for partition in partitions] if isinstance(partitions, list) else []
-    return SlurmNode(str(row.get("name") or ""), found[0][0], sum(count for _, count in found), tuple(sorted(names)))
+    return SlurmNode(str(row.get("name") or ""), gpus[0][0], sum(count for _, count in gpus), tuple(sorted(names)))
 
 
 def marked_in(comment: str) -> Marked:
@@ -243,21 +243,21 @@ def _job_devices(row: Mapping[str, object]) -> tuple[str, int]:
         (row.get("tres_alloc_str"), 1), (row.get("tres_req_str"), 1), (row.get("tres_per_job"), 1),
         (row.get("tres_per_node"), nodes), (row.get("tres_per_task"), tasks),
     ):  # fmt: skip
-        found = _gpus(str(text or ""))
-        typed = [one for one in found if one[0]]
+        gpus = _gpus(str(text or ""))
+        typed = [gpu for gpu in gpus if gpu[0]]
         if len({kind for kind, _ in typed}) > 1:
             raise ValueError("hold GPUs of several types")
-        if found:
-            kind, count = typed[0] if typed else found[0]
+        if gpus:
+            kind, count = typed[0] if typed else gpus[0]
             typed_in_request = _gpus(str(row.get("tres_per_node") or row.get("tres_per_job") or ""))
-            kind = kind or next((one for one, _ in typed_in_request if one), "")
+            kind = kind or next((gpu_kind for gpu_kind, _ in typed_in_request if gpu_kind), "")
             return kind, count * factor
     return "", 0
 
 
 def _gpus(text: str) -> list[tuple[str, int]]:
     """(type, number) of `gpu:v100:2`, `gres:gpu:2`, `gres/gpu:v100=2`, several with commas between them."""
-    found = []
+    gpus = []
     for part in re.split(r",(?![^()]*\))", text):
         match = _GPUS.fullmatch(part.strip())
         if match is None:
@@ -265,21 +265,21 @@ def _gpus(text: str) -> list[tuple[str, int]]:
         kind, count = match[1] or "", match[2]
         if count is None and kind.isdigit():
             kind, count = "", kind
-        found.append((kind, int(count) if count is not None else 1))
-    return found
+        gpus.append((kind, int(count) if count is not None else 1))
+    return gpus
 
 
 def hosts(text: str) -> tuple[str, ...]:
     """The names in a list of nodes as Slurm writes it: `n[0-3,07],gpu1`."""
-    found: list[str] = []
+    host_names: list[str] = []
     for match in _HOSTS.finditer(text):
         names = [""]
         for plain, ranges in _PARTS.findall(match[0]):
             names = [f"{name}{part}" for name in names for part in (_numbers(ranges) if ranges else [plain])]
             if len(names) > _MOST_HOSTS:
                 return tuple(names[:_MOST_HOSTS])
-        found += names
-    return tuple(found)
+        host_names += names
+    return tuple(host_names)
 
 
 def _numbers(ranges: str) -> list[str]:
@@ -306,7 +306,7 @@ def _tasks(row: Mapping[str, object]) -> int:
 def _words(value: object) -> list[str]:
     if isinstance(value, str):
         return [value.upper()] if value else []
-    return [str(one).upper() for one in value] if isinstance(value, list) else []
+    return [str(word).upper() for word in value] if isinstance(value, list) else []
 
 
 def _number(value: object) -> float | None:

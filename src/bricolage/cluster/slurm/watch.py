@@ -15,7 +15,14 @@ from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policy_catalogue import PolicyEntry, find_policy
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learn_history
 from bricolage.cluster.slurm.commands import SlurmClient
-from bricolage.cluster.slurm.job_changes import AppliedChanges, Levers, SlurmChange, apply_changes, changes, restored
+from bricolage.cluster.slurm.job_changes import (
+    AppliedChanges,
+    Levers,
+    SlurmChange,
+    apply_changes,
+    changes,
+    plan_restoration,
+)
 from bricolage.cluster.slurm.queue import SlurmQueue
 from bricolage.errors import BricolageError, SlurmUnavailable, UnknownHistory
 
@@ -60,7 +67,7 @@ class SlurmWatch:
 
     def restore(self, holds_only: bool = False) -> AppliedChanges:
         """Gives jobs back what they had before the first change; or releases those that were held, and leaves the rest."""
-        return apply_changes(self.client, restored(self.client.queue(), holds_only))
+        return apply_changes(self.client, plan_restoration(self.client.queue(), holds_only))
 
     def watch(self, sleep: Callable[[], bool], show: Callable[[SlurmAdvice, AppliedChanges], None]) -> None:
         """Steps until `sleep` says that it is enough. A Slurm that does not answer for a while is waited for, once it has

@@ -80,14 +80,14 @@ class Calibrated:
         """A model of the operators of a graph: first what was measured of them `alone` (ms by key), else this one. Inside a graph
         they take less, since backends fuse them: all are scaled by this model's time over the measured time of those operators
         of `graph` that were measured."""
-        known = [one for one in graph if one.key in alone]
-        total = sum(alone[one.key] for one in known)
-        scale = sum(self.predict(one.operators) for one in known) / total if total else 1.0
+        measured_works = [work for work in graph if work.key in alone]
+        total = sum(alone[work.key] for work in measured_works)
+        scale = sum(self.predict(work.operators) for work in measured_works) / total if total else 1.0
 
-        def measured(work: Work) -> Estimate | None:
+        def estimate_measured(work: Work) -> Estimate | None:
             return Estimate.of(alone[work.key] * scale, "measured") if work.key in alone else None
 
-        return FirstKnown((OneByOne(measured), self))
+        return FirstKnown((OneByOne(estimate_measured), self))
 
 
 def calibrate(samples: Sequence[CalibrationSample], peaks: Peaks = _UNKNOWN) -> Calibrated:
@@ -112,8 +112,8 @@ def _fit(samples: Sequence[CalibrationSample], peaks: Peaks) -> npt.NDArray[np.f
         targets.append(_PRIOR_WEIGHT * prior[_what(feature)] / scale[index])
     from scipy.optimize import nnls  # takes longer to import than all else of a decision
 
-    found, _ = nnls(np.array(rows), np.array(targets))
-    return np.asarray(found * scale, dtype=np.float64)
+    coefficients, _ = nnls(np.array(rows), np.array(targets))
+    return np.asarray(coefficients * scale, dtype=np.float64)
 
 
 def _what(feature: str) -> str:

@@ -24,13 +24,13 @@ class RegionCosts:
             if key not in self._exact or candidate.cost_ms < self._exact[key].ms:
                 self._exact[key] = Estimate.of(candidate.cost_ms, "measured" if candidate.key else "composed")
             if candidate.region.bit_count() == 1:
-                known = self._singles[candidate.implementation]
+                singles = self._singles[candidate.implementation]
                 number = bits.lowest(candidate.region)
-                known[number] = min(candidate.cost_ms, known.get(number, candidate.cost_ms))
+                singles[number] = min(candidate.cost_ms, singles.get(number, candidate.cost_ms))
         self._parts: dict[Implementation, list[tuple[int, float]]] = defaultdict(list)
-        for (region, implementation), found in self._exact.items():
+        for (region, implementation), exact in self._exact.items():
             if region.bit_count() > 1:
-                self._parts[implementation].append((region, found.ms))
+                self._parts[implementation].append((region, exact.ms))
         for parts in self._parts.values():
             parts.sort(key=lambda part: (-part[0].bit_count(), part[0]))
 
@@ -38,12 +38,15 @@ class RegionCosts:
         """Of regions of the graph on implementations, where the candidates were measured: as measured, or from the largest measured
         parts that tile it greedily, merged. None when a part is unknown."""
         del on
-        return [None if (one := work.implementation) is None else self._region(work.region, one) for work in works]
+        return [
+            None if (implementation := work.implementation) is None else self._region(work.region, implementation)
+            for work in works
+        ]
 
     def _region(self, region: int, implementation: Implementation) -> Estimate | None:
-        known = self._exact.get((region, implementation))
-        if known is not None:
-            return known
+        exact = self._exact.get((region, implementation))
+        if exact is not None:
+            return exact
         left, costs = region, []
         for part, ms in self._parts[implementation]:
             if part & left == part:
@@ -77,9 +80,9 @@ def merged_samples(candidates: Iterable[Candidate]) -> list[Merged]:
             larger.append(candidate)
     samples: list[Merged] = []
     for candidate in larger:
-        known = singles[candidate.implementation]
+        single_costs = singles[candidate.implementation]
         numbers = list(bits.members(candidate.region))
-        if all(number in known for number in numbers):
-            parts = tuple(known[number] for number in numbers)
+        if all(number in single_costs for number in numbers):
+            parts = tuple(single_costs[number] for number in numbers)
             samples.append(Merged(candidate.implementation, parts, candidate.cost_ms))
     return samples

@@ -28,10 +28,12 @@ class Scaled:
         """As the description gives it by a work's key; else scaled by the types of its operators, or where the description has no
         scale, by the peaks of both devices. None for what the device does not run, and for what the model does not know."""
         counts = (on.threads,) if on.device.kind == "cpu" else self.counts
-        known = [self.model.estimate(works, Setting(self.here, count)) for count in counts]
+        estimates = [self.model.estimate(works, Setting(self.here, count)) for count in counts]
         times = self.times[on.device.name]
         peaks = self._peaks(on, max(counts))
-        return [self._one(work, times, peaks, found) for work, *found in zip(works, *known, strict=True)]
+        return [
+            self._one(work, times, peaks, alternatives) for work, *alternatives in zip(works, *estimates, strict=True)
+        ]
 
     def _peaks(self, on: Setting, count: int) -> tuple[Peaks, Peaks] | None:
         """Of the cores that are compared, here and there; None where they are not known there."""
@@ -50,7 +52,9 @@ class Scaled:
             return None
         if work.key in times.ms:
             return Estimate.of(times.ms[work.key], "described")
-        best = min((one for one in found if one is not None), key=lambda one: one.ms, default=None)
+        best = min(
+            (estimate for estimate in found if estimate is not None), key=lambda estimate: estimate.ms, default=None
+        )
         if best is None:
             return None
         scales = [_scale(operator, times.factor(operator.kind), peaks) for operator in work.operators]
@@ -64,9 +68,9 @@ class Scaled:
             weights = weights if sum(weights) else [1.0] * len(scales)
             low, ms, high = (
                 sum(w * value for w, value in zip(weights, column, strict=True)) / sum(weights)
-                for column in zip(*((one.low_ms, one.ms, one.high_ms) for one in scales), strict=True)
+                for column in zip(*((scale.low_ms, scale.ms, scale.high_ms) for scale in scales), strict=True)
             )
-            guessed = any(one.source == "roofline" for one in scales)
+            guessed = any(scale.source == "roofline" for scale in scales)
             scale = Estimate(ms, low, high, "roofline" if guessed else "described")
         return Estimate(best.ms * scale.ms, best.low_ms * scale.low_ms, best.high_ms * scale.high_ms, scale.source)
 
@@ -82,9 +86,14 @@ class AtLeast:
         """Both ends of the interval, too."""
         return [
             None
-            if one is None
-            else Estimate(max(one.ms, self.ms), max(one.low_ms, self.ms), max(one.high_ms, self.ms), one.source)
-            for one in self.model.estimate(works, on)
+            if estimate is None
+            else Estimate(
+                max(estimate.ms, self.ms),
+                max(estimate.low_ms, self.ms),
+                max(estimate.high_ms, self.ms),
+                estimate.source,
+            )
+            for estimate in self.model.estimate(works, on)
         ]
 
 

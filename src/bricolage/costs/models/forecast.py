@@ -30,8 +30,11 @@ class Forecast:
     @cached_property
     def unknown(self) -> frozenset[Implementation]:
         """Implementations that the model has not seen: they are priced by the roofline, and nothing is left out by it."""
-        both = (*self.whole.items(), *((one, found) for (_, one), found in self.regions.items()))
-        return frozenset(one for one, found in both if found.source == "roofline")
+        both = (
+            *self.whole.items(),
+            *((implementation, estimate) for (_, implementation), estimate in self.regions.items()),
+        )
+        return frozenset(implementation for implementation, estimate in both if estimate.source == "roofline")
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """Of the regions, where they were expected to run."""
@@ -46,11 +49,11 @@ class Forecast:
         """With what is `measured` of the whole graph, in ms: a network that an implementation runs slower than it was expected
         to tends to have slower regions there, by this `power` of the factor. Intervals stay as wide."""
         factors = {
-            one: (measured[one] / found.ms) ** power
-            for one, found in self.whole.items()
-            if one in measured and one not in self.unknown and found.ms > 0
+            implementation: (measured[implementation] / estimate.ms) ** power
+            for implementation, estimate in self.whole.items()
+            if implementation in measured and implementation not in self.unknown and estimate.ms > 0
         }
-        scaled = {pair: found.times(factors.get(pair[1], 1.0)) for pair, found in self.regions.items()}
+        scaled = {pair: estimate.times(factors.get(pair[1], 1.0)) for pair, estimate in self.regions.items()}
         return replace(self, regions=scaled)
 
     def worth_measuring(
@@ -64,22 +67,27 @@ class Forecast:
         """Implementations of a region that may be its fastest, and `standing`, which runs the whole graph fastest: all but those
         whose interval begins above the end of another's. Only those that are `right` on the whole graph rule others out, since the
         fastest may prove too inaccurate. `measured`: what is known of regions already."""
-        limits, known = [math.inf], measured.of(region)
-        for one in implementations:
-            ms = known[one].ms if one in known else None
+        limits, costs = [math.inf], measured.of(region)
+        for implementation in implementations:
+            ms = costs[implementation].ms if implementation in costs else None
             if ms is not None:
                 limits.append(ms)
-            elif one not in known and one in right and one not in self.unknown and (region, one) in self.regions:
-                limits.append(self.regions[region, one].high_ms)
+            elif (
+                implementation not in costs
+                and implementation in right
+                and implementation not in self.unknown
+                and (region, implementation) in self.regions
+            ):
+                limits.append(self.regions[region, implementation].high_ms)
         limit = min(limits)
         return tuple(
             implementation
             for implementation in implementations
             if implementation == standing
             or implementation in self.unknown
-            or implementation in known
-            or (found := self.regions.get((region, implementation))) is None
-            or found.low_ms <= limit
+            or implementation in costs
+            or (estimate := self.regions.get((region, implementation))) is None
+            or estimate.low_ms <= limit
         )
 
     def gain_ms(
@@ -93,17 +101,17 @@ class Forecast:
         al., 1998) by whichever other implementation promises most. All of the region's cost counts where
         `standing` does not run it. Only those that are `right` on the whole graph promise anything; where none is known to be, all
         do."""
-        own = self.regions.get((region, standing))
+        standing_estimate = self.regions.get((region, standing))
         others = [
-            found
+            estimate
             for implementation in implementations
             if implementation != standing
             and (not right or implementation in right)
-            and (found := self.regions.get((region, implementation))) is not None
+            and (estimate := self.regions.get((region, implementation))) is not None
         ]
-        if own is None:
+        if standing_estimate is None:
             return min((other.ms for other in others), default=0.0)
-        return max((_improvement(own, other) for other in others), default=0.0)
+        return max((_improvement(standing_estimate, other) for other in others), default=0.0)
 
 
 def forecast(whole: Sequence[Work], regions: Sequence[Work], costs: CostModel | None, on: Setting) -> Forecast:
@@ -114,12 +122,12 @@ def forecast(whole: Sequence[Work], regions: Sequence[Work], costs: CostModel | 
     works = (*whole, *regions)
     expected: dict[Pair, Estimate] = {}
     wholes: dict[Implementation, Estimate] = {}
-    for number, (work, found) in enumerate(zip(works, model.estimate(works, on), strict=True)):
-        assert found is not None and work.implementation is not None
+    for number, (work, estimate) in enumerate(zip(works, model.estimate(works, on), strict=True)):
+        assert estimate is not None and work.implementation is not None
         if number < len(whole):
-            wholes[work.implementation] = found
+            wholes[work.implementation] = estimate
         else:
-            expected[work.key, work.implementation] = found
+            expected[work.key, work.implementation] = estimate
     return Forecast(expected, wholes)
 
 

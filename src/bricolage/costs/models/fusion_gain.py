@@ -41,8 +41,8 @@ class FusionGain:
         exact = self.fixed.get(implementation)
         if exact is not None:
             return exact
-        own = implementation.endpoint
-        return min((ms for other, ms in self.fixed.items() if other.endpoint == own), default=0.0)
+        endpoint = implementation.endpoint
+        return min((ms for other, ms in self.fixed.items() if other.endpoint == endpoint), default=0.0)
 
     def predict(self, implementation: Implementation, costs: Sequence[float]) -> float:
         """Cost in ms of regions merged into one, from what each costs alone. A single region costs what it costs.

@@ -37,9 +37,9 @@ class MeasuredTransferCosts:
         """The time to hand over `size` bytes. Between endpoints that were not measured together the interval begins at the fastest
         pair that was."""
         key = producer, consumer, size
-        if key not in self._known:
-            self._known[key] = self._estimate(producer, consumer, size)
-        return self._known[key]
+        if key not in self._estimates:
+            self._estimates[key] = self._estimate(producer, consumer, size)
+        return self._estimates[key]
 
     def _estimate(self, producer: Endpoint, consumer: Endpoint, size: int) -> Estimate:
         points = self._rising.get((producer, consumer))
@@ -47,13 +47,13 @@ class MeasuredTransferCosts:
             return Estimate.of(_interpolate(points, size), "measured")
         if producer == consumer:
             return FREE
-        others = [_interpolate(known, size) for (a, b), known in self._rising.items() if a != b]
+        others = [_interpolate(curve, size) for (a, b), curve in self._rising.items() if a != b]
         if not others:
             return Estimate.of(_FALLBACK_MS + size * _FALLBACK_MS_PER_BYTE, "described")
         return Estimate(max(others), min(others), max(others), "composed")
 
     @cached_property
-    def _known(self) -> dict[tuple[Endpoint, Endpoint, int], Estimate]:
+    def _estimates(self) -> dict[tuple[Endpoint, Endpoint, int], Estimate]:
         """What was asked: searches and simulations ask the same again and again."""
         return {}
 

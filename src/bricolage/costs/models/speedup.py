@@ -57,8 +57,8 @@ class MeasuredCurves:
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """On the threads of the setting."""
-        found = (self.curves.get(work.key) for work in works)
-        return [None if one is None else Estimate.of(one.at(on.threads), "measured") for one in found]
+        curves = (self.curves.get(work.key) for work in works)
+        return [None if curve is None else Estimate.of(curve.at(on.threads), "measured") for curve in curves]
 
 
 def climb(measure: Callable[[int], float], most: int, *, start: int = 1, step: int = 2) -> SpeedupCurve:

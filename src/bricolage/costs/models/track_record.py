@@ -123,29 +123,31 @@ class TrackRecord:
         references: list[tuple[float, list[float]]] = []
         for other, ms in measured.items():
             if other != name:
-                known = [(one, one.ms[other]) for one in alike if other in one.ms]
-                references.append((ms, _vote_on_times(name, known, subject)))
-        fastest = [(one, [one.ms[other] for other in measured if other in one.ms and other != name]) for one in alike]
+                pairs = [(times, times.ms[other]) for times in alike if other in times.ms]
+                references.append((ms, _vote_on_times(name, pairs, subject)))
+        fastest = [
+            (times, [times.ms[other] for other in measured if other in times.ms and other != name]) for times in alike
+        ]
         least = min(
             (ms for other, ms in measured.items() if any(other in times.ms for times in self.networks)), default=0.0
         )
-        known = [(one, min(others)) for one, others in fastest if others]
-        references.append((least, _vote_on_times(name, known, subject)))
+        pairs = [(times, min(others)) for times, others in fastest if others]
+        references.append((least, _vote_on_times(name, pairs, subject)))
         usable = [(max(stdev(logs), _LEAST_SPREAD), ms, logs) for ms, logs in references if ms and len(logs) >= _FEWEST]
         if not usable:
             return None
-        spread, ms, logs = min(usable, key=lambda one: one[0] * math.sqrt(1.0 + 1.0 / len(one[2])))
+        spread, ms, logs = min(usable, key=lambda candidate: candidate[0] * math.sqrt(1.0 + 1.0 / len(candidate[2])))
         return ExpectedTime(ms * math.exp(fmean(logs)), spread * math.sqrt(1.0 + 1.0 / len(logs)), len(logs) - 1)
 
     def seen(self, name: str, subject: DecisionSubject) -> int:
         """On how many other networks of the kind an implementation was measured."""
         alike = (times for times in self.networks if times.kind == subject.kind and times.network != subject.network)
-        return len({one.network for one in alike if name in one.ms})
+        return len({times.network for times in alike if name in times.ms})
 
     def compile_s(self, backend: str, operators: int) -> float | None:
         """Seconds until a network of that many operators is ready on a backend; None where nothing is known."""
-        found = self.compiling.get(backend)
-        return None if found is None else found.start_s + found.operator_s * operators
+        timing = self.compiling.get(backend)
+        return None if timing is None else timing.start_s + timing.operator_s * operators
 
     def tries(self, way: str, subject: DecisionSubject, incumbent: str, seconds: float | None = None) -> Tries:
         """What a way has gained where the same backend was the incumbent, on other networks of the kind. For `seconds`, where that
@@ -156,23 +158,25 @@ class TrackRecord:
             for attempt in self.attempts
             if (attempt.way, attempt.incumbent, attempt.kind) == (way, incumbent, subject.kind)
         ]
-        alike = [one for one in alike if one.network != subject.network]
+        alike = [attempt for attempt in alike if attempt.network != subject.network]
         if seconds is not None:
-            alike = [one for one in alike if one.seconds is None or _says(one.won, one.seconds / seconds)]
+            alike = [
+                attempt for attempt in alike if attempt.seconds is None or _says(attempt.won, attempt.seconds / seconds)
+            ]
         return _vote_on_ways(alike, subject)
 
 
 def _vote_on_ways(attempts: Sequence[Attempt], subject: DecisionSubject) -> Tries:
     """One vote a network: whether the way gained there, of those where it could."""
     able = [attempt for attempt in attempts if not attempt.says_nothing]
-    votes = _votes([(one.network, one.processor, float(one.won)) for one in able], subject)
-    newest = {(one.network, one.processor): one for one in able}
-    return Tries(len(votes), sum(votes), tuple(one.gain for one in newest.values() if one.won))
+    votes = _votes([(attempt.network, attempt.processor, float(attempt.won)) for attempt in able], subject)
+    newest = {(attempt.network, attempt.processor): attempt for attempt in able}
+    return Tries(len(votes), sum(votes), tuple(attempt.gain for attempt in newest.values() if attempt.won))
 
 
 def _vote_on_times(name: str, known: Sequence[tuple[NetworkTimes, float]], subject: DecisionSubject) -> list[float]:
     """One vote a network: the logarithm of an implementation's time over another one's, which is with each."""
-    return _votes([(one.network, one.processor, math.log(one.ms[name] / ms)) for one, ms in known], subject)
+    return _votes([(times.network, times.processor, math.log(times.ms[name] / ms)) for times, ms in known], subject)
 
 
 def _votes(lines: Iterable[tuple[str, str, float]], subject: DecisionSubject) -> list[float]:
@@ -184,11 +188,11 @@ def _votes(lines: Iterable[tuple[str, str, float]], subject: DecisionSubject) ->
     votes: list[float] = []
     for by_processor in newest.values():
         others = [number for processor, number in by_processor.items() if processor != subject.processor]
-        own = by_processor.get(subject.processor)
-        if own is None:
+        own_number = by_processor.get(subject.processor)
+        if own_number is None:
             votes.append(fmean(others))
         else:
-            votes.append((own + _OF_OTHERS * fmean(others)) / (1.0 + _OF_OTHERS) if others else own)
+            votes.append((own_number + _OF_OTHERS * fmean(others)) / (1.0 + _OF_OTHERS) if others else own_number)
     return votes
 
 
@@ -231,7 +235,9 @@ def extend_shipped(database: Database) -> TrackRecord:
     before = shipped_record()
     kinds = {times.network: times.kind for times in before.networks}
     kinds |= {attempt.network: attempt.kind for attempt in before.attempts}
-    own = derive_record(database.decision_log(kinds))
+    derived = derive_record(database.decision_log(kinds))
     return TrackRecord(
-        before.networks + own.networks, {**before.compiling, **own.compiling}, before.attempts + own.attempts
+        before.networks + derived.networks,
+        {**before.compiling, **derived.compiling},
+        before.attempts + derived.attempts,
     )

@@ -93,7 +93,7 @@ class PostgresqlStorage:
             yield
 
     def _execute(self, query: str, values: Sequence[object]) -> list[tuple[object, ...]]:
-        cursor = self._connection.execute(query.replace("?", "%s").encode(), [_sent(value) for value in values])
+        cursor = self._connection.execute(query.replace("?", "%s").encode(), [_adapt_value(value) for value in values])
         return list(cursor.fetchall()) if cursor.description is not None else []
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -128,7 +128,7 @@ class PostgresqlStorage:
             _LOG.info("%s", error.sentence)
 
 
-def _sent(value: object) -> object:
+def _adapt_value(value: object) -> object:
     """A value as the driver takes it: flags are integers in SQLite."""
     if isinstance(value, bool):
         return int(value)

@@ -23,10 +23,10 @@ def migrate(storage: CostStorage, machine: str) -> None:
         storage.execute(
             "CREATE TABLE IF NOT EXISTS versions (version INTEGER PRIMARY KEY, date DOUBLE PRECISION NOT NULL)"
         )
-        found = int(str(storage.execute("SELECT COALESCE(MAX(version), 0) FROM versions")[0][0]))
-        if found > len(_MIGRATIONS):
-            raise NewerCosts(place=storage.place, found=found, known=len(_MIGRATIONS))
-        for version, step in enumerate(_MIGRATIONS[found:], found + 1):
+        stored_version = int(str(storage.execute("SELECT COALESCE(MAX(version), 0) FROM versions")[0][0]))
+        if stored_version > len(_MIGRATIONS):
+            raise NewerCosts(place=storage.place, found=stored_version, known=len(_MIGRATIONS))
+        for version, step in enumerate(_MIGRATIONS[stored_version:], stored_version + 1):
             step(storage, machine)
             storage.execute("INSERT INTO versions VALUES (?, ?)", (version, time.time()))
 

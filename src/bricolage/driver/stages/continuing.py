@@ -30,20 +30,20 @@ class EarlierDecision(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Takes over what is known, which takes no time, and measures the plan where that is not known."""
-        known = self._known(state)
-        if known:
-            state.original.measure_whole(known, deadline)
-        state.tuned.update({one.implementation: one for one in self._earlier.before.tuned})
+        implementations = self._known(state)
+        if implementations:
+            state.original.measure_whole(implementations, deadline)
+        state.tuned.update({kernels.implementation: kernels for kernels in self._earlier.before.tuned})
         self._enter_plan(state, deadline)
 
     def _known(self, state: DecisionState) -> list[Implementation]:
         """Implementations of the whole original that need no measuring."""
         profile, asked = state.original, [contestant.implementation for contestant in self._earlier.before.contestants]
-        wholes = [one for one in dict.fromkeys(asked) if one is not None and one not in profile.whole]
+        wholes = [whole for whole in dict.fromkeys(asked) if whole is not None and whole not in profile.whole]
         data = profile.oracle.data(profile.graph.everything)
         specs = [(profile.whole_spec(whole), data) for whole in wholes]
         costs = state.session.measurer.cached(specs, profile.oracle.accepted)
-        return [one for one, cost in zip(wholes, costs, strict=True) if cost is not None]
+        return [whole for whole, cost in zip(wholes, costs, strict=True) if cost is not None]
 
     def _enter_plan(self, state: DecisionState, deadline: Deadline) -> None:
         before, variant = self._earlier.before, self._earlier.variant
@@ -58,6 +58,8 @@ class EarlierDecision(Stage[DecisionState]):
         if len(placement) > 1 and before.schedule is None:
             (ms,) = profile.measure_placements([placement], deadline)
             state.mixtures |= {before.chosen: ms} if ms is not None else {}
-        known = tuple(start for start in starts if start is not None)
-        known = known if before.schedule is not None and len(known) == len(starts) else ()
-        state.challenge(Challenger(before.chosen, placement, before.predicted_ms, variant.name, before.schedule, known))
+        known_starts = tuple(start for start in starts if start is not None)
+        known_starts = known_starts if before.schedule is not None and len(known_starts) == len(starts) else ()
+        state.challenge(
+            Challenger(before.chosen, placement, before.predicted_ms, variant.name, before.schedule, known_starts)
+        )

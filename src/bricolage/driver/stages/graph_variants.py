@@ -99,10 +99,10 @@ class RewriteTuning(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, and adds what it finds."""
-        fastest = [found for profile in state.profiles.values() if (found := profile.fastest) is not None]
+        fastest = [pair for profile in state.profiles.values() if (pair := profile.fastest) is not None]
         if deadline() or not fastest:
             return
-        implementation, _ = min(fastest, key=lambda found: found[1])
+        implementation, _ = min(fastest, key=lambda pair: pair[1])
         session, oracle = state.session, state.oracle
         tuner = RewriteTuner(
             oracle.graph.model,
@@ -155,10 +155,10 @@ class RewriteSearch(Stage[DecisionState]):
         session.progress.start("search for rewrites", len(profile.search_methods))
         left = profile.searched
         for method in profile.search_methods:
-            equal = [one for one in state.variants if not one.quantised]
+            equal = [variant for variant in state.variants if not variant.quantised]
             part = seconds / len(profile.search_methods)
             limits = SearchOptions(method=method, seconds=part, keep=max(left, 1), retrace=True)
-            found = searched_variants(
+            variants = searched_variants(
                 state.oracle.graph,
                 costs,
                 session.setting,
@@ -166,9 +166,9 @@ class RewriteSearch(Stage[DecisionState]):
                 equal,
                 generated=profile.generated_rules,
             )[:left]
-            left -= len(found)
+            left -= len(variants)
             session.progress.advance()
-            state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
+            state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in variants]))
             if left <= 0 or deadline():
                 break
         session.progress.finish()
@@ -180,7 +180,7 @@ class RewriteSearch(Stage[DecisionState]):
 
 def measured_operators(state: DecisionState) -> dict[str, float]:
     """Measured times of single operators in ms, by key: of the fastest implementation, over all variants."""
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for profile in state.profiles.values():
         for group in profile.candidates.groups:
             if group.regions[0].bit_count() != 1:
@@ -188,5 +188,5 @@ def measured_operators(state: DecisionState) -> dict[str, float]:
             ms = profile.regions.fastest_ms(group.key, group.implementations)
             if ms is not None:
                 key = operator_key(profile.graph.operators[group.regions[0].bit_length() - 1])
-                found[key] = min(ms, found.get(key, ms))
-    return found
+                times[key] = min(ms, times.get(key, ms))
+    return times

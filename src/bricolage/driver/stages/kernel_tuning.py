@@ -38,7 +38,7 @@ class KernelTuning(Stage[DecisionState]):
     def known(state: DecisionState) -> bool:
         """Whether anything was tuned on this machine for a backend that does well."""
         session = state.session
-        near = {one.backend for one in _near(state)}
+        near = {implementation.backend for implementation in _near(state)}
         return any(
             session.measurer.database.has_trials(
                 backend.name, registry.version(backend.name), session.device.fingerprint(), session.options.threads
@@ -57,15 +57,17 @@ class KernelTuning(Stage[DecisionState]):
         original = state.original
         session.progress.start("tuned kernels")
         if self._searching:
-            found = self._search(state, tuner, deadline)
+            tuned = self._search(state, tuner, deadline)
         else:
-            found = [self._known(tune, original, one, deadline) for one in _near(state)]
-        better = [one for one in dict.fromkeys(found) if one not in original.whole]
+            tuned = [
+                self._apply_known_tuning(tune, original, implementation, deadline) for implementation in _near(state)
+            ]
+        better = [implementation for implementation in dict.fromkeys(tuned) if implementation not in original.whole]
         if better and not deadline():
             original.measure_whole(better, deadline)
         for challenger in list(state.challengers):
             profile = state.profiles[challenger.variant]
-            placement = _tuned(tune, profile, challenger.placement, deadline.at_most(deadline.left / 2))
+            placement = _tune_placement(tune, profile, challenger.placement, deadline.at_most(deadline.left / 2))
             session.progress.advance()
             if placement == challenger.placement or deadline():
                 continue
@@ -90,8 +92,8 @@ class KernelTuning(Stage[DecisionState]):
         return [arm.tuned.implementation for arm in turned if arm.result is not None and not arm.result.reason]
 
     @staticmethod
-    def _known(tune: Tune, profile: Profile, one: Implementation, deadline: Deadline) -> Implementation:
-        (placed,) = _tuned(tune, profile, profile.placement_of(one), deadline)
+    def _apply_known_tuning(tune: Tune, profile: Profile, one: Implementation, deadline: Deadline) -> Implementation:
+        (placed,) = _tune_placement(tune, profile, profile.placement_of(one), deadline)
         return placed.implementation
 
 
@@ -100,16 +102,20 @@ def _near(state: DecisionState) -> list[Implementation]:
     times = state.original.times
     least = min(times.values(), default=0.0)
     reach = {backend.name: backend.gains_by_tuning * least for backend in state.session.backends if backend.tunable}
-    return [one for ms, one in sorted((ms, one) for one, ms in times.items()) if ms <= reach.get(one.backend, 0.0)]
+    return [
+        implementation
+        for ms, implementation in sorted((ms, implementation) for implementation, ms in times.items())
+        if ms <= reach.get(implementation.backend, 0.0)
+    ]
 
 
 def _searching(tuner: KernelTuner, state: DecisionState) -> Tune:
     """By search, where nothing is known."""
 
     def tune(step: Step, key: str, version: str, deadline: Deadline) -> Implementation:
-        found = tuner.tune(step, key, version, deadline)
-        state.tuned[found.implementation] = found
-        return found.implementation
+        tuned = tuner.tune(step, key, version, deadline)
+        state.tuned[tuned.implementation] = tuned
+        return tuned.implementation
 
     return tune
 
@@ -118,25 +124,25 @@ def _knowing(tuner: KernelTuner, state: DecisionState) -> Tune:
     """By what is known."""
 
     def tune(step: Step, key: str, version: str, deadline: Deadline) -> Implementation:
-        known = tuner.known(step, key, version)
-        if known is None:
+        tuned = tuner.known(step, key, version)
+        if tuned is None:
             return tuner.transferred(step, key, version, deadline)
-        state.tuned[known.implementation] = known
-        return known.implementation
+        state.tuned[tuned.implementation] = tuned
+        return tuned.implementation
 
     return tune
 
 
-def _tuned(tune: Tune, profile: Profile, placement: Placement, deadline: Deadline) -> Placement:
+def _tune_placement(tune: Tune, profile: Profile, placement: Placement, deadline: Deadline) -> Placement:
     """The placement with tuned configurations, where its backends can be tuned and the time reaches."""
-    found = []
-    for one in placement:
-        implementation = one.implementation
+    assignments = []
+    for assignment in placement:
+        implementation = assignment.implementation
         if profile.session.backend(implementation.backend).tunable and not implementation.config.parameters:
-            region = Region(profile.graph, one.region)
+            region = Region(profile.graph, assignment.region)
             key = profile.region_key(region)
             step = Step(implementation, profile.session.store.region(region, key))
             version = registry.version(implementation.backend)
-            one = replace(one, implementation=tune(step, key, version, deadline))
-        found.append(one)
-    return tuple(found)
+            assignment = replace(assignment, implementation=tune(step, key, version, deadline))
+        assignments.append(assignment)
+    return tuple(assignments)

@@ -18,7 +18,7 @@ from bricolage.driver.precision_search import (
     worth_trying,
 )
 from bricolage.driver.profile import Profile
-from bricolage.driver.promising_variants import placed
+from bricolage.driver.promising_variants import select_divided_variants
 from bricolage.driver.region_costs import measure_segments
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState, PlacementSearch
@@ -49,7 +49,7 @@ class Placing(Stage[DecisionState]):
         """Searches one variant after the other."""
         if not state.mixing:
             return
-        for profile in placed(state) if self._profiles is None else self._profiles:
+        for profile in select_divided_variants(state) if self._profiles is None else self._profiles:
             if not profile.graph.static or len(profile.graph) < 2:
                 continue
             self._search(state, profile, deadline)
@@ -62,12 +62,14 @@ class Placing(Stage[DecisionState]):
         placement_search = PlacementSearch(problem.predictor, problem.transfer_table, problem.proof(optimum))
         state.searches[variant] = placement_search  # before refining, which may be interrupted
         refined = problem.refine(optimum, deadline) if len(optimum.choices) > 1 else []
-        state.mixtures |= {placement_name(one, variant): ms for one, ms in refined}
+        state.mixtures |= {placement_name(mixture, variant): ms for mixture, ms in refined}
         state.searches[variant] = replace(placement_search, measured_ms=tuple(ms for _, ms in refined))
         for placement, _ in _best(refined):
             predicted = problem.predictor.placement(placement)
-            known = predicted if math.isfinite(predicted) else None  # of what was timed end to end it need not be
-            state.challenge(Challenger(placement_name(placement, variant), placement, known, variant))
+            predicted_ms = (
+                predicted if math.isfinite(predicted) else None
+            )  # of what was timed end to end it need not be
+            state.challenge(Challenger(placement_name(placement, variant), placement, predicted_ms, variant))
 
 
 def full_precisions(
@@ -75,8 +77,13 @@ def full_precisions(
 ) -> dict[Implementation, float]:
     """Who may run what stays in full precision, with its time: the fastest, and the fastest of the first one's backend."""
     backend = lows[0].backend if lows else ""
-    own = {one: ms for one, ms in times.items() if one.backend == backend}
-    return {one: times[one] for one in (min(some, key=some.__getitem__) for some in (times, own) if some)}
+    same_backend = {implementation: ms for implementation, ms in times.items() if implementation.backend == backend}
+    return {
+        implementation: times[implementation]
+        for implementation in (
+            min(group_times, key=group_times.__getitem__) for group_times in (times, same_backend) if group_times
+        )
+    }
 
 
 def place_precisions(
@@ -84,14 +91,14 @@ def place_precisions(
 ) -> PrecisionSearchResult:
     """Looks for parts of the graph that bear lower precisions, which are too inaccurate for the whole (`lows`, timed), end to end;
     the fastest mixtures race."""
-    known = [
+    low_precisions = [
         LowPrecision(low, ms, profile.whole[low].error) for low in lows if (ms := profile.dropped[low].ms) is not None
     ]
-    tried = worth_trying(known)
-    full = full_precisions(profile.times, [one.implementation for one in tried])
+    tried = worth_trying(low_precisions)
+    full = full_precisions(profile.times, [precision.implementation for precision in tried])
     alone = _alone(profile, tried[0].implementation, next(iter(full)), deadline.at_most(deadline.left / 2))
     profile.session.progress.start("lower precisions in parts", None)
-    found = search_precisions(
+    outcome = search_precisions(
         profile.candidates.segments,
         {operator.number: operator_work(operator).operators[0].flops for operator in profile.graph.operators},
         full,
@@ -102,21 +109,21 @@ def place_precisions(
         alone=alone,
     )
     profile.session.progress.finish()
-    _enter(state, profile, found.passed)
-    return found
+    _enter(state, profile, outcome.passed)
+    return outcome
 
 
 def _alone(profile: Profile, low: Implementation, full: Implementation, stop: Stop) -> dict[int, AloneCost]:
     """What the low precision gains on segments and how far off it is, each alone; those that were measured."""
     measure_segments(profile, [low, full], stop)
-    found: dict[int, AloneCost] = {}
+    alone_costs: dict[int, AloneCost] = {}
     for segment in profile.candidates.segments:
         costs = profile.regions.of(profile.region_key(Region(profile.graph, segment)))
         fast, safe = costs.get(low), costs.get(full)
         if fast is not None and safe is not None and fast.error is not None and safe.ms is not None:
             gain = 0.0 if fast.ms is None else safe.ms - fast.ms
-            found[segment] = AloneCost(max(gain, _LEAST_GAIN * safe.ms), fast.error)
-    return found
+            alone_costs[segment] = AloneCost(max(gain, _LEAST_GAIN * safe.ms), fast.error)
+    return alone_costs
 
 
 def _enter(state: DecisionState, profile: Profile, timed: Sequence[Timed]) -> None:
@@ -128,4 +135,4 @@ def _enter(state: DecisionState, profile: Profile, timed: Sequence[Timed]) -> No
 
 def _best(timed: Sequence[Timed]) -> list[Timed]:
     """The fastest placements that are mixtures."""
-    return sorted((one for one in timed if len(one[0]) > 1), key=lambda one: one[1])[:_CHALLENGERS]
+    return sorted((entry for entry in timed if len(entry[0]) > 1), key=lambda entry: entry[1])[:_CHALLENGERS]

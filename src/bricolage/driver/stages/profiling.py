@@ -17,7 +17,7 @@ from bricolage.device.device import Device
 from bricolage.driver.byte_checks import check_products
 from bricolage.driver.expected import expected_ms
 from bricolage.driver.profile import Profile
-from bricolage.driver.promising_variants import placed
+from bricolage.driver.promising_variants import select_divided_variants
 from bricolage.driver.region_costs import measure_regions
 from bricolage.driver.session import Session
 from bricolage.driver.stage import Stage
@@ -77,13 +77,13 @@ class Reference(Stage[DecisionState]):
         state.profiles.update({variant.name: original.profile_variant(variant) for variant in state.variants[1:]})
 
     def _measured_first(self, state: DecisionState) -> Sequence[Implementation]:
-        return _given(self._first, state) or _few(state) or state.original.first_configurations
+        return _select_given(self._first, state) or _few(state) or state.original.first_configurations
 
     def _compile_for_the_next(self, state: DecisionState) -> None:
         """Measuring and trying leave time and processors; what is measured first for the next devices is compiled meanwhile.
         Workers that compile stand still while something is timed."""
         session, profile = state.session, state.original
-        specs = [profile.whole_spec(one) for one in self._measured_first(state)]
+        specs = [profile.whole_spec(implementation) for implementation in self._measured_first(state)]
         for then in session.then:
             session.measurer.compile_ahead(
                 [
@@ -97,7 +97,7 @@ class Reference(Stage[DecisionState]):
         """The reference has one thread; what is measured next is compiled meanwhile."""
         profile, measurer = state.original, state.session.measurer
         data = state.oracle.data(profile.graph.everything)
-        specs = [profile.whole_spec(one) for one in self._measured_first(state)]
+        specs = [profile.whole_spec(implementation) for implementation in self._measured_first(state)]
         cached = measurer.cached([(spec, data) for spec in specs], state.oracle.accepted)
         measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
@@ -127,7 +127,7 @@ class Baselines(Stage[DecisionState]):
         began = deadline.clock()
         given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
-            first = _given(self._first, state) or _few(state)
+            first = _select_given(self._first, state) or _few(state)
             measure_baselines(
                 state.original,
                 given,
@@ -147,10 +147,10 @@ class Baselines(Stage[DecisionState]):
         check_baselines(state.original)
 
 
-def _given(first: Sequence[Implementation], state: DecisionState) -> Sequence[Implementation]:
+def _select_given(first: Sequence[Implementation], state: DecisionState) -> Sequence[Implementation]:
     """Those of `first` that take the whole graph here, where there are several."""
-    known = [one for one in first if one in state.original.candidates.whole]
-    return known if len(known) > 1 else ()
+    applicable = [implementation for implementation in first if implementation in state.original.candidates.whole]
+    return applicable if len(applicable) > 1 else ()
 
 
 def _always(state: DecisionState) -> frozenset[str]:
@@ -176,7 +176,10 @@ def _few(state: DecisionState) -> Sequence[Implementation]:
         return ()
     expected = expected_ms(state.original)
     ranked = sorted(expected, key=expected.__getitem__)
-    both = [*[one for one in ranked if other_tool(one)][:1], *[one for one in ranked if not other_tool(one)][:1]]
+    both = [
+        *[implementation for implementation in ranked if other_tool(implementation)][:1],
+        *[implementation for implementation in ranked if not other_tool(implementation)][:1],
+    ]
     return list(dict.fromkeys([*both, *ranked]))[:most]
 
 
@@ -184,7 +187,11 @@ def _check_bytes(profile: Profile, given: Stop) -> None:
     """Refuses who multiplies bytes inexactly; where none is left, the other configurations have their turn."""
     check_products(profile, given)
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
-    rest = [one for one in profile.candidates.whole if one not in profile.whole and one.backend not in slow]
+    rest = [
+        implementation
+        for implementation in profile.candidates.whole
+        if implementation not in profile.whole and implementation.backend not in slow
+    ]
     if not profile.times and rest:
         profile.measure_whole(rest, given)
         check_products(profile, given)
@@ -202,29 +209,31 @@ def check_baselines(profile: Profile) -> None:
     judged = [
         cost.deviation for cost in profile.whole.values() if cost.outcome == "wrong" and cost.deviation is not None
     ]
-    wrong = [max(one.error, one.excess) for one in judged]  # the second also on variations of the inputs
+    wrong = [
+        max(deviation.error, deviation.excess) for deviation in judged
+    ]  # the second also on variations of the inputs
     if wrong:
         if not min(wrong) <= max(FAR, profile.oracle.bound):
             raise AllWrong(reasons=_refusals(profile))
         raise NotAccurate(error=min(wrong), bound=profile.oracle.bound)
     claimed = profile.candidates.claimed.values()
-    unclaimed = [one for one in profile.graph.operators if not any(bits >> one.number & 1 for bits in claimed)]
+    unclaimed = [node for node in profile.graph.operators if not any(bits >> node.number & 1 for bits in claimed)]
     if unclaimed:
-        operator = _named([*unclaimed, *profile.graph.operators], profile) or unclaimed[0]
-        raise Unclaimed(name=operator.name, op_type=_described(operator), reasons=_refusals(profile, operator))
+        operator = _find_named_operator([*unclaimed, *profile.graph.operators], profile) or unclaimed[0]
+        raise Unclaimed(name=operator.name, op_type=_describe_operator(operator), reasons=_refusals(profile, operator))
     if not profile.candidates.whole and not profile.whole:
         raise NoBackend(why=" for the whole model")
     reasons = _refusals(profile)
     raise NoBackend(why=f" for this model ({reasons})" if reasons else " in the time given")
 
 
-def _named(operators: Sequence[Operator], profile: Profile) -> Operator | None:
+def _find_named_operator(operators: Sequence[Operator], profile: Profile) -> Operator | None:
     """The first whose type a backend names that refuses the whole graph."""
-    told = " ".join(cost.reason or "" for cost in profile.whole.values())
-    return next((operator for operator in operators if re.search(rf"\b{re.escape(operator.op_type)}\b", told)), None)
+    reasons = " ".join(cost.reason or "" for cost in profile.whole.values())
+    return next((operator for operator in operators if re.search(rf"\b{re.escape(operator.op_type)}\b", reasons)), None)
 
 
-def _described(operator: Operator) -> str:
+def _describe_operator(operator: Operator) -> str:
     """Its type with the element types of what it reads, or makes where it reads nothing: "Conv of float16, float16"."""
     values = [value for value in operator.node.inputs if value is not None] or list(operator.outputs)
     kinds = [_kind(describe(value)) for value in values]
@@ -239,15 +248,15 @@ def _kind(info: TensorInfo) -> str:
 
 def _refusals(profile: Profile, operator: Operator | None = None) -> str:
     """For each backend what came of the whole graph on it; where it was not tried, why it is not given an operator."""
-    told: dict[str, str] = {}
+    refusals: dict[str, str] = {}
     telling = {"wrong": 0, "refused": 2}
-    for one, cost in sorted(profile.whole.items(), key=lambda pair: telling.get(pair[1].outcome, 1)):
-        told.setdefault(one.backend, f"{one.backend}: {cost.reason or cost.outcome}")
+    for implementation, cost in sorted(profile.whole.items(), key=lambda pair: telling.get(pair[1].outcome, 1)):
+        refusals.setdefault(implementation.backend, f"{implementation.backend}: {cost.reason or cost.outcome}")
     if operator is not None:
         for backend in profile.session.backends:
-            if found := objections(backend, profile.graph, operator):
-                told.setdefault(backend.name, f"{backend.name}: {', '.join(found)}")
-    return "; ".join(told.values())
+            if reasons := objections(backend, profile.graph, operator):
+                refusals.setdefault(backend.name, f"{backend.name}: {', '.join(reasons)}")
+    return "; ".join(refusals.values())
 
 
 class Regions(Stage[DecisionState]):
@@ -259,6 +268,6 @@ class Regions(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures as many as the time allows; what is known already costs nothing."""
-        for profile in placed(state):
+        for profile in select_divided_variants(state):
             if profile.graph.static and len(profile.graph) > 1 and not deadline():
                 measure_regions(profile, deadline)

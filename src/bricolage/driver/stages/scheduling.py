@@ -61,13 +61,13 @@ class Scheduling(Stage[DecisionState]):
         up; None where nothing can run side by side."""
         if not self._applies(state):
             return None
-        found = [profile for profile in promising(state.profiles) if profile.graph.static and len(profile.graph) > 1]
-        for profile in found:
+        profiles = [profile for profile in promising(state.profiles) if profile.graph.static and len(profile.graph) > 1]
+        for profile in profiles:
             if profile.variant.name not in self._savings:  # a share of the whole, however long that takes
                 self._savings[profile.variant.name] = cut_branches(
                     to_work(profile.graph), work_shares(profile), 0.0
                 ).promise
-        return max((self._savings[profile.variant.name] for profile in found), default=None)
+        return max((self._savings[profile.variant.name] for profile in profiles), default=None)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Tries one after the other, the most promising first."""
@@ -104,22 +104,22 @@ def _cores(state: DecisionState) -> tuple[int, ...]:
 
 def _targets(state: DecisionState, deadline: Deadline) -> Iterator[_Target]:
     whole = [
-        (ms, profile, one)
+        (ms, profile, implementation)
         for profile in promising(state.profiles)
         if profile.graph.static and len(profile.graph) > 1
-        for one, ms in profile.times.items()
+        for implementation, ms in profile.times.items()
     ]
-    whole.sort(key=lambda found: (found[0], found[1].variant.name, found[2]))
-    for ms, profile, one in whole[:_MOST]:
+    whole.sort(key=lambda entry: (entry[0], entry[1].variant.name, entry[2]))
+    for ms, profile, implementation in whole[:_MOST]:
         if ms <= _NEAR * whole[0][0]:
-            placement = profile.placement_of(one)
+            placement = profile.placement_of(implementation)
             yield _Target(profile, placement, ms, placement_name(placement, profile.variant.name))
     for challenger in state.challengers:
         if len(challenger.placement) > 1 and challenger.schedule is None:
             profile = state.profiles[challenger.variant]
-            (found,) = profile.measure_placements([challenger.placement], deadline)
-            if found is not None and whole and found <= _NEAR * whole[0][0]:
-                yield _Target(profile, challenger.placement, found, challenger.name)
+            (measured_ms,) = profile.measure_placements([challenger.placement], deadline)
+            if measured_ms is not None and whole and measured_ms <= _NEAR * whole[0][0]:
+                yield _Target(profile, challenger.placement, measured_ms, challenger.name)
                 return
 
 
@@ -132,19 +132,19 @@ def _attempt(state: DecisionState, target: _Target, deadline: Deadline) -> Sched
     if deadline():
         return attempt
     if len(placement) == 1:
-        one = placement[0].implementation
+        implementation = placement[0].implementation
         ms = [share * target.ms for share in work_shares(profile)]
         at_best = cut_branches(graph, ms, 0.0)
         if at_best.promise < PROMISE:  # even if more cores sped nothing up
             return replace(attempt, least_ms=at_best.least_ms, verdict=_too_little(at_best.promise))
-        alone = _on_one_core(profile, one, deadline)
+        alone = _on_one_core(profile, implementation, deadline)
         if alone is None:
             return attempt if deadline() else replace(attempt, verdict="it fails on one core")
-        found = cut_branches(graph, ms, alone / (len(cores) * target.ms))
-        attempt = replace(attempt, regions=len(found.regions), least_ms=found.least_ms)
-        if found.promise < PROMISE:
-            return replace(attempt, verdict=_too_little(found.promise))
-        placement = tuple(Assignment(region, one) for region in found.regions)
+        division = cut_branches(graph, ms, alone / (len(cores) * target.ms))
+        attempt = replace(attempt, regions=len(division.regions), least_ms=division.least_ms)
+        if division.promise < PROMISE:
+            return replace(attempt, verdict=_too_little(division.promise))
+        placement = tuple(Assignment(region, implementation) for region in division.regions)
     regions = [assigned.region for assigned in placement]
     if len(regions) > _MOST_REGIONS:
         return replace(attempt, verdict=f"more than {_MOST_REGIONS} regions")
@@ -159,15 +159,15 @@ def _attempt(state: DecisionState, target: _Target, deadline: Deadline) -> Sched
     if curves is None:
         return attempt if deadline() else replace(attempt, verdict=_FAILS)
     problem = region_problem(graph, regions, curves, len(cores))
-    return _scheduled(state, replace(target, placement=placement), problem, attempt, deadline)
+    return _schedule_plan(state, replace(target, placement=placement), problem, attempt, deadline)
 
 
-def _scheduled(
+def _schedule_plan(
     state: DecisionState, target: _Target, problem: ScheduleProblem, attempt: ScheduleAttempt, deadline: Deadline
 ) -> ScheduleAttempt:
     """Looks for a schedule of a plan that is divided, and enters it where it is near."""
     profile, placement, cores = target.profile, target.placement, _cores(state)
-    moved = [float(workload(Region(profile.graph, one.region)).bytes) for one in placement]
+    moved = [float(workload(Region(profile.graph, assignment.region)).bytes) for assignment in placement]
     contention = BandwidthContention.seen(moved, problem, state.session.device.peaks.gbytes)
     proposals = propose_schedules(problem, contention, exact_s=state.session.options.profile.shares.schedules.exact_s)
     attempt = replace(attempt, least_ms=proposals.lower_ms)
@@ -209,7 +209,7 @@ def _beside(graph: WorkGraph, regions: Sequence[int]) -> bool:
     sources: list[set[int]] = [set() for _ in regions]
     for number, before in enumerate(graph.predecessors):
         sources[owner[number]] |= {owner[source] for source in before} - {owner[number]}
-    reach = TransitiveClosure([tuple(sorted(some)) for some in sources])
+    reach = TransitiveClosure([tuple(sorted(region_sources)) for region_sources in sources])
     return any(reach.parallel(index) for index in range(len(regions)))
 
 
@@ -228,13 +228,13 @@ def _that_run(
     configuration that they do run in. What is best for a whole (tiles of convolutions, a narrower type, tuned parameters) is
     refused by parts that have nothing of the kind. None where a region runs in none."""
     others = [i for i in profile.candidates.whole if i.backend == one.backend and i.endpoint == one.endpoint]
-    found: dict[int, Assignment] = {}
+    assignments: dict[int, Assignment] = {}
     for implementation in dict.fromkeys((one, *others)):
-        left = [Assignment(region, implementation) for region in regions if region not in found]
+        left = [Assignment(region, implementation) for region in regions if region not in assignments]
         times = _times(profile, left, cores, cores, deadline)
-        found |= {assigned.region: assigned for assigned, ms in zip(left, times, strict=True) if ms is not None}
-        if len(found) == len(regions):
-            return tuple(found[region] for region in regions)
+        assignments |= {assigned.region: assigned for assigned, ms in zip(left, times, strict=True) if ms is not None}
+        if len(assignments) == len(regions):
+            return tuple(assignments[region] for region in regions)
         if deadline():
             break
     return None
@@ -253,11 +253,13 @@ def _times(
     keys = [profile.region_key(Region(profile.graph, assigned.region)) for assigned in placement]
     groups: dict[tuple[str, Implementation], CandidateGroup] = {}
     for key, assigned in zip(keys, placement, strict=True):
-        region, one = Region(profile.graph, assigned.region), assigned.implementation
-        groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), workload(region), "maximal"))
+        region, implementation = Region(profile.graph, assigned.region), assigned.implementation
+        groups.setdefault(
+            (key, implementation), CandidateGroup(key, (region.bits,), (implementation,), workload(region), "maximal")
+        )
     measured = measure_groups(profile, list(groups.values()), deadline, used)
     if used == most:
         profile.regions.add(measured)
     costs = Measurements(measured)
-    found = [costs.of(key).get(assigned.implementation) for key, assigned in zip(keys, placement, strict=True)]
-    return [cost.ms if cost is not None else None for cost in found]
+    region_costs = [costs.of(key).get(assigned.implementation) for key, assigned in zip(keys, placement, strict=True)]
+    return [cost.ms if cost is not None else None for cost in region_costs]

@@ -42,16 +42,16 @@ class ExtractionProblem:
     roots: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        known = range(len(self.classes))
+        class_range = range(len(self.classes))
         for number, nodes in enumerate(self.classes):
             for node in nodes:
                 if math.isnan(node.cost) or node.cost < 0.0:
                     raise BadExtractionProblem(where=f"a node of class {number}", reason=f"costs {node.cost}")
                 for child in node.children:
-                    if child not in known:
+                    if child not in class_range:
                         raise BadExtractionProblem(where=f"a node of class {number}", reason=f"needs class {child}")
         for root in self.roots:
-            if root not in known:
+            if root not in class_range:
                 raise BadExtractionProblem(where="the list of roots", reason=f"names class {root}")
 
     @property
@@ -132,7 +132,7 @@ def strong_components(successors: Sequence[Iterable[int]]) -> list[int]:
     """
     size = len(successors)
     index, low, component = [-1] * size, [0] * size, [-1] * size
-    visited = found = 0
+    visited = component_count = 0
     open_vertices: list[int] = []
     for start in range(size):
         if index[start] >= 0:
@@ -160,8 +160,8 @@ def strong_components(successors: Sequence[Iterable[int]]) -> list[int]:
                 if low[vertex] == index[vertex]:
                     while True:
                         other = open_vertices.pop()
-                        component[other] = found
+                        component[other] = component_count
                         if other == vertex:
                             break
-                    found += 1
+                    component_count += 1
     return component

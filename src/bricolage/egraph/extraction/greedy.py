@@ -31,10 +31,10 @@ def greedy_tree(problem: ExtractionProblem, costs: Sequence[Sequence[float]] | N
 
     def tree(number: int, position: int) -> float:
         node = problem.classes[number][position]
-        own = node.cost if costs is None else costs[number][position]
+        node_cost = node.cost if costs is None else costs[number][position]
         # Shared classes count again and again: a tree's cost may exceed any float where the graph's does not.
         below = min(sum([settled[child] for child in node.children]), _HUGE)
-        return own + below
+        return node_cost + below
 
     return _settle(problem, tree, settled)
 
@@ -45,7 +45,7 @@ def greedy_dag(problem: ExtractionProblem) -> dict[int, int]:
     Raises NoExtraction as `greedy_tree` does.
     """
     size = len(problem.classes)
-    own: npt.NDArray[np.float64] = np.zeros(size)
+    node_costs: npt.NDArray[np.float64] = np.zeros(size)
     below: dict[int, npt.NDArray[np.uint8]] = {}
     candidates: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
     settled: dict[int, float] = {}
@@ -56,13 +56,13 @@ def greedy_dag(problem: ExtractionProblem) -> dict[int, int]:
         for child in node.children:
             union |= below[child]
         candidates[number, position] = union
-        return node.cost + float(own @ np.unpackbits(union, count=size))
+        return node.cost + float(node_costs @ np.unpackbits(union, count=size))
 
     def settle(number: int, position: int) -> None:
         mine = candidates[number, position]
         mine[number // 8] |= 128 >> number % 8
         below[number] = mine
-        own[number] = problem.classes[number][position].cost
+        node_costs[number] = problem.classes[number][position].cost
         for other in range(len(problem.classes[number])):
             candidates.pop((number, other), None)
 
@@ -100,9 +100,9 @@ def _settle(
     for root in problem.roots:
         if root not in settled:
             raise NoExtraction(root=root)
-    found = restrict(problem, choice)
-    assert found is not None
-    return found
+    root_choice = restrict(problem, choice)
+    assert root_choice is not None
+    return root_choice
 
 
 def improve(problem: ExtractionProblem, choice: dict[int, int], deadline: float = math.inf) -> dict[int, int]:

@@ -86,7 +86,7 @@ class IntegerProgram:
         from scipy.optimize import linprog
 
         matrix, equal = self._matrix()
-        found = linprog(
+        solution = linprog(
             self._cost,
             A_ub=matrix[~equal],
             b_ub=np.zeros(np.count_nonzero(~equal)),
@@ -96,11 +96,11 @@ class IntegerProgram:
             method="highs",
             options={"time_limit": max(seconds, 0.0)},
         )
-        if found.status != 0:
+        if solution.status != 0:
             return None
-        reduced = found.lower.marginals[: self._nodes] / self._factor
-        x, y = found.x[: self._nodes], found.x[self._nodes :]
-        return Relaxation(float(found.fun) / self._factor, x, y, reduced)
+        reduced = solution.lower.marginals[: self._nodes] / self._factor
+        x, y = solution.x[: self._nodes], solution.x[self._nodes :]
+        return Relaxation(float(solution.fun) / self._factor, x, y, reduced)
 
     def solve(self, allowed: npt.NDArray[np.bool_], seconds: float) -> IntegerSolution:
         """The best choice over `allowed` nodes as far as the rows so far say."""
@@ -112,21 +112,21 @@ class IntegerProgram:
         matrix, equal = self._matrix()
         integrality = np.zeros(self._columns)
         integrality[: self._nodes] = 1
-        found = milp(
+        solution = milp(
             c=self._cost,
             integrality=integrality,
             bounds=Bounds(self._low, self._high(allowed)),
             constraints=LinearConstraint(matrix, np.where(equal, 0.0, -np.inf), 0.0),
             options={"time_limit": seconds, "mip_rel_gap": 0.0},
         )
-        if found.status == _INFEASIBLE:
+        if solution.status == _INFEASIBLE:
             return IntegerSolution(None, math.inf, True)
-        dual = found.mip_dual_bound
+        dual = solution.mip_dual_bound
         bound = float(dual) / self._factor if dual is not None and math.isfinite(dual) else 0.0
-        if found.x is None:
+        if solution.x is None:
             return IntegerSolution(None, bound, False)
-        nodes = np.flatnonzero(found.x[: self._nodes] > 0.5).tolist()
-        return IntegerSolution(nodes, bound, bool(found.success) and found.status != _OUT_OF_TIME)
+        nodes = np.flatnonzero(solution.x[: self._nodes] > 0.5).tolist()
+        return IntegerSolution(nodes, bound, bool(solution.success) and solution.status != _OUT_OF_TIME)
 
     def _high(self, allowed: npt.NDArray[np.bool_]) -> _Vector:
         return np.concatenate([allowed.astype(np.float64), np.ones(self._columns - self._nodes)])

@@ -82,18 +82,18 @@ class Landmarks:
             if cost <= 0.0:
                 state.allow(node)
         bound = 0.0
-        found: list[tuple[int, list[int]]] = []
+        landmarks: list[tuple[int, list[int]]] = []
         for root in roots:
             while not state.done[root] and time.monotonic() < deadline:
                 landmark = self._border(root, left, state.done, height)
                 least = min(left[node] for node in landmark)
                 bound += least
-                found.append((root, landmark))
+                landmarks.append((root, landmark))
                 for node in landmark:
                     left[node] -= least
                     if left[node] <= 0.0:
                         state.allow(node)
-        return Ascent(bound, found, left)
+        return Ascent(bound, landmarks, left)
 
     def _border(self, root: int, left: list[float], done: list[bool], height: list[float]) -> list[int]:
         zone = {root}

@@ -97,11 +97,11 @@ def _solve_around(
     searches = [SubProblemSearch(part, deadline) for part in reduced.parts]
     for search in searches:
         search.prove(deadline)
-    found = dict(best)
+    choice = dict(best)
     for inside, position in reduced.restore(search.chosen() for search in searches).items():
         key = classes[inside][position].key
         assert isinstance(key, int)
-        found[free[inside]] = key
-    whole = restrict(problem, found)
+        choice[free[inside]] = key
+    whole = restrict(problem, choice)
     assert whole is not None, "the chosen classes outside represent the free ones that they need"
     return whole, all(search.proven for search in searches)

@@ -64,9 +64,9 @@ class Presolved:
         whole = dict(self.fixed)
         for choice in chosen:
             whole.update(choice)
-        found = restrict(self.original, whole)
-        assert found is not None, "acyclic choices of the parts give an acyclic whole"
-        return found
+        original_choice = restrict(self.original, whole)
+        assert original_choice is not None, "acyclic choices of the parts give an acyclic whole"
+        return original_choice
 
 
 @dataclass(frozen=True)

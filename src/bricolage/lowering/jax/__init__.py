@@ -27,7 +27,7 @@ from bricolage.lowering.common import (
     opset_for,
     refusal,
     subgraphs_of,
-    widened,
+    widen_constant,
 )
 from bricolage.lowering.jax.arrays import DTYPES
 from bricolage.lowering.jax.interpreter import Interpreter, is_program
@@ -52,7 +52,7 @@ def _type_refusal(node: ir.Node) -> str | None:
     return None if unknown is None else f"JAX is not used with {ir.DataType(unknown).name} here"
 
 
-def supported(node: ir.Node, opset: int) -> str | None:
+def find_refusal(node: ir.Node, opset: int) -> str | None:
     """Why the node cannot be lowered; None when it can. `opset` is that of the node's own domain."""
     bodies = subgraphs_of(node)
     if bodies:
@@ -62,7 +62,7 @@ def supported(node: ir.Node, opset: int) -> str | None:
             return "Scan of opset 8 has no lowering"
         if node.op_type == "Loop" and not all(is_static(v) for v in node.inputs[:2]):
             return "the number of rounds must be known when the model is compiled"
-        reasons = (supported(inner, opset) for body in bodies.values() for inner in body)
+        reasons = (find_refusal(inner, opset) for body in bodies.values() for inner in body)
         return next((reason for reason in reasons if reason), None)
     if node.op_type == "Constant" and not node.domain:
         return _type_refusal(node) if constant_node_value(node) is not None else "the constant is no dense tensor"
@@ -92,12 +92,14 @@ def lower(
     imports = {str(k): int(v) for k, v in model.graph.opset_imports.items()}
     for node in model.graph:
         opset = opset_for(node, imports)
-        reason = supported(node, opset)
+        reason = find_refusal(node, opset)
         if reason:
             raise UnsupportedOperator(library="JAX", op_type=node.op_type, opset=opset, reason=reason)
     interpreter = Interpreter(imports, float_dtype)
     given = interpreter.xp.given
-    initializers = {v: widened(v.const_value.numpy()) for v in model.graph.initializers.values() if v.const_value}
+    initializers = {
+        v: widen_constant(v.const_value.numpy()) for v in model.graph.initializers.values() if v.const_value
+    }
     needed = _host_initializers(model.graph, imports)
     program = {v: a for v, a in initializers.items() if v in needed or is_program(a)}
     data = {v: str(v.name) for v in initializers if v not in program}
@@ -109,11 +111,11 @@ def lower(
         env.update((value, constants[name]) for value, name in data.items())
         env.update(zip(inputs, map(given, arguments), strict=True))
         interpreter.run(model.graph, env)
-        found = [jnp.asarray(interpreter.read(v, env)) for v in outputs]
+        computed = [jnp.asarray(interpreter.read(v, env)) for v in outputs]
         if float_dtype is None:
-            return tuple(found)
+            return tuple(computed)
         return tuple(
-            y.astype(np.float32) if v.dtype == ir.DataType.FLOAT else y for y, v in zip(found, outputs, strict=True)
+            y.astype(np.float32) if v.dtype == ir.DataType.FLOAT else y for y, v in zip(computed, outputs, strict=True)
         )
 
     weights = {name: initializers[value] for value, name in data.items()}

@@ -301,11 +301,11 @@ class JaxArrays:
     # --- control
 
     def scan(self, step: Step, carry: Array, xs: Array, length: int) -> tuple[Array, Array]:
-        def typed(state: Array, inputs: Array) -> tuple[Array, Array]:
+        def step_typed(state: Array, inputs: Array) -> tuple[Array, Array]:
             new, y = step(state, inputs)
             return jax.tree.map(lambda n, old: jnp.asarray(n, old.dtype), new, state), y
 
-        carry, ys = lax.scan(typed, carry, xs, length=length)
+        carry, ys = lax.scan(step_typed, carry, xs, length=length)
         return carry, ys
 
     def nonzero(self, x: Array) -> Array:

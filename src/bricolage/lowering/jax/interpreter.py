@@ -26,7 +26,7 @@ from bricolage.lowering.common import (
     opset_for,
     subgraphs_of,
     to_host,
-    widened,
+    widen_constant,
 )
 from bricolage.lowering.jax import static
 from bricolage.lowering.jax.arrays import JaxArrays
@@ -66,7 +66,7 @@ class Interpreter:
         if value is None:
             return None
         if value not in env and value.const_value is not None:
-            env[value] = widened(value.const_value.numpy())
+            env[value] = widen_constant(value.const_value.numpy())
         return env[value]
 
     def node(self, node: ir.Node, env: Env) -> tuple[Array, ...]:
@@ -91,8 +91,10 @@ class Interpreter:
             words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in node.inputs)
         if all(is_static_array(x) for x in inputs) and not self.is_large(node, inputs):
             if not domain and node.op_type in static.OPERATORS:
-                known = [None if x is None else to_host(x) if entry.is_host(i) else x for i, x in enumerate(inputs)]
-                return as_tuple(entry.function(self.static, *known, **words), np.asarray)
+                host_inputs = [
+                    None if x is None else to_host(x) if entry.is_host(i) else x for i, x in enumerate(inputs)
+                ]
+                return as_tuple(entry.function(self.static, *host_inputs, **words), np.asarray)
             with jax.ensure_compile_time_eval():
                 return tuple(np.asarray(r) for r in self.apply(entry, node, inputs, words))
         return self.apply(entry, node, inputs, words)

@@ -149,10 +149,10 @@ def clip_by_attributes(xp: Arrays, x: Array, *, min: float = -math.inf, max: flo
 
 @operator("IsInf", since=10)
 def is_inf(xp: Arrays, x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
-    found = xp.lib.isinf(x)
+    infinite = xp.lib.isinf(x)
     if not detect_negative:
-        found = found & (x > 0)
-    return found if detect_positive else found & (x < 0)
+        infinite = infinite & (x > 0)
+    return infinite if detect_positive else infinite & (x < 0)
 
 
 @operator("Cast", since=6)

@@ -104,7 +104,7 @@ def instance_normalization(xp: Arrays, x: Array, scale: Array, bias: Array, *, e
     return xp.astype(y, x.dtype)
 
 
-def _grouped(xp: Arrays, x: Array, groups: int, epsilon: float) -> Array:
+def _normalize_groups(xp: Arrays, x: Array, groups: int, epsilon: float) -> Array:
     n, c = x.shape[:2]
     split = xp.widen(x).reshape((n, groups, (c // groups) * math.prod(x.shape[2:])))
     _, centred, var = moments(xp, split, (2,))
@@ -115,7 +115,7 @@ def _grouped(xp: Arrays, x: Array, groups: int, epsilon: float) -> Array:
 def group_normalization(
     xp: Arrays, x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
-    y = xp.astype(_grouped(xp, x, num_groups, epsilon).reshape(tuple(x.shape)), x.dtype)
+    y = xp.astype(_normalize_groups(xp, x, num_groups, epsilon).reshape(tuple(x.shape)), x.dtype)
     return y * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim)
 
 
@@ -124,7 +124,7 @@ def group_normalization_18(
     xp: Arrays, x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5
 ) -> Array:
     """This version's scale and bias are one number for each group."""
-    y = _grouped(xp, x, num_groups, epsilon) * scale.reshape((1, -1, 1)) + bias.reshape((1, -1, 1))
+    y = _normalize_groups(xp, x, num_groups, epsilon) * scale.reshape((1, -1, 1)) + bias.reshape((1, -1, 1))
     return xp.astype(y, x.dtype).reshape(tuple(x.shape))
 
 

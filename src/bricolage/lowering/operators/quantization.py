@@ -95,24 +95,24 @@ def dynamic_quantize_linear(xp: Arrays, x: Array) -> Results:
     return round_to(xp, xp.rounded(x / scale, 1), zero, byte), scale, xp.astype(zero, byte)
 
 
-def requantized(xp: Arrays, total: Array, x_scale: Array, w_scale: Array, y_scale: Array, y_zero: Array) -> Array:
+def requantize_sums(xp: Arrays, total: Array, x_scale: Array, w_scale: Array, y_scale: Array, y_zero: Array) -> Array:
     """Integer sums in the units of y. The factor and its products are those of float32, as ONNX's own implementation and runtimes
     compute them: half a unit more or less in them decides where a tie goes."""
-    scales = (xp.rounded(xp.widen(one), 1) for one in (x_scale, w_scale, y_scale))
+    scales = (xp.rounded(xp.widen(scale), 1) for scale in (x_scale, w_scale, y_scale))
     x_scale, w_scale, y_scale = scales
     factor = xp.rounded(xp.rounded(x_scale * w_scale, 1) / y_scale, 1)
     product = xp.rounded(xp.rounded(xp.astype(total, factor.dtype), 1) * factor, 1)
     return round_to(xp, product, y_zero, y_zero.dtype)
 
 
-def _centred(xp: Arrays, x: Array, zero: Array | None, axis: int) -> Array:
+def _subtract_zero(xp: Arrays, x: Array, zero: Array | None, axis: int) -> Array:
     wide = xp.astype(x, xp.dtype(6))
     return wide if zero is None else wide - xp.astype(spread(xp, zero, x, axis, 0), wide.dtype)
 
 
 @operator("MatMulInteger", since=10)
 def matmul_integer(xp: Arrays, a: Array, b: Array, a_zero: Array = None, b_zero: Array = None) -> Array:
-    return _exact_product(xp, _centred(xp, a, a_zero, -2 if a.ndim > 1 else 0), _centred(xp, b, b_zero, -1))
+    return _exact_product(xp, _subtract_zero(xp, a, a_zero, -2 if a.ndim > 1 else 0), _subtract_zero(xp, b, b_zero, -1))
 
 
 def _sums_type(xp: Arrays) -> Dtype:
@@ -129,8 +129,8 @@ def _exact_product(xp: Arrays, a: Array, b: Array) -> Array:
     for at in range(0, max(a.shape[-1], 1), EXACT_TERMS):
         parts = (xp.slice_axis(v, axis % v.ndim, at, at + EXACT_TERMS, 1) for v, axis in ((a, -1), (b, rows)))
         left, right = parts if a.shape[-1] > EXACT_TERMS else (a, b)
-        some = xp.astype(xp.matmul(xp.astype(left, kind), xp.astype(right, kind)), xp.dtype(6))
-        total = some if total is None else total + some
+        partial_sum = xp.astype(xp.matmul(xp.astype(left, kind), xp.astype(right, kind)), xp.dtype(6))
+        total = partial_sum if total is None else total + partial_sum
     return total
 
 
@@ -145,9 +145,9 @@ def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, *, group: in
     for at in range(0, max(w.shape[1], 1), max(step, 1)):
         parts = (xp.slice_axis(v, 1, at, at + step, 1) for v in (x, w))
         some_x, some_w = parts if w.shape[1] > step else (x, w)
-        some = conv(xp, xp.astype(some_x, kind), xp.astype(some_w, kind), None, group=group, **geometry)
-        some = xp.astype(some, xp.dtype(6))
-        total = some if total is None else total + some
+        partial_sum = conv(xp, xp.astype(some_x, kind), xp.astype(some_w, kind), None, group=group, **geometry)
+        partial_sum = xp.astype(partial_sum, xp.dtype(6))
+        total = partial_sum if total is None else total + partial_sum
     return total if bias is None else total + bias.reshape((1, -1) + (1,) * (total.ndim - 2))
 
 
@@ -167,7 +167,9 @@ def conv_integer(
     strides: Ints | None = None,
 ) -> Array:
     geometry = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
-    return _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), None, group=group, **geometry)
+    return _exact_conv(
+        xp, _subtract_zero(xp, x, x_zero, 1), _subtract_zero(xp, w, w_zero, 0), None, group=group, **geometry
+    )
 
 
 @operator("QLinearMatMul", since=10)
@@ -183,7 +185,7 @@ def qlinear_matmul(
     y_zero: Array,
 ) -> Array:
     total = matmul_integer(xp, a, b, a_zero, b_zero)
-    return requantized(xp, total, a_scale, b_scale, y_scale, y_zero)
+    return requantize_sums(xp, total, a_scale, b_scale, y_scale, y_zero)
 
 
 @operator("QLinearConv", since=10)
@@ -207,5 +209,7 @@ def qlinear_conv(
     strides: Ints | None = None,
 ) -> Array:
     geometry = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
-    total = _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), bias, group=group, **geometry)
-    return requantized(xp, total, x_scale, spread(xp, w_scale, total, 1, 0), y_scale, y_zero)
+    total = _exact_conv(
+        xp, _subtract_zero(xp, x, x_zero, 1), _subtract_zero(xp, w, w_zero, 0), bias, group=group, **geometry
+    )
+    return requantize_sums(xp, total, x_scale, spread(xp, w_scale, total, 1, 0), y_scale, y_zero)

@@ -72,7 +72,7 @@ def activations_of(
     return functions
 
 
-def _clipped(xp: Arrays, x: Array, bound: float | None) -> Array:
+def _clip_values(xp: Arrays, x: Array, bound: float | None) -> Array:
     return x if bound is None else xp.maximum(xp.minimum(x, bound), -bound)
 
 
@@ -179,7 +179,7 @@ def rnn(
         wt, rt = _weights(xp, w, r, d)
 
         def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-            return (functions[d](_clipped(xp, given + xp.matmul(state[0], rt), clip)),)
+            return (functions[d](_clip_values(xp, given + xp.matmul(state[0], rt), clip)),)
 
         return _product(xp, wt, None if b is None else b[d][:hidden] + b[d][hidden:]), step
 
@@ -221,10 +221,10 @@ def gru(
 
         def reset_behind(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             (h,) = state
-            own = xp.matmul(h, rt) + recurrent_bias
+            state_product = xp.matmul(h, rt) + recurrent_bias
             z, reset, new = (slice(n * hidden, (n + 1) * hidden) for n in range(3))
-            z, reset = (gate(_clipped(xp, given[:, part] + own[:, part], clip)) for part in (z, reset))
-            return update(z, candidate(_clipped(xp, given[:, new] + reset * own[:, new], clip)), h)
+            z, reset = (gate(_clip_values(xp, given[:, part] + state_product[:, part], clip)) for part in (z, reset))
+            return update(z, candidate(_clip_values(xp, given[:, new] + reset * state_product[:, new], clip)), h)
 
         if linear_before_reset:
             return _product(xp, wt, bias), reset_behind
@@ -232,10 +232,10 @@ def gru(
 
         def reset_before(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             (h,) = state
-            gates = gate(_clipped(xp, given[:, : 2 * hidden] + xp.matmul(h, rt_gates), clip))
+            gates = gate(_clip_values(xp, given[:, : 2 * hidden] + xp.matmul(h, rt_gates), clip))
             z, reset = gates[:, :hidden], gates[:, hidden:]
             recurrent = xp.matmul(reset * h, rt_candidate)
-            return update(z, candidate(_clipped(xp, given[:, 2 * hidden :] + recurrent, clip)), h)
+            return update(z, candidate(_clip_values(xp, given[:, 2 * hidden :] + recurrent, clip)), h)
 
         return _product(xp, wt, None if bias is None else bias + recurrent_bias), reset_before
 
@@ -307,20 +307,20 @@ def lstm_cells(
         gate, cell, out = functions[3 * d : 3 * d + 3]
         into, again = products(d)
 
-        def seen(total: Array, number: int, c: Array) -> Array:
+        def add_peephole(total: Array, number: int, c: Array) -> Array:
             """A gate's argument, with what it sees of the cell."""
             if peepholes is None:
-                return _clipped(xp, total, clip)
-            return _clipped(xp, total + peepholes[d][number * hidden : (number + 1) * hidden] * c, clip)
+                return _clip_values(xp, total, clip)
+            return _clip_values(xp, total + peepholes[d][number * hidden : (number + 1) * hidden] * c, clip)
 
         def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             h, c = state
             gates = given + again(h)
             i, o, f, candidate = (gates[:, n * hidden : (n + 1) * hidden] for n in range(4))
-            i = gate(seen(i, 0, c))
-            f = 1 - i if input_forget else gate(seen(f, 2, c))
-            new_c = f * c + i * cell(_clipped(xp, candidate, clip))
-            return gate(seen(o, 1, new_c)) * out(new_c), new_c
+            i = gate(add_peephole(i, 0, c))
+            f = 1 - i if input_forget else gate(add_peephole(f, 2, c))
+            new_c = f * c + i * cell(_clip_values(xp, candidate, clip))
+            return gate(add_peephole(o, 1, new_c)) * out(new_c), new_c
 
         return into, step
 

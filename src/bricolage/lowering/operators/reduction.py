@@ -118,7 +118,7 @@ def hardmax(xp: Arrays, x: Array, *, axis: int = -1) -> Array:
 def _register_flattened() -> None:
     """Before opset 13 these saw the input as a matrix: the axes before `axis` and the axes from it on."""
 
-    def flattened(function: Callable[..., Array]) -> Callable[..., Array]:
+    def flatten_input(function: Callable[..., Array]) -> Callable[..., Array]:
         def run(xp: Arrays, x: Array, *, axis: int = 1) -> Array:
             axis = front_axis(x.ndim, axis)
             matrix = x.reshape((math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
@@ -127,7 +127,7 @@ def _register_flattened() -> None:
         return run
 
     for name, function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}.items():
-        operator(name, until=12)(flattened(function))
+        operator(name, until=12)(flatten_input(function))
 
 
 _register_flattened()

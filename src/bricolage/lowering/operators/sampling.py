@@ -24,7 +24,7 @@ def _reflect(xp: Arrays, x: Array, low: float, high: float) -> Array:
     return xp.where(turned > span, 2 * span - turned, turned) + low
 
 
-def _placed(xp: Arrays, x: Array, size: int, padding: str, align: int) -> Array:
+def _apply_padding(xp: Arrays, x: Array, size: int, padding: str, align: int) -> Array:
     """Positions after the padding rule; `zeros` leaves them."""
     if padding == "border":
         return xp.minimum(xp.maximum(x, 0), size - 1)
@@ -50,14 +50,14 @@ def _cubic_weights(t: Array) -> list[Array]:
 def _axis_taps(xp: Arrays, x: Array, size: int, mode: str, padding: str, align: int) -> list[tuple[Array, Array]]:
     """(position, weight) of every input element that one axis contributes; positions are whole numbers."""
     if mode == "nearest":
-        return [(xp.lib.round(_placed(xp, x, size, padding, align)), x * 0 + 1)]
+        return [(xp.lib.round(_apply_padding(xp, x, size, padding, align)), x * 0 + 1)]
     if mode == "linear":
-        x = _placed(xp, x, size, padding, align)
+        x = _apply_padding(xp, x, size, padding, align)
         base = xp.lib.floor(x)
         return [(base, 1 - (x - base)), (base + 1, x - base)]
     base = xp.lib.floor(x)
     weights = _cubic_weights(x - base)
-    return [(_placed(xp, base + k - 1, size, padding, align), w) for k, w in enumerate(weights)]
+    return [(_apply_padding(xp, base + k - 1, size, padding, align), w) for k, w in enumerate(weights)]
 
 
 @operator("GridSample", since=16)

@@ -31,7 +31,7 @@ _REGISTERED = (operators, convolution, elementwise, matmul, movement, normalizat
 _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 
-def supported(node: ir.Node, opset: int) -> str | None:
+def find_refusal(node: ir.Node, opset: int) -> str | None:
     """Why the node cannot be lowered; None when it can. `opset` is that of the node's own domain."""
     bodies = subgraphs_of(node)
     if bodies:
@@ -39,7 +39,7 @@ def supported(node: ir.Node, opset: int) -> str | None:
             return f"{node.op_type} has no lowering"
         if node.op_type == "Scan" and opset < 9:
             return "Scan of opset 8 has no lowering"
-        reasons = (supported(inner, opset) for body in bodies.values() for inner in body)
+        reasons = (find_refusal(inner, opset) for body in bodies.values() for inner in body)
         return next((reason for reason in reasons if reason), None)
     if node.op_type == "Constant" and not node.domain:
         from bricolage.lowering.common import constant_node_value
@@ -72,12 +72,12 @@ def lower(model: ir.Model, *, float_dtype: torch.dtype | None = None, channels_l
 
     Raises UnsupportedOperator at the first node that `supported` refuses.
     """
-    model = _typed(model)
+    model = _infer_types(model)
     imports = {str(k): int(v) for k, v in model.graph.opset_imports.items()}
     xp = TorchArrays(float_dtype)
     for node in model.graph:
         opset = opset_for(node, imports)
-        reason = supported(node, opset) or (_needs_storage_type(node) if float_dtype is not None else None)
+        reason = find_refusal(node, opset) or (_needs_storage_type(node) if float_dtype is not None else None)
         if reason:
             raise UnsupportedOperator(library="PyTorch", op_type=node.op_type, opset=opset, reason=reason)
     root = torch.nn.Module()
@@ -85,7 +85,7 @@ def lower(model: ir.Model, *, float_dtype: torch.dtype | None = None, channels_l
     inputs = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
     for i, value in enumerate(inputs):
         entry = builder.graph.placeholder(f"x{i}")
-        builder.env[value] = DeviceTensor(_entered(builder, value, entry, channels_last))
+        builder.env[value] = DeviceTensor(_convert_input(builder, value, entry, channels_last))
     for node in model.graph:
         lower_node(builder, node)
     builder.output(model.graph.outputs, torch.Tensor.contiguous if channels_last else None)
@@ -96,7 +96,7 @@ def lower(model: ir.Model, *, float_dtype: torch.dtype | None = None, channels_l
     return module.requires_grad_(False)
 
 
-def _entered(builder: Builder, value: ir.Value, node: fx.Node, channels_last: bool) -> fx.Node:
+def _convert_input(builder: Builder, value: ir.Value, node: fx.Node, channels_last: bool) -> fx.Node:
     """A graph input after the conversions that the mode asks for."""
     if builder.xp.float_dtype is not None:
         wanted = input_dtype(value, builder.xp)
@@ -118,7 +118,7 @@ def _lay_out(module: fx.GraphModule) -> None:
                 setattr(module, node.args[1].target, weight.contiguous(memory_format=layout))
 
 
-def _typed(model: ir.Model) -> ir.Model:
+def _infer_types(model: ir.Model) -> ir.Model:
     """The model with the types and shapes of intermediate values filled in, itself when it has them.
 
     Without them many operators would take their portable definition instead of one fused call.

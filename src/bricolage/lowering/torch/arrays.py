@@ -187,7 +187,7 @@ class TorchArrays:
             x = torch.prod(x, axis, keepdims, dtype=x.dtype)
         return x
 
-    def _emptied(self, x: Array, axes: tuple[int, ...], keepdims: bool, value: float) -> Array | None:
+    def _reduce_empty(self, x: Array, axes: tuple[int, ...], keepdims: bool, value: float) -> Array | None:
         """The result over an axis without elements, which torch refuses to reduce."""
         if not any(x.shape[a] == 0 for a in axes):
             return None
@@ -197,13 +197,13 @@ class TorchArrays:
     def max(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
         if not axes:
             return x
-        empty = self._emptied(x, axes, keepdims, self.lowest(x.dtype))
+        empty = self._reduce_empty(x, axes, keepdims, self.lowest(x.dtype))
         return torch.amax(x, axes, keepdims) if empty is None else empty
 
     def min(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
         if not axes:
             return x
-        empty = self._emptied(x, axes, keepdims, self.highest(x.dtype))
+        empty = self._reduce_empty(x, axes, keepdims, self.highest(x.dtype))
         return torch.amin(x, axes, keepdims) if empty is None else empty
 
     def logsumexp(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
@@ -310,12 +310,12 @@ class TorchArrays:
         return torch.einsum(equation, *xs)
 
     def det(self, x: Array) -> Array:
-        found: Array = torch.linalg.det(x)
-        return found
+        determinant: Array = torch.linalg.det(x)
+        return determinant
 
     def fft(self, x: Array, n: int, axis: int, inverse: bool) -> Array:
-        found: Array = (torch.fft.ifft if inverse else torch.fft.fft)(x, n, axis)
-        return found
+        spectrum: Array = (torch.fft.ifft if inverse else torch.fft.fft)(x, n, axis)
+        return spectrum
 
     def complex(self, real: Array, imaginary: Array) -> Array:
         return torch.complex(real, imaginary)

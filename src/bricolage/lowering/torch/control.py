@@ -96,11 +96,11 @@ def run_scan(
 def captured_values(graph: ir.Graph) -> list[ir.Value]:
     """Values of enclosing graphs that this graph or its subgraphs use, in the order of first use."""
     inside: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
-    found: dict[ir.Value, None] = {}
+    captured: dict[ir.Value, None] = {}
 
     def use(value: ir.Value | None) -> None:
         if value is not None and value not in inside:
-            found[value] = None
+            captured[value] = None
 
     for node in graph:
         for value in node.inputs:
@@ -111,7 +111,7 @@ def captured_values(graph: ir.Graph) -> list[ir.Value]:
         inside.update(node.outputs)
     for value in graph.outputs:
         use(value)
-    return list(found)
+    return list(captured)
 
 
 def _submodule(builder: Builder, graph: ir.Graph, lower: Lower) -> tuple[fx.Node, tuple[fx.Node | None, ...]]:

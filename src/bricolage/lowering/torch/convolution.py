@@ -32,7 +32,7 @@ def _geometry(v: NodeView, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], Pa
     return strides, input_pads(auto_pad, spatial, kernel, strides, dilations, v.get("pads")), dilations
 
 
-def _padded(v: NodeView, x: fx.Node | None, pads: Pairs, value: float) -> tuple[fx.Node | None, tuple[int, ...]]:
+def _pad_input(v: NodeView, x: fx.Node | None, pads: Pairs, value: float) -> tuple[fx.Node | None, tuple[int, ...]]:
     """The input and the symmetric pads left to the kernel; uneven or negative pads are applied first."""
     if all(low == high >= 0 for low, high in pads):
         return x, tuple(low for low, _ in pads)
@@ -49,7 +49,7 @@ def conv(v: NodeView) -> Emitted | None:
     if geometry is None:
         return None
     strides, pads, dilations = geometry
-    x, symmetric = _padded(v, v.tensor(0), pads, 0)
+    x, symmetric = _pad_input(v, v.tensor(0), pads, 0)
     run = _CONV[len(weight)]
     sizes = {"stride": strides, "padding": symmetric, "dilation": dilations, "groups": v.get("group", 1)}
     return v.call(run, x, v.tensor(1), v.tensor(2), **sizes)
@@ -88,7 +88,7 @@ def max_pool(v: NodeView) -> Emitted | None:
     ceil = bool(v.get("ceil_mode", 0))
     if ceil and any(low != high for low, high in pads):
         return None
-    x, symmetric = _padded(v, v.tensor(0), pads, -math.inf)
+    x, symmetric = _pad_input(v, v.tensor(0), pads, -math.inf)
     return v.call(_MAX_POOL[len(kernel) + 2], x, kernel, strides, symmetric, dilations, ceil)
 
 
@@ -105,7 +105,7 @@ def average_pool(v: NodeView) -> Emitted | None:
     ceil = bool(v.get("ceil_mode", 0))
     if any(low != high for low, high in pads) and (ceil or not counts_pads):
         return None
-    x, symmetric = _padded(v, v.tensor(0), pads, 0)
+    x, symmetric = _pad_input(v, v.tensor(0), pads, 0)
     return v.call(_AVERAGE_POOL[len(kernel) + 2], x, kernel, strides, symmetric, ceil, counts_pads)
 
 

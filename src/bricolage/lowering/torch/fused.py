@@ -35,16 +35,16 @@ class NodeView:
 
     def const(self, index: int) -> torch.Tensor | None:
         """Input `index` as a tensor known now, else None."""
-        known = self.inputs[index] if index < len(self.inputs) else None
-        return known.tensor if isinstance(known, Const) else None
+        operand = self.inputs[index] if index < len(self.inputs) else None
+        return operand.tensor if isinstance(operand, Const) else None
 
     def sizes(self, index: int) -> tuple[Size, ...] | None:
         """Input `index` as numbers and size nodes, None when it is not made of them."""
-        known = self.inputs[index] if index < len(self.inputs) else None
-        if isinstance(known, Sizes):
-            return known.elements
-        if isinstance(known, Const):
-            return tuple(known.tensor.reshape(-1).tolist())
+        operand = self.inputs[index] if index < len(self.inputs) else None
+        if isinstance(operand, Sizes):
+            return operand.elements
+        if isinstance(operand, Const):
+            return tuple(operand.tensor.reshape(-1).tolist())
         return None
 
     @property
@@ -69,9 +69,9 @@ class NodeView:
 
     def dtype(self, index: int) -> torch.dtype | None:
         """The type in which input `index` is computed, None when unknown."""
-        known = self.inputs[index]
-        if isinstance(known, Const):
-            return known.tensor.dtype
+        operand = self.inputs[index]
+        if isinstance(operand, Const):
+            return operand.tensor.dtype
         value = self.node.inputs[index]
         if value is None or value.dtype is None or int(value.dtype) not in DTYPES:
             return None

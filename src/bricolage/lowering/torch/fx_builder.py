@@ -16,7 +16,7 @@ from bricolage.lowering.common import (
     HostValue,
     opset_for,
     to_host,
-    widened,
+    widen_constant,
 )
 from bricolage.lowering.torch.arrays import DTYPES, TorchArrays, from_numpy, to_numpy
 from bricolage.lowering.torch.known_values import MISSING, AbsentInput, Const, DeviceTensor, Emitted, Known, Sizes
@@ -126,7 +126,7 @@ class Builder:
 
     def constant(self, array: np.ndarray) -> Const:
         """A numpy array as a known value, in the type in which it is computed."""
-        tensor = from_numpy(widened(array))
+        tensor = from_numpy(widen_constant(array))
         return Const(tensor.to(self.xp.widened(tensor.dtype)))
 
     def refuse(self, node: ir.Node, reason: str) -> UnsupportedOperator:

@@ -62,7 +62,7 @@ def lower_node(builder: Builder, node: ir.Node) -> None:
         raise builder.refuse(node, "it is not known")
     result: Emitted | None = _sizes(builder, node, inputs, attributes)
     if result is None:
-        result = _folded(builder, entry, node, inputs, attributes)
+        result = _fold_constants(builder, entry, node, inputs, attributes)
     if result is None:
         emit = EMITTERS.get(node.op_type) if not node.domain else None
         emitted = emit(NodeView(builder, node, inputs, attributes, opset)) if emit else None
@@ -103,16 +103,16 @@ def _shape(builder: Builder, node: ir.Node, x: Known, attributes: Attributes) ->
     return Sizes(chosen, 1)
 
 
-def _folded(
+def _fold_constants(
     builder: Builder, entry: OperatorLowering, node: ir.Node, inputs: list[Known], attributes: Attributes
 ) -> Emitted | None:
     """The result when every input is constant, computed now by the operator itself."""
     if not all(isinstance(i, (Const, AbsentInput)) for i in inputs) or entry.data_dependent:
         return None
     arguments = [
-        None if isinstance(known, AbsentInput) else builder.host(known) if entry.is_host(i) else known.tensor
-        for i, known in enumerate(inputs)
-        if not isinstance(known, (Sizes, DeviceTensor))
+        None if isinstance(operand, AbsentInput) else builder.host(operand) if entry.is_host(i) else operand.tensor
+        for i, operand in enumerate(inputs)
+        if not isinstance(operand, (Sizes, DeviceTensor))
     ]
     with torch.no_grad():
         result = entry.function(builder.xp, *arguments, **_keywords(entry, node, attributes))

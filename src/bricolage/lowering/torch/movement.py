@@ -20,9 +20,9 @@ def reshape(v: NodeView) -> Emitted | None:
         return None
     x = v.tensor(0)
     if x is not None and not v.get("allowzero", 0):
-        known = v.shape(0)
+        input_shape = v.shape(0)
         shape = tuple(
-            (known[i] if known else v.builder.size(x, i)) if isinstance(d, int) and d == 0 else d
+            (input_shape[i] if input_shape else v.builder.size(x, i)) if isinstance(d, int) and d == 0 else d
             for i, d in enumerate(shape)
         )
     return v.call(torch.reshape, x, shape)

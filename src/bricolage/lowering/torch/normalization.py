@@ -34,13 +34,13 @@ def fold_into_convolution(v: NodeView) -> Emitted | None:
 
     Not in the float64 reference, which computes what the model says. The factors are computed in float64.
     """
-    value, known = v.node.inputs[0], v.inputs[0]
+    value, operand = v.node.inputs[0], v.inputs[0]
     scale, shift, mean, var = (v.const(i) for i in range(1, 5))
-    if v.builder.xp.float_dtype is not None or not isinstance(known, DeviceTensor):
+    if v.builder.xp.float_dtype is not None or not isinstance(operand, DeviceTensor):
         return None
     if scale is None or shift is None or mean is None or var is None:
         return None
-    node = known.node
+    node = operand.node
     if value is None or len(value.uses()) != 1 or value.is_graph_output() or node.target not in CONVOLUTIONS:
         return None
     x, weight_node, bias_node = node.args

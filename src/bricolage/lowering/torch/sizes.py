@@ -31,15 +31,15 @@ def as_sizes(value: Known) -> Sizes | None:
 
 def known_sizes(sizes: Sequence[Size]) -> tuple[int, ...] | None:
     """The sizes where all are known; None where one is a graph node."""
-    found = tuple(size for size in sizes if isinstance(size, int))
-    return found if len(found) == len(sizes) else None
+    numbers = tuple(size for size in sizes if isinstance(size, int))
+    return numbers if len(numbers) == len(sizes) else None
 
 
 def _combine(call: Call, function: Callable[..., Size], a: Size, b: Size) -> Size:
     return function(a, b) if isinstance(a, int) and isinstance(b, int) else call(function, (a, b))
 
 
-def truncated(a: int | torch.SymInt, b: int | torch.SymInt) -> int | torch.SymInt:
+def truncate_division(a: int | torch.SymInt, b: int | torch.SymInt) -> int | torch.SymInt:
     """Integer division towards zero; sizes are not negative, so it is floor division for them."""
     if isinstance(a, int) and isinstance(b, int):
         quotient = abs(a) // abs(b)
@@ -56,7 +56,7 @@ _ARITHMETIC: dict[str, Callable[..., Size]] = {
     "Add": py.add,
     "Sub": py.sub,
     "Mul": py.mul,
-    "Div": truncated,
+    "Div": truncate_division,
     "Equal": py.eq,
     "Max": max,
     "Min": min,
@@ -87,11 +87,11 @@ def _gather(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | 
 
 def _slice(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     data, *bounds = inputs
-    known = known_sizes(tuple(i for b in bounds for i in b.elements))
-    if len(bounds) < 2 or known is None or len(bounds[0].elements) != 1:
+    limits = known_sizes(tuple(i for b in bounds for i in b.elements))
+    if len(bounds) < 2 or limits is None or len(bounds[0].elements) != 1:
         return None
-    step = known[3] if len(bounds) > 3 else 1
-    low, high = slice_bounds(known[0], known[1], step, len(data.elements))
+    step = limits[3] if len(bounds) > 3 else 1
+    low, high = slice_bounds(limits[0], limits[1], step, len(data.elements))
     return Sizes(data.elements[low:high:step], 1)
 
 

@@ -16,7 +16,7 @@ from bricolage._version import __version__
 from bricolage.backends import registry
 from bricolage.base.cache import machine_id
 from bricolage.base.codec import DecodeError, decode, encode
-from bricolage.base.ray_session import RaySession, said
+from bricolage.base.ray_session import RaySession, describe_error
 from bricolage.device.device import Device
 from bricolage.measure.scale_out.messages import NodeDescription, Setup
 from bricolage.measure.scale_out.station import Station
@@ -101,10 +101,10 @@ class Membership:
         if time.monotonic() < self._looked + _LOOK_S:
             return
         self._looked = time.monotonic()
-        known = {node.ray_id for node in self.nodes.values()}
+        enlisted = {node.ray_id for node in self.nodes.values()}
         for facts in self.ray.nodes():
             ray_id, slots = str(facts["NodeID"]), int(facts["Resources"].get("CPU", 0))
-            if not facts["Alive"] or slots < 1 or ray_id in known or ray_id in self._refused:
+            if not facts["Alive"] or slots < 1 or ray_id in enlisted or ray_id in self._refused:
                 continue
             if self._started.get(ray_id, 0) >= _STARTS:
                 self._refuse(ray_id, f"the processes of {facts['NodeManagerHostname']} keep ending")
@@ -129,7 +129,7 @@ class Membership:
                 self._admit(node, decode(NodeDescription, self.ray.get(reference), "node"))
             except (DecodeError, *self.errors) as error:
                 self.remove(node)
-                self._refuse(node.ray_id, f"node {node.ray_id[:8]} has not started: {said(error)}")
+                self._refuse(node.ray_id, f"node {node.ray_id[:8]} has not started: {describe_error(error)}")
         for node in (coming[reference] for reference in late):
             if time.monotonic() > node.begun + JOINING_S - WAIT_S:
                 self.remove(node)
@@ -166,7 +166,7 @@ class Membership:
             _LOG.info("%s %s: it compiles at most", what.host, why)
 
     def _versions(self) -> dict[str, str]:
-        return {one.name: registry.version(one.name) for one in registry.available()}
+        return {backend.name: registry.version(backend.name) for backend in registry.available()}
 
     def _refuse(self, ray_id: str, reason: str) -> None:
         self._refused.add(ray_id)

@@ -17,7 +17,7 @@ from bricolage.backends import registry
 from bricolage.backends.kernel_trials import Build
 from bricolage.base.cache import compiled_directory
 from bricolage.base.codec import decode, encode
-from bricolage.base.ray_session import said
+from bricolage.base.ray_session import describe_error
 from bricolage.base.undo import undo_on_failure
 from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
@@ -144,24 +144,26 @@ class Cluster:
         if len(asked) < 2:
             return 0  # alone it is as quick here
         keys = list(asked)
-        made = 0
+        installed = 0
 
         def take(number: int, answer: tuple[dict[str, Any], dict[str, bytes]]) -> None:
-            nonlocal made
-            found, contents = decode(Compiled, answer[0], "answer"), answer[1]
+            nonlocal installed
+            compiled, contents = decode(Compiled, answer[0], "answer"), answer[1]
             step, item = keys[number][0], asked[keys[number]]
-            if found.outcome != "ok":
-                _LOG.info("%s was not compiled elsewhere: %s (%s)", step.implementation, found.outcome, found.reason)
-            for code in found.code:
-                parent = self._compiled(item.device, code.backend)
-                made += install(parent, code.folder, code.files, contents.__getitem__)
+            if compiled.outcome != "ok":
+                _LOG.info(
+                    "%s was not compiled elsewhere: %s (%s)", step.implementation, compiled.outcome, compiled.reason
+                )
+            for code in compiled.code:
+                parent = self._locate_code(item.device, code.backend)
+                installed += install(parent, code.folder, code.files, contents.__getitem__)
                 for relative in code.files:
                     self._sender.file(parent / code.folder / relative, "")
-            self._code[keys[number]] = found.code
+            self._code[keys[number]] = compiled.code
 
         items = list(asked.values())
         self._spread("compile", items, lambda item: item.needs, self._may_compile, take, should_stop)
-        return made
+        return installed
 
     def measure(
         self,
@@ -177,33 +179,33 @@ class Cluster:
         soon as it is here. What no node could measure is left to the caller, as is everything where no other machine measures.
         """
         asked = [
-            self._asked(task, tuple(specs), policy, limits, retrying)
+            self._build_request(task, tuple(specs), policy, limits, retrying)
             for task, specs in tasks
             if specs and self.measuring
         ]
         if not asked:
             return
 
-        def taken(number: int, answer: dict[str, Any]) -> MeasureItem | None:
-            found, (task, specs) = decode(Measured, answer, "answer"), (asked[number].task, asked[number].specs)
-            if found.wants_limits and task.limits is not None:
+        def take_costs(number: int, answer: dict[str, Any]) -> MeasureItem | None:
+            measured, (task, specs) = decode(Measured, answer, "answer"), (asked[number].task, asked[number].specs)
+            if measured.wants_limits and task.limits is not None:
                 again = replace(asked[number].item, limits=dict(task.limits()))
                 asked[number] = replace(asked[number], item=again)
                 return again
-            for spec, cost in zip(specs, found.costs, strict=False):
+            for spec, cost in zip(specs, measured.costs, strict=False):
                 if cost is not None:
-                    take(spec, cost, found.machine)
+                    take(spec, cost, measured.machine)
             return None
 
-        items = [one.item for one in asked]
-        self._spread("measure", items, lambda item: item.needs, self._may_measure, taken, should_stop)
+        items = [request.item for request in asked]
+        self._spread("measure", items, lambda item: item.needs, self._may_measure, take_costs, should_stop)
 
     def trials(
         self, step: Step, builds: Sequence[Build], rounds: int, threads: int, limit_s: float, should_stop: Stop
     ) -> list[TriedBuilds | None]:
         """What came of each build, timed on nodes of the device's class, each in turns with the usual kernels there; None for those
         that no node could time, which are left to the caller."""
-        found: list[TriedBuilds | None] = [None] * len(builds)
+        outcomes: list[TriedBuilds | None] = [None] * len(builds)
         parcel = self._sender.region(step.path)
         parts = [list(range(start, len(builds), self.measuring)) for start in range(min(self.measuring, len(builds)))]
         items = [
@@ -220,14 +222,14 @@ class Cluster:
         ]
 
         def take(number: int, answer: dict[str, Any]) -> None:
-            told = decode(TriedBuilds, answer, "answer")
-            if told.reason:
-                _LOG.info("trials elsewhere came to nothing: %s", told.reason)
-            for position, trial in zip(parts[number], told.trials, strict=False):
-                found[position] = TriedBuilds(told.machine, (trial,))
+            tried = decode(TriedBuilds, answer, "answer")
+            if tried.reason:
+                _LOG.info("trials elsewhere came to nothing: %s", tried.reason)
+            for position, trial in zip(parts[number], tried.trials, strict=False):
+                outcomes[position] = TriedBuilds(tried.machine, (trial,))
 
         self._spread("trial", items, lambda item: item.needs, self._may_try, take, should_stop)
-        return found
+        return outcomes
 
     @property
     def measuring(self) -> int:
@@ -238,7 +240,7 @@ class Cluster:
         what = node.what
         return node.measures and what is not None and self._agrees(item.implementation, what, True)
 
-    def _asked(
+    def _build_request(
         self, task: RegionTask, specs: tuple[CandidateSpec, ...], policy: TimingPolicy, limits: Limits, retrying: bool
     ) -> _Asked:
         """`specs`: of one region, which differ in their implementations."""
@@ -246,7 +248,7 @@ class Cluster:
         model = self._sender.region(first.steps[0].path)
         inputs, expected = (self._sender.file(path, ".npz") for path in (task.inputs, task.expected))
         code = tuple(code for spec in specs for step in spec.steps for code in self._code.get((step, spec.threads), ()))
-        parts = dict.fromkeys(name for one in code for name in one.files.values())
+        parts = dict.fromkeys(name for step_code in code for name in step_code.files.values())
         item = MeasureItem(
             first.region_key,
             tuple(spec.steps[0].implementation for spec in specs),
@@ -285,7 +287,7 @@ class Cluster:
         work = Dispatch(items, lambda item, name: name in self._members.nodes and may(item, self._members.nodes[name]))
 
         def collect(timeout_s: float) -> None:
-            for flight, answer in self._arrived(timeout_s):
+            for flight, answer in self._collect_answers(timeout_s):
                 name = flight.node.name
                 if flight.batch != batch or flight.kind != kind:
                     self.dropped += answer is not None
@@ -307,10 +309,10 @@ class Cluster:
             while work.open and not should_stop():
                 for node in self._members.ready:
                     while node.busy[kind] < (node.slots if kind == "compile" else _QUEUED):
-                        found = work.next(node.name, time.monotonic())
-                        if found is None:
+                        assignment = work.next(node.name, time.monotonic())
+                        if assignment is None:
                             break
-                        number, item = found
+                        number, item = assignment
                         if not self._send(kind, batch, number, item, needs(item), node):
                             work.failed(number, node.name)
                             break
@@ -345,7 +347,7 @@ class Cluster:
         self._flights[answer] = _Flight(batch, number, node, kind)
         return True
 
-    def _arrived(self, timeout_s: float) -> list[tuple[_Flight, Any]]:
+    def _collect_answers(self, timeout_s: float) -> list[tuple[_Flight, Any]]:
         """What was answered, waiting so long for the first; None for what will never be."""
         if not self._flights:
             time.sleep(min(timeout_s, WAIT_S))
@@ -354,20 +356,20 @@ class Cluster:
         ready, _ = self._ray.wait(flying, num_returns=1, timeout=timeout_s)
         if ready:
             ready, _ = self._ray.wait(flying, num_returns=len(flying), timeout=0)
-        found: list[tuple[_Flight, Any]] = []
+        answers: list[tuple[_Flight, Any]] = []
         for reference in ready:
             flight = self._flights.pop(reference)
             flight.node.busy[flight.kind] -= 1
             try:
-                found.append((flight, self._ray.get(reference)))
+                answers.append((flight, self._ray.get(reference)))
             except self._errors as error:
                 self.lost += 1
-                _LOG.warning("node %s has not answered: %s", who(flight.node), said(error))
+                _LOG.warning("node %s has not answered: %s", who(flight.node), describe_error(error))
                 if isinstance(error, self._ray.exceptions.RayActorError):
                     self._members.remove(flight.node)
                 flight.node.has.clear()  # whatever of it has not arrived
-                found.append((flight, None))
-        return found
+                answers.append((flight, None))
+        return answers
 
     # --- who may do what ----------------------------------------------------------------------------------------------
 
@@ -393,5 +395,5 @@ class Cluster:
             and (what.device.system, what.device.architecture) == (ours.system, ours.architecture)
         )
 
-    def _compiled(self, device: Device, backend: str) -> Any:
+    def _locate_code(self, device: Device, backend: str) -> Any:
         return compiled_directory(device.fingerprint(), backend, registry.version(backend))

@@ -27,7 +27,7 @@ from bricolage.base.options import default_isa
 from bricolage.costs.database import FILE, Database
 from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
-from bricolage.device.host import selected
+from bricolage.device.host import select_device
 from bricolage.measure import cores
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
@@ -76,7 +76,7 @@ class Station:
     @property
     def _device(self) -> Device:
         """The node's own, kept to the instruction set of the decision and to that of the node's environment."""
-        return selected(self._setup.isa or default_isa())
+        return select_device(self._setup.isa or default_isa())
 
     async def describe(self) -> dict[str, Any]:
         """What this node is."""
@@ -91,8 +91,8 @@ class Station:
         asked = decode(CompileItem, item, "item")
         await self._have(asked.needs, names, contents)
         loop = asyncio.get_running_loop()
-        found, made = await loop.run_in_executor(self._compiling, self._compile, batch, asked)
-        return dict(encode(found)), made
+        compiled, parts = await loop.run_in_executor(self._compiling, self._compile, batch, asked)
+        return dict(encode(compiled)), parts
 
     async def measure(
         self, batch: int, item: dict[str, Any], names: Sequence[str], contents: Sequence[Awaitable[bytes]]
@@ -152,9 +152,9 @@ class Station:
             answer = self._ask_to_compile(pool, batch, item, folder)
             code: list[Code] = []
             contents: dict[str, bytes] = {}
-            for made in sorted(path for path in folder.iterdir() if path.is_dir() and answer.ok):
-                files, parts = pack_folder(made)
-                code.append(Code(item.implementation.backend, made.name, files))
+            for code_folder in sorted(path for path in folder.iterdir() if path.is_dir() and answer.ok):
+                files, parts = pack_folder(code_folder)
+                code.append(Code(item.implementation.backend, code_folder.name, files))
                 contents.update(parts)
         pool.recycle()
         return Compiled(answer.outcome, answer.reason, time.monotonic() - begun, tuple(code)), contents
@@ -214,11 +214,11 @@ class Station:
             retrying=item.retrying,
         )
         try:
-            found = measurer.measure([task], should_stop=lambda: batch <= self._given_up)
+            costs = measurer.measure([task], should_stop=lambda: batch <= self._given_up)
         except _LimitsWanted:
             pool.clear()
             return Measured(machine, wants_limits=True)
-        return Measured(machine, tuple(_told(found.get(spec)) for spec in specs))
+        return Measured(machine, tuple(_filter_cost(costs.get(spec)) for spec in specs))
 
     def _try(self, batch: int, item: TrialItem) -> TriedBuilds:
         machine, pool = machine_id(), self._own.pool
@@ -241,6 +241,6 @@ class Station:
         return TriedBuilds(machine, decode(tuple[dict[str, Trial], ...], answer.facts["trials"], "trials"))
 
 
-def _told(cost: Cost | None) -> Cost | None:
+def _filter_cost(cost: Cost | None) -> Cost | None:
     """A cost as it is answered: what says nothing of the candidate is left to the next caller."""
     return None if cost is None or cost.outcome == "lost" or cost.foreign else cost

@@ -15,7 +15,7 @@ _INCLUDED = re.compile(r'^#include "(\w+)\.h"$', re.MULTILINE)
 def read_header(name: str) -> str:
     """The text of a header, with those that it includes from this folder."""
     text = (FOLDER / f"{name}.h").read_text(encoding="utf-8").strip()
-    return _INCLUDED.sub(lambda found: read_header(found[1]), text)
+    return _INCLUDED.sub(lambda include: read_header(include[1]), text)
 
 
 def define(**values: object) -> str:

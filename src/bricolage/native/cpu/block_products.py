@@ -116,10 +116,10 @@ class BlockOperand(ProductOperand):
             heads.append(offsets)
         parts: list[np.ndarray] = []
         for start in range(0, wide, 2 * lanes):
-            own = slice(start, min(start + 2 * lanes, wide))
+            columns = slice(start, min(start + 2 * lanes, wide))
             # [column, block] to [block, column]; [column, block, group, byte] to [block, group, column, byte].
-            first = [np.ascontiguousarray(each[own].T).view(np.uint8) for each in heads]
-            body = np.ascontiguousarray(grouped[own].transpose(1, 2, 0, 3)).reshape(count, -1)
+            first = [np.ascontiguousarray(each[columns].T).view(np.uint8) for each in heads]
+            body = np.ascontiguousarray(grouped[columns].transpose(1, 2, 0, 3)).reshape(count, -1)
             parts.append(np.concatenate([*first, body], axis=1).reshape(-1))
         return np.concatenate(parts)
 
@@ -144,7 +144,7 @@ class BlockOperand(ProductOperand):
         groups = self.block // self.group
         step = self.widened_after
         size = head + groups * tile.vectors * wide
-        lines = _fetched("b", head)
+        lines = _emit_prefetches("b", head)
         lines += [f"const vec scale_{v} = {self._scale(v, lanes)};" for v in vectors]
         if self.offsets:
             lines += [f"const vec offset_{v} = *(const vec *)(b + {scales + v * wide});" for v in vectors]
@@ -155,15 +155,15 @@ class BlockOperand(ProductOperand):
             if not count or not times:
                 continue
             ahead = f"x += {count * self.group * self.element_bytes}; w += {count * tile.vectors * wide};"
-            body = [*_fetched("w", count * tile.vectors * wide), *self.groups(count, tile), ahead]
+            body = [*_emit_prefetches("w", count * tile.vectors * wide), *self.groups(count, tile), ahead]
             lines += (
                 ["{", *(f"  {line}" for line in body), "}"]
                 if times == 1
                 else [f"for (long g = 0; g < {times}; g++) {{", *(f"  {line}" for line in body), "}"]
             )
         lines += self.end(tile)
-        own = self.block * self.element_bytes
-        lines += [f"a += {own + BEHIND}; b += {size};"]
+        block_bytes = self.block * self.element_bytes
+        lines += [f"a += {block_bytes + BEHIND}; b += {size};"]
         return name, "\n".join(
             [
                 f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(lanes)])})) void {name}"
@@ -218,7 +218,7 @@ class BlockOperand(ProductOperand):
         return [f"t_{r}_{v} += *(const float *)({at}) * offset_{v};"] if self.offsets else []
 
 
-def _fetched(at: str, size: int) -> list[str]:
+def _emit_prefetches(at: str, size: int) -> list[str]:
     """C that brings near what will be read in place of `size` bytes from here."""
     return [f"__builtin_prefetch({at} + {_AHEAD + line});" for line in range(0, size, _LINE)]
 
@@ -301,8 +301,8 @@ class BlockBytes(BlockOperand):
 
     def attributes(self, lanes: int) -> list[str]:
         """See `BlockOperand.attributes`."""
-        own = [f'target("{"avx512vnni" if lanes == 16 else "avxvnni"}")'] if self._vnni else []
-        return [*super().attributes(lanes), *own]
+        vnni_target = [f'target("{"avx512vnni" if lanes == 16 else "avxvnni"}")'] if self._vnni else []
+        return [*super().attributes(lanes), *vnni_target]
 
     @property
     def _halves(self) -> bool:
@@ -381,6 +381,9 @@ class BlockBytes(BlockOperand):
             lines += [f"const float scale_of_{r} = *(const float *)(a + {r * tile.lda + self.block});"]
             for v in range(tile.vectors):
                 total = f"i_{r}_{v} + (j_{r}_{v} >> 4)" if self._upper else f"i_{r}_{v}"
-                made = f"__builtin_convertvector((block_ints)({total}), vec)"
-                lines += [f"t_{r}_{v} += {made} * (scale_of_{r} * scale_{v});", *self._of_zero_points(r, v, tile.lda)]
+                float_sum = f"__builtin_convertvector((block_ints)({total}), vec)"
+                lines += [
+                    f"t_{r}_{v} += {float_sum} * (scale_of_{r} * scale_{v});",
+                    *self._of_zero_points(r, v, tile.lda),
+                ]
         return lines

@@ -82,7 +82,7 @@ class BlockTiles(BlockBytes):
         spots = [(2 * h + v, f"sums + {_ROWS * h * wide + v * lanes}, {4 * wide}") for h in halves for v in vectors]
         lines = [f"tile_zero({t});" for t, _ in spots]
         for at in range(0, self.block, self.piece):
-            lines += [*self._unpacked(head + at * self.bits // 8 * wide, tile), _BARRIER]
+            lines += [*self._emit_unpacking(head + at * self.bits // 8 * wide, tile), _BARRIER]
             panel = f"b + {head + at * wide}" if self.bits == 8 else "own"
             lines += [f"tile_load({4 + h}, a + {at + _ROWS * h * lda}, {lda});" for h in halves]
             lines += [f"tile_load({6 + v}, {panel} + {4 * v * lanes}, {4 * wide});" for v in vectors]
@@ -92,7 +92,11 @@ class BlockTiles(BlockBytes):
         if self.offsets:
             at = (2 if self.halves else 4) * wide
             lines += [f"const vec offset_{v} = *(const vec *)(b + {at + 4 * v * lanes});" for v in vectors]
-        lines += [f"for (long r = 0; r < {tile.rows}; r++) {{", *(f"  {line}" for line in self._scaled(tile)), "}"]
+        lines += [
+            f"for (long r = 0; r < {tile.rows}; r++) {{",
+            *(f"  {line}" for line in self._emit_row_scaling(tile)),
+            "}",
+        ]
         lines += [f"a += {self.block + BEHIND}; b += {size};"]
         return name, "\n".join(
             [
@@ -108,7 +112,7 @@ class BlockTiles(BlockBytes):
             ]
         )
 
-    def _unpacked(self, at: int, tile: MicroTile) -> list[str]:
+    def _emit_unpacking(self, at: int, tile: MicroTile) -> list[str]:
         """C that makes rows of bytes of a piece's halves of bytes."""
         if self.bits == 8:
             return []
@@ -123,7 +127,7 @@ class BlockTiles(BlockBytes):
             "}",
         ]
 
-    def _scaled(self, tile: MicroTile) -> list[str]:
+    def _emit_row_scaling(self, tile: MicroTile) -> list[str]:
         """C that adds a row's sums to its numbers."""
         wide = tile.vectors * tile.lanes
         lines = [
@@ -132,10 +136,10 @@ class BlockTiles(BlockBytes):
             "const int32_t start = *(const int32_t *)(behind + 8);",
         ]
         for v in range(tile.vectors):
-            found = f"*(const block_ints *)(sums + r * {wide} + {v * tile.lanes}) + start"
+            total = f"*(const block_ints *)(sums + r * {wide} + {v * tile.lanes}) + start"
             more = f" + *(const float *)(behind + 4) * offset_{v}" if self.offsets else ""
             lines.append(
                 f"*(vec *)(tile + r * {wide} + {v * tile.lanes}) += "
-                f"__builtin_convertvector({found}, vec) * (own_scale * scale_{v}){more};"
+                f"__builtin_convertvector({total}, vec) * (own_scale * scale_{v}){more};"
             )
         return lines

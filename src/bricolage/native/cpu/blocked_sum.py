@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bricolage.native.cpu.emit import indented
+from bricolage.native.cpu.emit import indent_lines
 
 Loop = tuple[str, int]
 """A loop variable, and how often it runs."""
@@ -30,7 +30,7 @@ def blocked_sum(name: str, loops: Sequence[Loop], step: Callable[[str], list[str
     innermost = next((extent for _, extent in reversed(loops) if extent > 1), 1)
     short, terms = (_SHORT, _PART) if innermost >= _FULL else (_SHORT_BESIDE, _PART_BESIDE)  # too short to fill vectors
     if _terms(loops) <= short:
-        return [f"float {name} = 0.0f;", *looped(loops, step(name), adding(name))]
+        return [f"float {name} = 0.0f;", *wrap_in_loops(loops, step(name), adding(name))]
     part = _Part(["float part = 0.0f;"], step("part"), adding("part"), [f"{name}_parts += part;"])
     return [f"double {name}_parts = 0.0;", *_in_parts(loops, part, terms), f"const float {name} = {name}_parts;"]
 
@@ -39,7 +39,7 @@ def blocked_sums(name: str, width: int, loops: Sequence[Loop], step: Callable[[s
     """Declares `width` floats `name`, sums over `loops` side by side. `step` adds a term to each of the floats that it is told."""
     each = f"for (long l = 0; l < {width}; l++)"
     if _terms(loops) <= _SHORT_BESIDE:
-        return [f"float {name}[{width}];", f"{each} {name}[l] = 0.0f;", *looped(loops, step(name))]
+        return [f"float {name}[{width}];", f"{each} {name}[l] = 0.0f;", *wrap_in_loops(loops, step(name))]
     opening = [f"float part[{width}];", f"{each} part[l] = 0.0f;"]
     part = _Part(opening, step("part"), "", [f"{each} {name}_parts[l] += part[l];"])
     return [
@@ -75,7 +75,7 @@ def _in_parts(loops: Sequence[Loop], part: _Part, terms: int) -> list[str]:
         *part.opening,
         *([part.pragma] if part.pragma and not within else []),
         f"for (long {index} = {'from' if cut else 0}; {index} < {'until' if cut else extent}; {index}++) {{",
-        *indented(looped(within, part.step, part.pragma) if within else part.step),
+        *indent_lines(wrap_in_loops(within, part.step, part.pragma) if within else part.step),
         "}",
         *part.closing,
     ]
@@ -83,10 +83,10 @@ def _in_parts(loops: Sequence[Loop], part: _Part, terms: int) -> list[str]:
         lines = [
             f"for (long from = 0; from < {extent}; from += {width}) {{",
             f"  const long until = from + {width} < {extent} ? from + {width} : {extent};",
-            *indented(lines),
+            *indent_lines(lines),
             "}",
         ]
-    return looped(loops[:at], lines)
+    return wrap_in_loops(loops[:at], lines)
 
 
 def adding(name: str) -> str:
@@ -94,12 +94,12 @@ def adding(name: str) -> str:
     return f"#pragma omp simd reduction(+:{name})"
 
 
-def looped(loops: Sequence[Loop], lines: list[str], pragma: str = "") -> list[str]:
+def wrap_in_loops(loops: Sequence[Loop], lines: list[str], pragma: str = "") -> list[str]:
     """`lines` in loops, with something said of the innermost one."""
     loops = [loop for loop in loops if loop[1] > 1]
     if not loops:
-        return ["{", *indented(lines), "}"]  # the names in it are its own
+        return ["{", *indent_lines(lines), "}"]  # the names in it are its own
     for index, extent in reversed(loops):
         head = [pragma] if pragma and (index, extent) == loops[-1] else []
-        lines = [*head, f"for (long {index} = 0; {index} < {extent}; {index}++) {{", *indented(lines), "}"]
+        lines = [*head, f"for (long {index} = 0; {index} < {extent}; {index}++) {{", *indent_lines(lines), "}"]
     return lines

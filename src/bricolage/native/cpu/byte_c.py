@@ -90,7 +90,7 @@ def _ends(words: _Words) -> str:
   }}""".strip("\n")
 
 
-def _rounded(words: _Words) -> str:
+def _emit_byte_rounding(words: _Words) -> str:
     """Bytes of four vectors, which saturating packing keeps from 0 to 255."""
     integer, mm, lanes = f"__m{words.bits}i", f"_mm{words.bits}", words.lanes
     quotients = [
@@ -135,9 +135,9 @@ static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_
   const int32_t zero = nearest(-low * inverse);
   i = 0;
 #if defined(__AVX512BW__)
-{_rounded(_WIDE)}
+{_emit_byte_rounding(_WIDE)}
 #elif defined(__AVX2__)
-{_rounded(_NARROW)}
+{_emit_byte_rounding(_NARROW)}
 #endif
 #if defined(__AVX512F__)
   for (; i + 16 <= k; i += 16) {{

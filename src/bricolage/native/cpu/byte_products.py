@@ -52,31 +52,31 @@ class BytesInFours(ProductOperand):
         for each column; of float32 then the scales of all columns, then the sums of their integers."""
         batch, k, n = right.shape
         if self.scaled:
-            found = quantised_columns(right, pair_safe=self.pairs_saturate)
+            quantised = quantised_columns(right, pair_safe=self.pairs_saturate)
         else:
-            found = QuantisedColumns(right, np.ones((batch, n), np.float32))
+            quantised = QuantisedColumns(right, np.ones((batch, n), np.float32))
         padded = [2 * lanes] * (n // (2 * lanes))
         rest = n - sum(padded)
         padded += [lanes if rest <= lanes else 2 * lanes] if rest else []
         wide, depth = sum(padded), self.depth(k)
         integers = np.zeros((batch, depth, wide), np.int8)
-        integers[:, :k, :n] = found.integers
+        integers[:, :k, :n] = quantised.integers
         scales = np.ones((batch, wide), np.float32)
-        scales[:, :n] = found.scales
+        scales[:, :n] = quantised.scales
         sums = integers.sum(axis=1, dtype=np.int32)
         in_fours = integers.reshape(batch, depth // self.k_pack, self.k_pack, wide).swapaxes(2, 3)
         orders = self.orders(right, lanes) if self.ordered else None
         parts: list[np.ndarray] = []
         start = 0
         for number, width in enumerate(padded):
-            own = slice(start, start + width)
-            panel = in_fours[:, :, own]
+            columns = slice(start, start + width)
+            panel = in_fours[:, :, columns]
             if orders is not None:
                 steps = orders[:, number, 1:]
                 panel = np.take_along_axis(panel, steps[:, :, None, None].astype(np.intp), axis=1)
             parts.append(np.ascontiguousarray(panel).reshape(batch, -1).view(np.uint8))
             if self.scaled:
-                parts += [np.ascontiguousarray(each[:, own]).view(np.uint8) for each in (scales, sums)]
+                parts += [np.ascontiguousarray(each[:, columns]).view(np.uint8) for each in (scales, sums)]
             start += width
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
@@ -186,12 +186,12 @@ _PROVED: WeakKeyDictionary[MatMul | Conv, dict[int, bool]] = WeakKeyDictionary()
 
 def _never_saturates(root: MatMul | Conv, lanes: int) -> bool:
     """Whether no two neighbours along k, of one sign, sum to more than 128 anywhere."""
-    known = _PROVED.setdefault(root, {})
-    if lanes not in known:
+    verdicts = _PROVED.setdefault(root, {})
+    if lanes not in verdicts:
         right = product(root, lanes).right
         assert callable(right)
-        known[lanes] = bool((one_signed_pairs(right().astype(np.int16)) <= PAIR).all())
-    return known[lanes]
+        verdicts[lanes] = bool((one_signed_pairs(right().astype(np.int16)) <= PAIR).all())
+    return verdicts[lanes]
 
 
 def byte_operand(isa: Isa) -> ProductOperand:

@@ -33,15 +33,15 @@ def byte_before(node: Node, buffers: Mapping[Node, Buffer]) -> Node | None:
     if not _is_byte(node) or not isinstance(node, Pointwise):
         return None
     inside: set[Node] = set()
-    found: Node | None = None
+    furthest: Node | None = None
     best = 0
     for candidate in _bytes_behind(node, buffers):
         inside.clear()
         if candidate.shape == node.shape and _depends_on(node, candidate, buffers, inside):
-            length = sum(_INSTRUCTIONS.get(one.function, _USUAL) for one in inside if isinstance(one, Pointwise))
+            length = sum(_INSTRUCTIONS.get(inner.function, _USUAL) for inner in inside if isinstance(inner, Pointwise))
             if length > max(best, _LEAST - 1):
-                found, best = candidate, length
-    return found
+                furthest, best = candidate, length
+    return furthest
 
 
 def _is_byte(node: Node) -> bool:
@@ -50,17 +50,17 @@ def _is_byte(node: Node) -> bool:
 
 def _bytes_behind(node: Node, buffers: Mapping[Node, Buffer]) -> list[Node]:
     """Tensors of bytes that it is computed of by functions alone."""
-    todo, seen, found = list(node.sources), set[Node](), list[Node]()
+    todo, seen, byte_nodes = list(node.sources), set[Node](), list[Node]()
     while todo:
-        one = todo.pop()
-        if one in seen:
+        ancestor = todo.pop()
+        if ancestor in seen:
             continue
-        seen.add(one)
-        if _is_byte(one) and not isinstance(one, Constant):
-            found.append(one)
-        if isinstance(one, Pointwise) and one not in buffers:
-            todo.extend(one.sources)
-    return found
+        seen.add(ancestor)
+        if _is_byte(ancestor) and not isinstance(ancestor, Constant):
+            byte_nodes.append(ancestor)
+        if isinstance(ancestor, Pointwise) and ancestor not in buffers:
+            todo.extend(ancestor.sources)
+    return byte_nodes
 
 
 def _depends_on(node: Node, byte: Node, buffers: Mapping[Node, Buffer], inside: set[Node]) -> bool:

@@ -61,14 +61,14 @@ class CSource:
 
     def _anonymous(self, name: str) -> str:
         """A function with its helpers, without its name."""
-        own = self.functions[name].replace(f"void {name}(", "void FUNCTION(", 1)
+        definition = self.functions[name].replace(f"void {name}(", "void FUNCTION(", 1)
         needed: list[str] = []
-        below = own
+        below = definition
         for helper, text in reversed(list(self.helpers.items())):
             if helper in below:
                 needed.insert(0, text)
                 below += text
-        return "\n\n".join([self.prologue, *needed, own.replace("static ", "", 1)])
+        return "\n\n".join([self.prologue, *needed, definition.replace("static ", "", 1)])
 
     def _object(self, name: str) -> str:
         return self._anonymous(name).replace("void FUNCTION(", f"void {self.symbol(name)}(")

@@ -94,7 +94,7 @@ class Body:
                     return literal(node.array.reshape(-1)[0], node.dtype)
                 return self._constant(node, coords)
             case Pointwise(function="dequantise") if (
-                ratio := self._rounded(node.inputs[0], node.inputs[1])
+                ratio := self._find_rounding_source(node.inputs[0], node.inputs[1])
             ) is not None:
                 # The byte itself is not asked for: what was rounded is a float already, less its zero point.
                 x = self.value(ratio, broadcast_coords(coords, ratio.shape))
@@ -136,8 +136,8 @@ class Body:
         index = self.value(node.indices, coords[axis : axis + rank])
         extent = node.source.shape[axis]
         chosen = self.name("int64", f"nat_wrap({index}, {extent})")
-        found = Index(((Var(chosen, extent), 1),))
-        return self.value(node.source, (*coords[:axis], found, *coords[axis + rank :]))
+        position = Index(((Var(chosen, extent), 1),))
+        return self.value(node.source, (*coords[:axis], position, *coords[axis + rank :]))
 
     def _load(self, buffer: Buffer, coords: Coords) -> str:
         index, start = _split_start(buffer.address(coords))
@@ -161,11 +161,11 @@ class Body:
 
     def stored(self, kernel: PlannedKernel, coords: Coords) -> list[str]:
         """All statements, with those that store what the kernel stores at `coords`."""
-        found = []
+        store_lines = []
         for node, buffer in kernel.stores:
             self.indices.append(buffer.address(coords))
-            found.append(self._looked_up(node, buffer, coords) or self._store(node, buffer, coords))
-        return [*self.lines, *found]
+            store_lines.append(self._looked_up(node, buffer, coords) or self._store(node, buffer, coords))
+        return [*self.lines, *store_lines]
 
     def _looked_up(self, result: Node, buffer: Buffer, coords: Coords) -> str | None:
         """A statement that keeps a byte for a run, whose function is looked up behind it; None where that does not suit."""
@@ -182,23 +182,27 @@ class Body:
             return None
         function = Body(self._plan, self._memory, self._targets)
         function.bind(byte, "i")
-        made = function.value(node, coords)
-        table = self._runs.table(function.lines, made)
+        expression = function.value(node, coords)
+        table = self._runs.table(function.lines, expression)
         kept = self._runs.stored(pointer, buffer.dtype, index, table)
         return f"{kept} = {self.value(byte, coords)};" if kept else None
 
-    def _rounded(self, node: Node, zero: Node) -> Node | None:
+    def _find_rounding_source(self, node: Node, zero: Node) -> Node | None:
         """What a byte is rounded from that is computed here, around that zero point; None where it is none."""
         if not isinstance(node, Pointwise) or node.function != "saturate" or node in self._bound:
             return None
-        buffer, own = self._plan.buffers.get(node), single(node.inputs[1])
+        buffer, zero_point = self._plan.buffers.get(node), single(node.inputs[1])
         here = buffer is None or buffer in self._targets
-        whole = tuple(node.parameters) == (0, 255) and own is not None
-        return node.inputs[0] if here and whole and own == single(zero) else None
+        whole = tuple(node.parameters) == (0, 255) and zero_point is not None
+        return node.inputs[0] if here and whole and zero_point == single(zero) else None
 
     def _store(self, node: Node, buffer: Buffer, coords: Coords) -> str:
         pointer, index = self._memory.pointer(buffer), buffer.address(coords)
-        if self._runs is not None and isinstance(node, Pointwise) and (ratio := self._rounded(node, node.inputs[-1])):
+        if (
+            self._runs is not None
+            and isinstance(node, Pointwise)
+            and (ratio := self._find_rounding_source(node, node.inputs[-1]))
+        ):
             zero = single(node.inputs[-1])
             assert zero is not None
             near = magnitude(ratio) < _NEAR
@@ -212,9 +216,9 @@ class Body:
 
     def name(self, dtype: str, expression: str) -> str:
         """Gives a C expression a name of its own, and returns that."""
-        made = f"v{next(self._names)}"
-        self.lines.append(f"const {C_TYPES[dtype]} {made} = {expression};")
-        return made
+        identifier = f"v{next(self._names)}"
+        self.lines.append(f"const {C_TYPES[dtype]} {identifier} = {expression};")
+        return identifier
 
 
 KEEP_SCALAR = '__asm__ volatile ("");'
@@ -285,7 +289,7 @@ class ByteRuns:
 
     def table(self, lines: Sequence[str], value: str) -> str:
         """The name of a table of `value`, which lines compute of the byte `i`. It is filled when the library is loaded."""
-        text = "\n".join([*indented(lines, 2), f"    @[i] = {value};"])
+        text = "\n".join([*indent_lines(lines, 2), f"    @[i] = {value};"])
         name = f"table_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         self.tables[name] = _TABLE.replace("@LINES@", text).replace("@", name)
         return name
@@ -296,10 +300,10 @@ class ByteRuns:
 
     def stored(self, base: str, dtype: str, index: Index, table: str = "") -> str | None:
         """The same of a run that is stored, by what a `table` has for it where one is given."""
-        found = self._element(self.behind, "made", base, dtype, index)
-        if found is not None and table:
-            self._through[found.partition("[")[0]] = table
-        return found
+        element = self._element(self.behind, "made", base, dtype, index)
+        if element is not None and table:
+            self._through[element.partition("[")[0]] = table
+        return element
 
     def rounded(self, base: str, dtype: str, index: Index, zero: int, *, near: bool) -> str | None:
         """The same of one whose floats are rounded to bytes around a zero point."""
@@ -330,7 +334,7 @@ class ByteRuns:
             *(f"  int32_t {name}[{self.count}] __attribute__((aligned(64)));" for name in names),
             *(f"  float {name}[{self.count}] __attribute__((aligned(64)));" for name, *_ in self.rounds.values()),
             *(f"  widen_bytes({where}, {name}, {self.count});" for where, name in self.ahead.items()),
-            *indented(loop),
+            *indent_lines(loop),
             *(
                 f"  {self._narrowing(name)}{name}{skip}, {where}{skip}, {self.count}{' - ' + start if skip else ''});"
                 for where, name in self.behind.items()
@@ -363,11 +367,11 @@ def nest_loops(name: str, extents: Sequence[int], lines: list[str]) -> list[str]
     for number, extent in reversed(list(enumerate(extents))):
         if extent > 1:
             variable = f"{name}{number}"
-            lines = [f"for (long {variable} = 0; {variable} < {extent}; {variable}++) {{", *indented(lines), "}"]
+            lines = [f"for (long {variable} = 0; {variable} < {extent}; {variable}++) {{", *indent_lines(lines), "}"]
     return lines
 
 
-def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
+def indent_lines(lines: Sequence[str], depth: int = 1) -> list[str]:
     """Lines further to the right."""
     return ["  " * depth + line for line in lines]
 

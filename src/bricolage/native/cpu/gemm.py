@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bricolage.native.cpu.block_products import FEW_ROWS, BlockOperand
-from bricolage.native.cpu.emit import indented
+from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.gemm_blocks import CHEAP_PANEL_TILES, PACKING_COST, GemmBlocks, TileRows
 from bricolage.native.cpu.gemm_tiles import TileCodegen
 from bricolage.native.cpu.implicit_gemm import product
@@ -59,8 +59,11 @@ class GemmCodegen(TileCodegen):
         wanted = many if self.config.parallel is None else self.config.parallel == "n"
         if callable(p.right) and p.batch == 1 and wanted:
             return self._by_columns()
-        if self.made is None and self.config.pack is None and (found := windows(self.kernel.root, p, self.operand)):  # type: ignore[arg-type]
-            return [replace(self, windows=found)._by_rows()]
+        conv_windows = None
+        if self.made is None and self.config.pack is None:
+            conv_windows = windows(self.kernel.root, p, self.operand)  # type: ignore[arg-type]
+        if conv_windows:
+            return [replace(self, windows=conv_windows)._by_rows()]
         return [self._by_rows()]
 
     def _by_columns(self) -> list[Phase]:
@@ -81,7 +84,7 @@ class GemmCodegen(TileCodegen):
         left = f"(const {packing.element} *)shared"
         return [
             Phase(pack, share, packed.operands, thread_scratch=packing.row_bytes, shared_scratch=shared),
-            self._multiplied(left, packing.pitch, [], 0),
+            self._multiply_panels(left, packing.pitch, [], 0),
         ]
 
     def columns(self, parts: int = 1) -> Phase:
@@ -89,13 +92,16 @@ class GemmCodegen(TileCodegen):
         With `parts` the loop is over the panels of a part, and goes through those at the same place in all parts."""
         p, packing, setup = self.p, self.packing, list[str]()
         if packing.direct is not None:
-            return self._multiplied(packing.direct.pointer(self.memory), packing.direct.lda, setup, 0, parts)
-        own = -(-p.m * packing.pitch * packing.bytes // 64) * 64
-        setup += [f"{packing.element} *restrict block = ({packing.element} *)own;", *packing.row_of_numbers(own)]
+            return self._multiply_panels(packing.direct.pointer(self.memory), packing.direct.lda, setup, 0, parts)
+        block_bytes = -(-p.m * packing.pitch * packing.bytes // 64) * 64
+        setup += [
+            f"{packing.element} *restrict block = ({packing.element} *)own;",
+            *packing.row_of_numbers(block_bytes),
+        ]
         setup += packing.rows("0", str(p.m), "0", self.memory)
-        return self._multiplied("block", packing.pitch, setup, own + packing.row_bytes, parts)
+        return self._multiply_panels("block", packing.pitch, setup, block_bytes + packing.row_bytes, parts)
 
-    def _multiplied(self, left: str, lda: int, setup: Sequence[str], own: int, parts: int = 1) -> Phase:
+    def _multiply_panels(self, left: str, lda: int, setup: Sequence[str], own: int, parts: int = 1) -> Phase:
         """The phase that multiplies all rows in `left` with panels; a thread has used `own` bytes of its memory before."""
         count = len(self.packing.columns) // parts
         begin, end = ("begin", "end") if parts == 1 else (f"part * {count} + {each}" for each in ("begin", "end"))
@@ -106,11 +112,11 @@ class GemmCodegen(TileCodegen):
             self.prefetch = False
         loop = [
             f"for (long {over}) {{",
-            *indented(self._panel(TileRows("0", str(self.tiles), left, lda, "0"))),
+            *indent_lines(self._panel(TileRows("0", str(self.tiles), left, lda, "0"))),
             "}",
         ]
         if parts > 1:
-            loop = [f"for (long part = 0; part < {parts}; part++) {{", *indented(loop), "}"]
+            loop = [f"for (long part = 0; part < {parts}; part++) {{", *indent_lines(loop), "}"]
         loop = self.operand.with_tile_config(self.tile_rows, loop)
         return Phase(
             ["const long b = 0;", *setup, *right, *self._sums(own), *loop],
@@ -131,12 +137,12 @@ class GemmCodegen(TileCodegen):
     def _by_rows(self) -> Phase:
         """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
         p, tiles = self.p, self.tiles
-        own = 0
+        scratch_bytes = 0
         pack_right: list[str] = []
         if callable(p.right):
             right = self.constant_right()
         else:
-            own, right, pack_right = (
+            scratch_bytes, right, pack_right = (
                 self.packing.right_bytes,
                 [self.packing.packed_right(0)],
                 self.packing.right(self.memory),
@@ -148,24 +154,26 @@ class GemmCodegen(TileCodegen):
             block_tiles = -(-tiles // -(-self.m // mc))
         block_tiles = min(block_tiles, max(1, self.mc_rows // self.mr))
         if self.made is not None:
-            made, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
-            lines.append(f"{kind} *const made = ({kind} *)(own + {own}) + {made.around * made.pitch};")
-            elements = ((block_tiles + 1) * self.mr + 2 * made.around) * made.pitch
-            own += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
+            producer, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
+            lines.append(
+                f"{kind} *const made = ({kind} *)(own + {scratch_bytes}) + {producer.around * producer.pitch};"
+            )
+            elements = ((block_tiles + 1) * self.mr + 2 * producer.around) * producer.pitch
+            scratch_bytes += -(-elements * STORED_BYTES[producer.buffer.dtype] // 64) * 64
         if self.packing.direct is None:
             left, lda, origin = "block", self.left.pitch, "start"
-            lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
-            own += ((block_tiles + 1) * self.mr + self._beyond) * self.left.pitch * self.packing.bytes
+            lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {scratch_bytes});")
+            scratch_bytes += ((block_tiles + 1) * self.mr + self._beyond) * self.left.pitch * self.packing.bytes
             if self.packing.row_bytes:
-                own = -(-own // 64) * 64
-                lines += self.packing.row_of_numbers(own)
-                own += self.packing.row_bytes
+                scratch_bytes = -(-scratch_bytes // 64) * 64
+                lines += self.packing.row_of_numbers(scratch_bytes)
+                scratch_bytes += self.packing.row_bytes
         else:
             left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
         if self.k_blocks > 1:
             block_tiles = min(block_tiles, -(-GemmBlocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
-            lines += self._sums(own)
-            own += self._sums_bytes(block_tiles)
+            lines += self._sums(scratch_bytes)
+            scratch_bytes += self._sums_bytes(block_tiles)
         work = [
             f"for (long first = low; first < high; first += {block_tiles}) {{",
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
@@ -174,17 +182,17 @@ class GemmCodegen(TileCodegen):
             work.append(f"  const long start = {self.m}L * first / {tiles}, stop = {self.m}L * last / {tiles};")
         if self.made is not None:
             kind, name = STORED_TYPES[self.made.buffer.dtype], local(self.made.buffer)
-            work += [f"  {kind} *const {name} = made - start * {self.made.pitch};", *indented(self.made.lines)]
+            work += [f"  {kind} *const {name} = made - start * {self.made.pitch};", *indent_lines(self.made.lines)]
         if self.packing.direct is None:
             stop = f"stop + {self._beyond}" if self._beyond else "stop"
-            work += indented(self.left.rows("start", stop, "start", self.memory))
-        work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
+            work += indent_lines(self.left.rows("start", stop, "start", self.memory))
+        work += [*indent_lines(self.over_panels("first", "last", left, lda, origin)), "}"]
         lines += self.sharing.over_batches([*right, *pack_right], work)
         return Phase(
             self.operand.with_tile_config(self.tile_rows, lines),
             self.sharing.range(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
             self.memory.operands,
-            thread_scratch=own,
+            thread_scratch=scratch_bytes,
             helpers=self.helpers,
         )
 

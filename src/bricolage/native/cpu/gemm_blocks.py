@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.native.cpu.emit import indented
+from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.implicit_gemm import Product
 from bricolage.native.cpu.kernel_choice import MOST_BYTES
 from bricolage.native.cpu.sharing import ParallelRange
@@ -156,9 +156,9 @@ def own_steps(p: Product, tiles: int, steps: int, step: int) -> list[tuple[int, 
         return []
     table: list[tuple[int, int]] = []
     for t in range(tiles):
-        own = p.inside(p.m * t // tiles, p.m * (t + 1) // tiles)
-        since = own.start // step
-        table.append((since, max(1, -(-own.stop // step) - since)))
+        k_range = p.inside(p.m * t // tiles, p.m * (t + 1) // tiles)
+        since = k_range.start // step
+        table.append((since, max(1, -(-k_range.stop // step) - since)))
     return table if sum(count for _, count in table) <= MOST_STEPS_LEFT * steps * tiles else []
 
 
@@ -188,8 +188,8 @@ class TileSharing:
         """Goes through the batches from `begin` to `end`, or those tiles of each: the tiles from `low` to `high`."""
         if self.by_batches:
             head = "for (long b = begin; b < end; b++) {"
-            own = f"const long low = 0, high = {self.tiles};"
+            bounds = f"const long low = 0, high = {self.tiles};"
         else:
             head = f"for (long b = 0; b < {self.batches}; b++) {{"
-            own = "const long low = begin, high = end;"
-        return [head, *indented([*packing, own, *work]), "}"]
+            bounds = "const long low = begin, high = end;"
+        return [head, *indent_lines([*packing, bounds, *work]), "}"]

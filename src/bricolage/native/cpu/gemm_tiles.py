@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bricolage.native.cpu.block_products import BlockOperand
-from bricolage.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indented
+from bricolage.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indent_lines
 from bricolage.native.cpu.gemm_blocks import (
     BYTES_IN_FOURS,
     FEW_TILES,
@@ -107,7 +107,7 @@ class TileCodegen:
         `lda` apart; its first is row `origin`."""
         return [
             f"for (long panel = 0; panel < {len(self.packing.columns)}; panel++) {{",
-            *indented(self._panel(TileRows(first, last, left, lda, origin))),
+            *indent_lines(self._panel(TileRows(first, last, left, lda, origin))),
             "}",
         ]
 
@@ -123,9 +123,9 @@ class TileCodegen:
             return [
                 *lines,
                 f"if (panel < {full}) {{",
-                *indented(tiles(2, 2 * lanes)),
+                *indent_lines(tiles(2, 2 * lanes)),
                 "} else {",
-                *indented(tiles(vectors[-1], last)),
+                *indent_lines(tiles(vectors[-1], last)),
                 "}",
             ]
         return [*lines, *(tiles(2, 2 * lanes) if full else tiles(vectors[-1], last))]
@@ -139,8 +139,10 @@ class TileCodegen:
         ahead = rows.fetch(bytes_, f"columns + {step * self.packing.steps}", str(self.packing.steps))
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
         counts = {self.tile_rows} if self.operand.in_tiles else {m // tiles, self.tile_rows} - {0}
-        own, a = self._own_steps(), rows.address
-        begins = (f"{a} + since * {self.operand.k_step}", f"columns + since * {step}") if own else (a, "columns")
+        steps_table, a = self._own_steps(), rows.address
+        begins = (
+            (f"{a} + since * {self.operand.k_step}", f"columns + since * {step}") if steps_table else (a, "columns")
+        )
         operands = f"(steps, {begins[0]}, {begins[1]}, tile{self._reads}{self._hops()});"
         calls = {count: f"{self._micro(count, vectors, rows.lda)}{operands}" for count in counts}
         call = calls.pop(self.tile_rows)
@@ -149,13 +151,13 @@ class TileCodegen:
         return [
             rows.loop,
             f"  {self._where}",
-            f"  const long since = {own}[t][0], steps = {own}[t][1];"
-            if own
+            f"  const long since = {steps_table}[t][0], steps = {steps_table}[t][1];"
+            if steps_table
             else f"  const long steps = {self._pieces};",
             f"  {self.operand.sums} tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
-            *(indented(ahead) if self.prefetch else []),
+            *(indent_lines(ahead) if self.prefetch else []),
             f"  {call}",
-            *indented(self._finish(rows, padded, width)),
+            *indent_lines(self._finish(rows, padded, width)),
             "}",
         ]
 
@@ -176,14 +178,14 @@ class TileCodegen:
             f"  const long steps = {self._pieces}L * (piece + 1) / {self.k_blocks} - since;",
             f"  {rows.loop}",
             f"    const long row = {self.m}L * t / {self.tiles};",
-            *(indented(rows.fetch(bytes_, behind, fetched), 2) if self.prefetch else []),
+            *(indent_lines(rows.fetch(bytes_, behind, fetched), 2) if self.prefetch else []),
             f"    {micro}{operands}{self._reads}, piece == 0{self._hops(' + since')});",
             "  }",
             "}",
             rows.loop,
             f"  {self._where}",
             f"  const {self.operand.sums} *restrict tile = {tile};",
-            *indented(self._finish(rows, padded, width)),
+            *indent_lines(self._finish(rows, padded, width)),
             "}",
         ]
 
@@ -213,9 +215,9 @@ class TileCodegen:
         return [
             *(column_scales(self.packing.part, padded) if self.operand.scaled else []),
             "for (long r = 0; r < count; r++) {",
-            *([] if self.p.m == 1 else indented(self._stored_row())),
-            *(indented(rows.scale(self.packing.part)) if self.operand.scaled else []),
-            *indented(self._epilogue(padded, width)),
+            *([] if self.p.m == 1 else indent_lines(self._stored_row())),
+            *(indent_lines(rows.scale(self.packing.part)) if self.operand.scaled else []),
+            *indent_lines(self._epilogue(padded, width)),
             "}",
         ]
 
@@ -240,15 +242,15 @@ class TileCodegen:
         nr = 2 * self.target.lanes
         j, panel = variable("j", width), variable("panel", -(-p.n // nr))
         coords = p.root_coords(variable("b", p.batch), variable("m", p.m), panel * nr + j)
-        found = f"tile[r * {padded} + j]"
+        element = f"tile[r * {padded} + j]"
         if self.operand.scaled:
-            found = f"((float)({found} - zero * totals[j]) * (scale * scales[j]))"
+            element = f"((float)({element} - zero * totals[j]) * (scale * scales[j]))"
         runs = ByteRuns(j, width, looks_up=self.target.isa.looks_up)
-        lines = epilogue(self.kernel, self.plan, self.memory, coords, found, runs)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, element, runs)
         self.helpers.update(runs.tables)
         if width == 1:
-            return ["{", *indented(["const long j = 0;", *lines]), "}"]
-        return runs.around([VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"])
+            return ["{", *indent_lines(["const long j = 0;", *lines]), "}"]
+        return runs.around([VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indent_lines(lines), "}"])
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         tile = MicroTile(

@@ -23,7 +23,7 @@ class HazardTracker:
         """Of a kernel by number; it conflicts with an earlier phase of its own."""
         if number in self._begun or any(_overlap(scratch, other) for other in self._scratch):
             return True
-        targets, reads = self._touched(number)
+        targets, reads = self._list_touched(number)
         if any(self._overlap(a, b) for a in reads for b in self._written):
             return True
         return any(self._overlap(a, b) for a in targets for b in self._read) or any(
@@ -32,7 +32,7 @@ class HazardTracker:
 
     def add(self, number: int, scratch: range) -> None:
         """A kernel that runs before threads meet again; `scratch` is what it uses of the memory that they share."""
-        targets, reads = self._touched(number)
+        targets, reads = self._list_touched(number)
         self._written |= targets
         self._read |= reads
         self._begun.add(number)
@@ -45,13 +45,13 @@ class HazardTracker:
         self._begun.clear()
         self._scratch.clear()
 
-    def _touched(self, number: int) -> tuple[set[_Touched], set[_Touched]]:
+    def _list_touched(self, number: int) -> tuple[set[_Touched], set[_Touched]]:
         kernel, apart = self._plan.kernels[number], self._plan.waves is not None
 
-        def told(buffers: Iterable[Buffer]) -> set[_Touched]:
+        def locate_buffers(buffers: Iterable[Buffer]) -> set[_Touched]:
             return {(buffer.storage, range(*buffer.extent) if apart else None) for buffer in buffers}
 
-        return told(kernel.targets), told(kernel_reads(kernel, self._plan))
+        return locate_buffers(kernel.targets), locate_buffers(kernel_reads(kernel, self._plan))
 
     def _overlap(self, one: _Touched, other: _Touched) -> bool:
         (a, first), (b, second) = one, other

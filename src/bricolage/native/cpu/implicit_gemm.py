@@ -120,8 +120,8 @@ def _of_conv(root: Conv, lanes: int) -> Product:
         spots = [start // places % sizes[0], (stop - 1) // places % sizes[0]]
         first, last = (spot * root.strides[0] - root.pads[0] for spot in spots)
         extent, apart = root.source.shape[2], root.dilations[0]
-        own = [t for t in range(taps[0]) if last + t * apart >= 0 and first + t * apart < extent]
-        return range(own[0] * run, (own[-1] + 1) * run) if own else range(0)
+        live_taps = [t for t in range(taps[0]) if last + t * apart >= 0 and first + t * apart < extent]
+        return range(live_taps[0] * run, (live_taps[-1] + 1) * run) if live_taps else range(0)
 
     m = images * math.prod(sizes)
     skipped = None if root.fill else inside

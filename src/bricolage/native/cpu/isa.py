@@ -157,20 +157,22 @@ def gathers_fast() -> bool:
 def available_isas(device: Device | None = None) -> tuple[Isa, ...]:
     """Instruction sets that run on a device, by default the whole processor here; best first."""
     instructions = (device or host()).instructions
-    found = tuple(isa for isa in ISAS if isa.needs <= instructions)
-    return tuple(_with_bytes(isa, instructions) for isa in found if isa.matrix_unit != "amx" or tiles_permitted())
+    candidates = tuple(isa for isa in ISAS if isa.needs <= instructions)
+    return tuple(_with_bytes(isa, instructions) for isa in candidates if isa.matrix_unit != "amx" or tiles_permitted())
 
 
 def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
     """An instruction set with the fastest products of bytes that a processor has in it, in tiles and in vectors."""
     wide = isa.lanes >= _HALVES_LANES
-    found = replace(isa, reads_halves=wide and "f16c" in instructions, looks_up=wide and gathers_fast())
+    extended_isa = replace(isa, reads_halves=wide and "f16c" in instructions, looks_up=wide and gathers_fast())
     for needs, lanes, dot, flags in reversed(_BYTE_DOTS):
         fits = isa.lanes == lanes and (dot != "tdpbusd" or isa.matrix_unit == "amx")
         if fits and isa.byte_dot != "plain" and needs <= instructions:
-            vectors = found.vector_dot if dot == "tdpbusd" else dot
-            found = replace(found, byte_dot=dot, byte_flags=(*found.byte_flags, *flags), vector_dot=vectors)
-    return found
+            vectors = extended_isa.vector_dot if dot == "tdpbusd" else dot
+            extended_isa = replace(
+                extended_isa, byte_dot=dot, byte_flags=(*extended_isa.byte_flags, *flags), vector_dot=vectors
+            )
+    return extended_isa
 
 
 def find_isa(name: str, device: Device | None = None) -> Isa | None:

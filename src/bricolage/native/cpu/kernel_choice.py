@@ -76,18 +76,18 @@ def from_parameters(parameters: tuple[tuple[str, Scalar], ...]) -> dict[int, Ker
     Raises:
         ValueError: a key is unknown or there twice, or a value is out of range.
     """
-    found: dict[int, dict[str, Any]] = {}
+    settings: dict[int, dict[str, Any]] = {}
     for key, value in parameters:
         number, _, name = key.partition(".")
         if name not in _VALID or not number.isdecimal() or str(int(number)) != number:
             raise ValueError(f"unknown parameter of a kernel: '{key}'")
         if not _VALID[name](value):
             raise ValueError(f"the parameter '{key}' cannot be {value!r}")
-        known = found.setdefault(int(number), {})
-        if name in known:
+        kernel_settings = settings.setdefault(int(number), {})
+        if name in kernel_settings:
             raise ValueError(f"the parameter '{key}' is there twice")
-        known[name] = value
-    return {number: _choice(values) for number, values in found.items()}
+        kernel_settings[name] = value
+    return {number: _choice(values) for number, values in settings.items()}
 
 
 def _choice(values: Mapping[str, Any]) -> KernelChoice:

@@ -14,7 +14,7 @@ from bricolage.native.cpu.emit import (
     Body,
     bounds_tests,
     conjunction,
-    indented,
+    indent_lines,
     loop_step,
     nest_loops,
     trace_element,
@@ -106,10 +106,10 @@ class Packing:
         node, coords, guards = self.p.left(b, i, kk)
         if guards:
             return None
-        found = trace_element(node, coords, self.plan)
-        if found is None:
+        element = trace_element(node, coords, self.plan)
+        if element is None:
             return None
-        buffer, index = found
+        buffer, index = element
         if buffer.dtype != dtype:
             return None
         m_step, k_step = (loop_step(index, v) for v in (i, kk))
@@ -142,19 +142,26 @@ class Packing:
         if (short := self._short_run(node, coords, c, memory)) is not None:
             copy = [short]
         elif self.operand.dtype == "bfloat16" and (stored is None or stored[0].dtype != "bfloat16"):
-            copy = self._narrowed(body, node, coords, p.runs[-1])
+            copy = self._emit_narrowing(body, node, coords, p.runs[-1])
         else:
             copy = [
                 "#pragma GCC ivdep",
                 f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
-                *indented(self._moved(body, node, coords, "c", self.part, memory)),
+                *indent_lines(self._emit_move(body, node, coords, "c", self.part, memory)),
                 "}",
             ]
         tests = [t for index, extent in guards for t in bounds_tests(index, extent)]
         inner = [f"{self.element} *restrict to = {run};"]
         if tests:
             zero = self.zeros("to", 0, p.runs[-1], p.fill)
-            inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
+            inner += [
+                KEEP_SCALAR,
+                f"if ({conjunction(tests)}) {{",
+                *indent_lines(copy),
+                "} else {",
+                *indent_lines(zero),
+                "}",
+            ]
         else:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
         lines = nest_loops("t", p.runs[:-1], inner)
@@ -164,16 +171,18 @@ class Packing:
     def _short_run(self, node: Node, coords: Coords, c: Index, memory: FunctionMemory) -> str | None:
         """C that copies a run of a few bytes that lie as they are packed; None of others."""
         count = self.p.runs[-1]
-        found = trace_element(node, coords, self.plan) if self.operand.dtype == "uint8" and 1 < count < _SHORT else None
-        if found is None or found[0].dtype != "uint8" or loop_step(found[1], c) != 1:
+        element = (
+            trace_element(node, coords, self.plan) if self.operand.dtype == "uint8" and 1 < count < _SHORT else None
+        )
+        if element is None or element[0].dtype != "uint8" or loop_step(element[1], c) != 1:
             return None
-        start = found[1].substitute(dict.fromkeys(c.variables, ZERO))
-        return f"__builtin_memcpy(to, {memory.pointer(found[0])} + {start.c()}, {count});"
+        start = element[1].substitute(dict.fromkeys(c.variables, ZERO))
+        return f"__builtin_memcpy(to, {memory.pointer(element[0])} + {start.c()}, {count});"
 
     def _over_rows(self, start: str, stop: str, lines: list[str]) -> list[str]:
         if self.p.m == 1:
-            return ["{", *indented(["const long m = 0; (void)m;", *lines]), "}"]
-        return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
+            return ["{", *indent_lines(["const long m = 0; (void)m;", *lines]), "}"]
+        return [f"for (long m = {start}; m < {stop}; m++) {{", *indent_lines(lines), "}"]
 
     def _scaled_rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
         """The same for bytes: the scale of a row depends on all of it, so that its numbers are found first, unless they lie in
@@ -192,19 +201,26 @@ class Packing:
         copy = [
             "#pragma GCC ivdep",
             f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
-            *indented([*body.lines, f"to[c] = {value};"]),
+            *indent_lines([*body.lines, f"to[c] = {value};"]),
             "}",
         ]
         inner = [f"float *restrict to = numbers + {flatten((*taps, ZERO), p.runs).c()};"]
         if tests := [t for index, extent in guards for t in bounds_tests(index, extent)]:
             zero = [f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0;"]
-            inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
+            inner += [
+                KEEP_SCALAR,
+                f"if ({conjunction(tests)}) {{",
+                *indent_lines(copy),
+                "} else {",
+                *indent_lines(zero),
+                "}",
+            ]
         else:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
         lines = [*nest_loops("t", p.runs[:-1], inner), self.operand.pack_row("numbers", to, p.k, self.part)]
         return self._over_rows(start, stop, lines)
 
-    def _narrowed(self, body: Body, node: Node, coords: Coords, count: int) -> list[str]:
+    def _emit_narrowing(self, body: Body, node: Node, coords: Coords, count: int) -> list[str]:
         """Statements that compute `count` numbers, some at a time, and store them as operands: no compiler makes the instruction
         that rounds out of the arithmetic of one number, which takes twice as long."""
         value = body.value(node, coords)
@@ -213,16 +229,16 @@ class Packing:
         for start, stop in ((0, whole), (whole, count)):
             if start == stop:
                 continue
-            some = min(_TOGETHER, stop - start)
+            chunk = min(_TOGETHER, stop - start)
             lines += [
-                f"for (long from = {start}; from < {stop}; from += {some}) {{",
+                f"for (long from = {start}; from < {stop}; from += {chunk}) {{",
                 f"  float numbers[{_TOGETHER}] __attribute__((aligned(64)));",
                 "  #pragma GCC ivdep",
-                f"  for (long i = 0; i < {some}; i++) {{",
+                f"  for (long i = 0; i < {chunk}; i++) {{",
                 "    const long c = from + i;",
-                *indented([*body.lines, f"numbers[i] = {value};"], 2),
+                *indent_lines([*body.lines, f"numbers[i] = {value};"], 2),
                 "  }",
-                f"  split_narrow(numbers, to + from, {self.part}, {self.operand.splits}, {some});",
+                f"  split_narrow(numbers, to + from, {self.part}, {self.operand.splits}, {chunk});",
                 "}",
             ]
         return lines
@@ -248,13 +264,15 @@ class Packing:
                 lines.append(f"rest -= nat_widen(part{number});")
         return lines
 
-    def _moved(self, body: Body, node: Node, coords: Coords, at: str, part: int, memory: FunctionMemory) -> list[str]:
+    def _emit_move(
+        self, body: Body, node: Node, coords: Coords, at: str, part: int, memory: FunctionMemory
+    ) -> list[str]:
         """Statements that pack one element to `to[at]`, its parts `part` apart. What is stored in bfloat16 already is moved as
         it is."""
         narrow = self.operand.dtype == "bfloat16"
-        found = trace_element(node, coords, self.plan) if narrow else None
-        if found is not None and found[0].dtype == "bfloat16":
-            return [f"to[{at}] = {memory.pointer(found[0])}[{found[1].c()}];"]
+        element = trace_element(node, coords, self.plan) if narrow else None
+        if element is not None and element[0].dtype == "bfloat16":
+            return [f"to[{at}] = {memory.pointer(element[0])}[{element[1].c()}];"]
         value = body.value(node, coords)
         return [*body.lines, *self.kept(value, at, part)]
 
@@ -270,7 +288,7 @@ class Packing:
             at = f"right + {offset} + q * {self.depth * padded}"
             lines += [
                 f"for (long q = 0; q < {count}; q++) {{",
-                *indented(self._pack_panel(at, start, count, width, padded, memory)),
+                *indent_lines(self._pack_panel(at, start, count, width, padded, memory)),
                 "}",
             ]
             start += count * width
@@ -299,13 +317,13 @@ class Packing:
         lines: list[str] = []
         if whole:
             k = variable("k", whole)
-            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * k_pack, k_pack)), "}"]
+            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indent_lines(row(k * k_pack, k_pack)), "}"]
         if rest:
-            lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * k_pack), rest)), "}"]
+            lines += ["{", f"  const long k = {whole};", *indent_lines(row(constant(whole * k_pack), rest)), "}"]
         packed, all_rows = whole + (rest > 0), self.steps * in_step
         if packed < all_rows:
             zeros = self._panel_zeros(0, row_size, in_step * row_size)
-            lines += [f"for (long k = {packed}; k < {all_rows}; k++) {{", *indented([to, *zeros]), "}"]
+            lines += [f"for (long k = {packed}; k < {all_rows}; k++) {{", *indent_lines([to, *zeros]), "}"]
         return lines
 
     def _pack_panel_row(
@@ -324,7 +342,7 @@ class Packing:
             if neighbour < real:
                 body = Body(self.plan, memory)
                 coords = coords_of(variable("b", p.batch), first + neighbour, column)
-                moves += ["{", *indented(self._moved(body, node, coords, spot, apart, memory)), "}"]
+                moves += ["{", *indent_lines(self._emit_move(body, node, coords, spot, apart, memory)), "}"]
                 guarded |= body.guarded
             else:
                 moves += [f"to[{spot} + {number * apart}] = 0;" for number in range(self.operand.splits)]
@@ -333,7 +351,7 @@ class Packing:
             to,
             "#pragma GCC ivdep",
             f"for (long j = 0; j < {width}; j++) {{",
-            *indented(moves),
+            *indent_lines(moves),
             "}",
             *(self._panel_zeros(width * k_pack, row_size, apart) if width < padded and real else []),
         ]

@@ -141,11 +141,11 @@ class ProductOperand(ABC):
             return cut_panels(right, lanes)
         depth = self.steps(k) * self.k_step
         rest = right
-        found = np.zeros((batch, self.splits, depth, n), ml_dtypes.bfloat16)
+        bf16_parts = np.zeros((batch, self.splits, depth, n), ml_dtypes.bfloat16)
         for part in range(self.splits):
-            found[:, part, :k] = rest
-            rest = rest - found[:, part, :k].astype(np.float32)
-        apart = found.view(np.uint16).reshape(batch, self.splits, -1, self.k_step // self.k_pack, self.k_pack, n)
+            bf16_parts[:, part, :k] = rest
+            rest = rest - bf16_parts[:, part, :k].astype(np.float32)
+        apart = bf16_parts.view(np.uint16).reshape(batch, self.splits, -1, self.k_step // self.k_pack, self.k_pack, n)
         return cut_panels(apart.transpose(0, 2, 1, 3, 5, 4).reshape(batch, -1, self.k_pack * n), self.k_pack * lanes)
 
     def orders(self, right: np.ndarray, lanes: int) -> np.ndarray:

@@ -78,10 +78,10 @@ def measure(
         loaded = ctypes.CDLL(str(library))
         loaded.peaks.restype = None
         loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
-        found = (ctypes.c_double * 2)()
+        seconds = (ctypes.c_double * 2)()
         rounds = -(-_LEAST_READ // stream)
-        loaded.peaks(threads, stream, rounds, found)
-    if not all(found):
+        loaded.peaks(threads, stream, rounds, seconds)
+    if not all(seconds):
         return None
     flops = 2 * threads * _PRODUCTS * rows * vectors * isa.lanes * products
-    return Peaks(gflops=flops / found[0] / 1e9, gbytes=stream * rounds / found[1] / 1e9)
+    return Peaks(gflops=flops / seconds[0] / 1e9, gbytes=stream * rounds / seconds[1] / 1e9)

@@ -43,13 +43,13 @@ class ConstantBlock:
             self.made[key] = np.ascontiguousarray(make()).reshape(-1).view(np.uint8)
         raw = self.made[key]
         alike = self._alike[raw.size, raw[:256].tobytes()]
-        found = next((offset for offset, other in alike if np.array_equal(other, raw)), None)
-        if found is None:
-            found = self.size
-            alike.append((found, raw))
-            self.arrays.append((found, raw))
+        position = next((offset for offset, other in alike if np.array_equal(other, raw)), None)
+        if position is None:
+            position = self.size
+            alike.append((position, raw))
+            self.arrays.append((position, raw))
             self.size += -(-raw.size // 64) * 64
-        return found
+        return position
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class FunctionMemory:
     def pointer(self, buffer: Buffer, start: int = 0) -> str:
         """The start of a buffer, or some elements start, as C."""
         operand = tensor_operand(buffer, start)
-        return self._named(operand) if buffer.storage[0] in _GIVEN else local(buffer)
+        return self._name_operand(operand) if buffer.storage[0] in _GIVEN else local(buffer)
 
     def constant(self, offset: int) -> str:
         """The start of constant data at `offset` bytes as C."""
-        return self._named(ConstantOperand(offset))
+        return self._name_operand(ConstantOperand(offset))
 
-    def _named(self, operand: MemoryOperand) -> str:
+    def _name_operand(self, operand: MemoryOperand) -> str:
         return self._operands.setdefault(operand, f"m{len(self._operands)}")
 
 

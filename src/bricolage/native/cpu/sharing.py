@@ -32,11 +32,13 @@ class ParallelRange:
         """Into how many pieces it is cut, 1 to `MOST` for each thread, or fewer than threads where it has no more iterations."""
         if self.count <= threads:
             return self.count
-        own = self.count // threads
-        work = own * self.work
+        share = self.count // threads
+        work = share * self.work
         wanted = self.most or max(min(work // _SMALL, _USUAL), min(work // _LARGE, MOST))
-        most = min(max(1, wanted), max(1, own // self.block))
+        most = min(max(1, wanted), max(1, share // self.block))
         if self.block == 1:
             return threads * most
         # As few blocks as there must be; of those, as many pieces as possible.
-        return threads * min(range(1, most + 1), key=lambda pieces: (pieces * -(-own // pieces // self.block), -pieces))
+        return threads * min(
+            range(1, most + 1), key=lambda pieces: (pieces * -(-share // pieces // self.block), -pieces)
+        )

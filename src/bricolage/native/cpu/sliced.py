@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented
+from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indent_lines
 from bricolage.native.cpu.gemm import GemmCodegen
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.kernel_choice import KernelChoice
@@ -16,7 +16,7 @@ from bricolage.native.fuse.slice_pairs import rows_and_units
 from bricolage.native.ir.tensors import MatMul
 
 
-def sliced(
+def build_sliced_phase(
     kernels: tuple[PlannedKernel, PlannedKernel],
     parts: int,
     plan: FusionPlan,
@@ -42,11 +42,11 @@ def sliced(
         *([KEEP_SCALAR] if body.guarded else []),
         VECTORISED,
         f"for (long j = {panel} * begin; j < {panel} * end; j++) {{",
-        *indented(lines),
+        *indent_lines(lines),
         "}",
     ]
     rows = codegen.p.m
-    each = loop if rows == 1 else [f"for (long m = 0; m < {rows}; m++) {{", *indented(loop), "}"]
+    each = loop if rows == 1 else [f"for (long m = 0; m < {rows}; m++) {{", *indent_lines(loop), "}"]
     # What the loop before has written is read: a block of its own, so that names do not meet.
-    both = ["{", *indented(phase.lines), "}", *each]
+    both = ["{", *indent_lines(phase.lines), "}", *each]
     return replace(phase, lines=both, operands=memory.operands, share=replace(phase.share, most=choice.pieces))

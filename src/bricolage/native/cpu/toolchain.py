@@ -95,16 +95,16 @@ class Objects:
     def add(self, texts: Mapping[str, str], flags: tuple[str, ...], title: str) -> dict[str, Refused]:
         """Compiles what is not there yet, by name; answers why those that do not compile do not."""
 
-        def compiled(name: str) -> None:
-            made = ("-c", "-fvisibility=hidden", *flags, "-o", str(self._object(name)))
+        def compile_object(name: str) -> None:
+            arguments = ("-c", "-fvisibility=hidden", *flags, "-o", str(self._object(name)))
             try:
-                _compile(texts[name], self._folder / f"{name}.c", made, (), title)
+                _compile(texts[name], self._folder / f"{name}.c", arguments, (), title)
             except Refused as error:
                 self._failed[name] = error
 
         missing = [name for name in texts if not self._object(name).exists() and name not in self._failed]
         with ThreadPoolExecutor(self._jobs) as pool:
-            list(pool.map(compiled, missing))
+            list(pool.map(compile_object, missing))
         return {name: self._failed[name] for name in texts if name in self._failed}
 
     def link(self, main: str, names: Iterable[str], flags: tuple[str, ...], library: Path, title: str) -> None:
@@ -140,6 +140,8 @@ def _compile(text: str, source: Path, before: tuple[str, ...], behind: tuple[str
         kept = cache_directory() / "failed" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.c"
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(text, encoding="utf-8")
-        told = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr.strip())
-        told = told[:_LONGEST_REASON]
-        raise Refused(backend=title, reason=f"{command[0]} does not compile the generated C (kept in {kept}): {told}")
+        message = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr.strip())
+        message = message[:_LONGEST_REASON]
+        raise Refused(
+            backend=title, reason=f"{command[0]} does not compile the generated C (kept in {kept}): {message}"
+        )

@@ -100,6 +100,6 @@ def windows(root: MatMul | Conv, p: Product, operand: ProductOperand) -> Windows
         right=p.right,
         fill=p.fill,
     )
-    found = Windows(rows, (height, width), (tall, wide), offsets, channels // operand.k_step)
-    tiles, usual = (-(-m // TILE_ROWS) for m in (found.m, p.m))
-    return found if found.m <= _MOST_ROWS * p.m or tiles == usual else None
+    conv_windows = Windows(rows, (height, width), (tall, wide), offsets, channels // operand.k_step)
+    tiles, usual = (-(-m // TILE_ROWS) for m in (conv_windows.m, p.m))
+    return conv_windows if conv_windows.m <= _MOST_ROWS * p.m or tiles == usual else None

@@ -57,7 +57,7 @@ def transform(m: int, points: tuple[float, ...], *, whole: bool = False) -> Tran
     data = np.round(b * scale[:, None], 9)
     if not whole:
         return Transform(m, data, f / scale[:, None], a)
-    common = math.lcm(*(int(one) for one in scale))
+    common = math.lcm(*(int(factor) for factor in scale))
     return Transform(m, data, f, a * (common / scale), common**2)
 
 
@@ -85,8 +85,8 @@ def transformed_operand(root: Conv, isa: Isa, arithmetic: Arithmetic) -> Product
 
 def tile_rows(tiles: int, threads: int, operand: ProductOperand, isa: Isa) -> int:
     """Tiles that a micro-kernel takes at a time: of a thread's share all as many, in vectors."""
-    most, own = operand.rows(isa), -(-tiles // threads)
-    return most if operand.in_tiles else -(-own // -(-own // most))
+    most, thread_tiles = operand.rows(isa), -(-tiles // threads)
+    return most if operand.in_tiles else -(-thread_tiles // -(-thread_tiles // most))
 
 
 def _fits(root: Conv, plan: FusionPlan, isa: Isa) -> bool:
@@ -97,10 +97,10 @@ def _fits(root: Conv, plan: FusionPlan, isa: Isa) -> bool:
     if root.strides[-2:] != (1, 1) or root.dilations[-2:] != (1, 1) or root.source.shape[1] % isa.lanes:
         return False
     c = variable("c", root.source.shape[1])
-    found = trace_element(
+    element = trace_element(
         root.source, (ZERO, c, *(variable(f"s{i}", e) for i, e in enumerate(root.source.shape[2:]))), plan
     )
-    return found is not None and found[1].stride(next(iter(c.variables))) == 1
+    return element is not None and element[1].stride(next(iter(c.variables))) == 1
 
 
 def compute_cost(root: Conv, t: Transform | None, target: CpuTarget, operand: ProductOperand) -> float:
@@ -115,11 +115,11 @@ def compute_cost(root: Conv, t: Transform | None, target: CpuTarget, operand: Pr
     else:
         points, per_tile = (t.m + 2) ** 2, t.m
     tiles = deep_places * -(-height // per_tile) * -(-width // per_tile)
-    own = -(-tiles // target.threads)
+    thread_tiles = -(-tiles // target.threads)
     if t is not None:
-        transforms = _TRANSFORM_COST * own * points * (depth + c_out)
+        transforms = _TRANSFORM_COST * thread_tiles * points * (depth + c_out)
     rows = operand.rows(target.isa) if t is None else tile_rows(tiles, target.threads, operand, target.isa)
-    products = operand.cost * points * depth * c_out * -(-own // rows) * rows
+    products = operand.cost * points * depth * c_out * -(-thread_tiles // rows) * rows
     weights = operand.bytes / 4 * points * depth * c_out
     stream = _WHOLE_STREAM_COST if root.dtype == "int32" else _STREAM_COST
     return products + transforms + (stream * weights if 4 * weights > target.l2_bytes // 2 else 0)

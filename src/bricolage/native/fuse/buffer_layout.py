@@ -59,11 +59,11 @@ class Memory:
 
     def parts(self, node: ConcatBuffer) -> Iterator[tuple[Node, Buffer]]:
         """Parts with the buffers that they are in that of the whole."""
-        own = self._plan.buffers[node]
-        strides = tuple(stride * step for stride, step in zip(own.strides, node.steps, strict=True))
+        whole = self._plan.buffers[node]
+        strides = tuple(stride * step for stride, step in zip(whole.strides, node.steps, strict=True))
         for part, start in zip(node.parts, node.starts, strict=True):
-            offset = own.offset + sum(i * stride for i, stride in zip(start, own.strides, strict=True))
-            yield part, Buffer(own.storage, part.shape, own.dtype, strides, offset)
+            offset = whole.offset + sum(i * stride for i, stride in zip(start, whole.strides, strict=True))
+            yield part, Buffer(whole.storage, part.shape, whole.dtype, strides, offset)
 
     def dtype(self, node: Node) -> str:
         """The type in which a tensor in between is stored."""
@@ -86,11 +86,11 @@ class Memory:
         and views of these. Concatenations may share parts."""
         todo, seen = [node], {node}
         while todo:
-            own = todo.pop()
-            if own in self._plan.outputs:
+            alias = todo.pop()
+            if alias in self._plan.outputs:
                 return False
-            around = list(own.parts) if isinstance(own, ConcatBuffer) else []
-            for user in self._users[own]:
+            around = list(alias.parts) if isinstance(alias, ConcatBuffer) else []
+            for user in self._users[alias]:
                 if isinstance(user, (View, ConcatBuffer)):
                     around.append(user)
                 elif not isinstance(user, MatMul) and not (isinstance(user, Conv) and user.groups == 1):
@@ -106,10 +106,10 @@ class Memory:
             return row_major(shape)
         order = (0, *range(2, len(shape)), 1)
         inner = row_major(tuple(shape[axis] for axis in order))
-        found = [0] * len(shape)
+        strides = [0] * len(shape)
         for axis, stride in zip(order, inner, strict=True):
-            found[axis] = stride
-        return tuple(found)
+            strides[axis] = stride
+        return tuple(strides)
 
 
 def arena(plan: FusionPlan) -> None:
@@ -122,14 +122,14 @@ def arena(plan: FusionPlan) -> None:
             size = sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1
             sizes[number] = max(sizes.get(number, 0), size * STORED_BYTES[buffer.dtype])
     touched = [_in_arena((*kernel.targets, *kernel_reads(kernel, plan))) for kernel in plan.kernels]
-    spans = _spans([set().union(*(touched[own] for own in section)) for section in plan.sections])
+    spans = _spans([set().union(*(touched[index] for index in section)) for section in plan.sections])
     lifetimes = {str(n): Lifetime(sizes[n] + 64, *span) for n, span in spans.items()}
     inside: dict[str, dict[str, int]] = {}
     for step, rows in plan.strands.items():
-        places = [_spans([touched[own] for own in row]) for row in rows]
-        for strand, own in enumerate(places):
-            others = set().union(*(place for place in places if place is not own))
-            mine = {n: span for n, span in own.items() if spans[n] == (step, step + 1) and n not in others}
+        places = [_spans([touched[index] for index in row]) for row in rows]
+        for strand, strand_spans in enumerate(places):
+            others = set().union(*(place for place in places if place is not strand_spans))
+            mine = {n: span for n, span in strand_spans.items() if spans[n] == (step, step + 1) and n not in others}
             if mine:
                 local = {str(n): lifetimes.pop(str(n)) for n in mine}
                 offsets, total = assign_offsets(

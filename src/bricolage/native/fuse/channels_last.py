@@ -62,7 +62,7 @@ def _inside(node: Node) -> Sequence[Node]:
 
 
 def _heaviest(found: Iterable[Node | None]) -> Node | None:
-    return max((one for one in found if one is not None), key=_multiplications, default=None)
+    return max((node for node in found if node is not None), key=_multiplications, default=None)
 
 
 def _multiplications(root: Node) -> int:

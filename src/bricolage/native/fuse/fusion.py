@@ -91,13 +91,13 @@ def plan(
     """The fused kernels that compute `outputs`, and where their results lie, within the limits of `target`. `policy` says what is
     stored in bfloat16, `layout` which images lie with their channels last."""
     planner = _Planner(inputs, outputs, target, policy, strategy, layout)
-    found = planner.plan()
+    searched_plan = planner.plan()
     if not planner.differs:
-        return found
+        return searched_plan
     # The search takes the last source, not the last kernel that is done, for where a result can be a secondary output.
     usual = _Planner(inputs, outputs, target, policy, "rules", layout).plan()
     model = KernelCosts(target.l2_bytes)
-    return min(found, usual, key=lambda each: model.plan(each).nanoseconds)
+    return min(searched_plan, usual, key=lambda each: model.plan(each).nanoseconds)
 
 
 def operators_apart(found: FusionPlan, origins: Mapping[Node, str], fused: Sequence[int]) -> Blocks:
@@ -138,7 +138,7 @@ class _Planner:
     def plan(self) -> FusionPlan:
         absorbed, epilogues = self._epilogues()
         stored, optional = self._fixed_and_optional(absorbed, epilogues)
-        region = RegionTensors(self.nodes, self.users, self.result.outputs, self._separated)
+        region = RegionTensors(self.nodes, self.users, self.result.outputs, self._is_separated)
         fused_producers = attentions(region, epilogues, stored, self.target)
         stored -= {inner for _, softmax in fused_producers.values() for inner in (softmax, *softmax.sources)}
         stored |= self._choose(stored, absorbed, optional, epilogues, fused_producers)
@@ -150,14 +150,14 @@ class _Planner:
         for node in self.nodes:
             if node in self.result.buffers and node in stored and not isinstance(node, ConcatBuffer):
                 root, path = epilogues.get(node, (None, ()))
-                own = fused_producers.get(root) if root is not None else None
+                producer = fused_producers.get(root) if root is not None else None
                 self.result.kernels.append(
-                    PlannedKernel(node, self.result.buffers[node], root, path, fused_producer=own)
+                    PlannedKernel(node, self.result.buffers[node], root, path, fused_producer=producer)
                 )
             if isinstance(node, ConcatBuffer) and node in stored:
                 self._copies(node)
         self._outputs()
-        attach_secondary_outputs(self.result, self._separated)
+        attach_secondary_outputs(self.result, self._is_separated)
         arena(self.result)
         return self.result
 
@@ -180,7 +180,7 @@ class _Planner:
         while end not in self.result.outputs:
             users = self.users[end]
             only = users[0] if len(users) == 1 else None
-            if only in taken or (only is not None and self._separated(end, only)):
+            if only in taken or (only is not None and self._is_separated(end, only)):
                 break
             if isinstance(only, View) and only.inverse is not None and only.guard is None and self._leads_on(only):
                 inside.add(end)
@@ -216,7 +216,7 @@ class _Planner:
             following = min(open_users, key=lambda n: self.number[n])
             if not isinstance(following, Pointwise) or following.shape != start.shape or following in taken:
                 return None
-            if self._separated(start, following):
+            if self._is_separated(start, following):
                 return None
             inside[following] = None
             if any(n in self.result.outputs for n in inside if n is not following):
@@ -308,9 +308,9 @@ class _Planner:
             lambda node: node in boundary and self.memory.channels_last(node),
             KernelCosts(self.target.l2_bytes),
         )
-        found = search_plan(space, usual, self.users).stored
-        self.differs = found != usual
-        return set(found)
+        stored = search_plan(space, usual, self.users).stored
+        self.differs = stored != usual
+        return set(stored)
 
     def _at_borders(self, decided: Set[Node]) -> set[Node]:
         """What is read in another block, views too, and what rules would not compute twice."""
@@ -319,7 +319,7 @@ class _Planner:
             if node in decided or node.starts_kernel or isinstance(node, (Input, Constant, ConcatBuffer)):
                 continue
             again = isinstance(node, (Pointwise, Gather)) and len(self.users[node]) > 1 and not self._cheap(node)
-            if again or any(self._separated(node, user) for user in self.users[node]):
+            if again or any(self._is_separated(node, user) for user in self.users[node]):
                 at_borders.add(node)
         return at_borders
 
@@ -357,7 +357,7 @@ class _Planner:
             todo.extend(current.sources)
         return True
 
-    def _separated(self, one: Node, other: Node) -> bool:
+    def _is_separated(self, one: Node, other: Node) -> bool:
         """Whether a border lies between two nodes."""
         return self.blocks is not None and self.blocks.get(one) != self.blocks.get(other)
 
@@ -366,8 +366,8 @@ class _Planner:
     def _copies(self, node: ConcatBuffer) -> None:
         """Kernels for the parts that lie elsewhere."""
         for part, target in self.memory.parts(node):
-            found = self.result.buffers.get(part)
-            if found is None or (found.storage, found.offset, found.strides) != (
+            buffer = self.result.buffers.get(part)
+            if buffer is None or (buffer.storage, buffer.offset, buffer.strides) != (
                 target.storage,
                 target.offset,
                 target.strides,
@@ -378,10 +378,10 @@ class _Planner:
         """Outputs that are inputs, constants, views, or repeat. Of those without elements nothing is stored."""
         seen: set[Node] = set()
         for position, node in enumerate(self.result.outputs):
-            found = self.result.buffers.get(node)
+            buffer = self.result.buffers.get(node)
             if not node.elements:
                 continue
-            if node in seen or found is None or found.storage != ("output", position):
+            if node in seen or buffer is None or buffer.storage != ("output", position):
                 target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
                 self.result.kernels.append(PlannedKernel(node, target, None))
             seen.add(node)

@@ -34,7 +34,7 @@ def attentions(
 ) -> dict[Node, FusedProducer]:
     """Products of a softmax of a product, by the second product, whose kernel computes what lies in between a few rows at a time.
     So it need not be `stored`."""
-    found: dict[Node, FusedProducer] = {}
+    producers: dict[Node, FusedProducer] = {}
     for second in region.nodes:
         if (
             second.dtype != "float32"
@@ -48,7 +48,7 @@ def attentions(
         if (
             isinstance(first, MatMul)
             and first.dtype == "float32"
-            and first not in found  # whose own kernel computes what it reads
+            and first not in producers  # whose own kernel computes what it reads
             and not path
             and first.shape == softmax.shape
             and softmax.shape[:-1] == second.shape[:-1]
@@ -59,8 +59,8 @@ def attentions(
             and not region.separated(first, softmax)
             and not region.separated(softmax, second)
         ):
-            found[second] = first, softmax
-    return found
+            producers[second] = first, softmax
+    return producers
 
 
 def separable_convolutions(
@@ -68,7 +68,7 @@ def separable_convolutions(
 ) -> dict[Node, FusedProducer]:
     """Grouped convolutions that nothing but a pointwise one reads, by the latter, whose kernel computes what it reads some rows at
     a time: where that is more than stays in a second-level cache from one kernel to the next."""
-    found: dict[Node, FusedProducer] = {}
+    producers: dict[Node, FusedProducer] = {}
     for second in region.nodes:
         if not isinstance(second, Conv) or not is_pointwise(second) or set(second.strides) != {1}:
             continue
@@ -86,8 +86,8 @@ def separable_convolutions(
             and region.only_read_once(between)
             and not region.separated(between, second)
         ):
-            found[second] = first, between
-    return found
+            producers[second] = first, between
+    return producers
 
 
 def is_pointwise(conv: Conv) -> bool:

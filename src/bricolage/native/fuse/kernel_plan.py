@@ -143,7 +143,7 @@ def kernel_nodes(kernel: PlannedKernel, plan: FusionPlan) -> tuple[list[Node], l
     """Nodes that a kernel computes, its constants among them, and buffers that it reads."""
     stored, targets = {node for node, _ in kernel.stores}, kernel.targets
     inside: list[Node] = []
-    found: dict[Buffer, None] = {}
+    reads: dict[Buffer, None] = {}
     todo = [node for node, _ in kernel.stores]
     seen: set[Node] = set()
     while todo:
@@ -151,10 +151,10 @@ def kernel_nodes(kernel: PlannedKernel, plan: FusionPlan) -> tuple[list[Node], l
         if node in seen:
             continue
         seen.add(node)
-        own = plan.buffers.get(node)
-        if own is not None and own not in targets:
-            found.setdefault(own)
-        elif node in stored or own is None:
+        buffer = plan.buffers.get(node)
+        if buffer is not None and buffer not in targets:
+            reads.setdefault(buffer)
+        elif node in stored or buffer is None:
             inside.append(node)
             todo.extend(node.sources)
-    return inside, list(found)
+    return inside, list(reads)

@@ -211,11 +211,11 @@ class KernelCosts:
         total, moves = 0.0, 0
         computed: Counter[Node] = Counter()
         for kernel in plan.kernels:
-            found, stores = _of(kernel, plan)
-            total += self.kernel(found, stores, lambda node: _size(node, plan))
-            moves += sum(min(count, node.elements) * _size(node, plan) for node, count in found.reads.items())
+            kernel_traffic, stores = _of(kernel, plan)
+            total += self.kernel(kernel_traffic, stores, lambda node: _size(node, plan))
+            moves += sum(min(count, node.elements) * _size(node, plan) for node, count in kernel_traffic.reads.items())
             moves += sum(node.elements * _size(node, plan) for node in stores)
-            computed.update(found.computed)
+            computed.update(kernel_traffic.computed)
         recomputed = sum(max(0, count - node.elements) for node, count in computed.items())
         return PlanCost(len(plan.kernels), moves, recomputed, total)
 
@@ -232,10 +232,10 @@ def _of(kernel: PlannedKernel, plan: FusionPlan) -> tuple[MemoryTraffic, list[No
     inside = {node for node in (kernel.root, *(kernel.fused_producer or ())) if node is not None}
     stores = [node for node, _ in kernel.stores]
 
-    def stored(node: Node) -> bool:
+    def is_stored(node: Node) -> bool:
         return node in plan.buffers and plan.buffers[node] not in targets
 
-    return traffic(stores, inside, stored), stores
+    return traffic(stores, inside, is_stored), stores
 
 
 def _size(node: Node, plan: FusionPlan) -> int:

@@ -82,9 +82,9 @@ def _search(
                     optional=frozenset(group.optional) - kept,
                     kernels={**group.kernels, **dict.fromkeys(kept, frozenset[Node]())},
                 )
-                found = _search(rest, first, users, budget, known)
-                stored |= found.stored | kept
-                total += found.nanoseconds
+                solution = _search(rest, first, users, budget, known)
+                stored |= solution.stored | kept
+                total += solution.nanoseconds
             exact = False
             continue
         likeness = group.likeness(first)
@@ -115,20 +115,20 @@ def _of_kernel(
     start, and nothing to read of the result of the kernel that is the last to be there, if it can store it too
     (see `fusion`)."""
 
-    def stored(node: Node) -> bool:
+    def is_stored(node: Node) -> bool:
         return node is not result and (node in space.fixed or chosen(node))
 
-    found = traffic((result,), inside, stored, undecided)
+    kernel_traffic = traffic((result,), inside, is_stored, undecided)
     model = space.model
-    total = model.kernel(found, (result,), space.size)
-    host = _host(result, found, space)
+    total = model.kernel(kernel_traffic, (result,), space.size)
+    host = _host(result, kernel_traffic, space)
     if host is not None:
-        total -= model.start(found) + model.move(host, host.elements, space.size(host))
-    elif found.reaches_undecided and found.elementwise:
-        total -= model.start(found) + max(
-            (model.move(n, n.elements, space.size(n)) for n in found.pointwise_reads), default=0.0
+        total -= model.start(kernel_traffic) + model.move(host, host.elements, space.size(host))
+    elif kernel_traffic.reaches_undecided and kernel_traffic.elementwise:
+        total -= model.start(kernel_traffic) + max(
+            (model.move(n, n.elements, space.size(n)) for n in kernel_traffic.pointwise_reads), default=0.0
         )
-    return total, found.body
+    return total, kernel_traffic.body
 
 
 def _host(result: Node, found: MemoryTraffic, space: SearchSpace) -> Node | None:
@@ -157,18 +157,20 @@ def _better_inside(
 
 def _widest(space: SearchSpace) -> dict[Node, int]:
     """Bytes of the largest type in what a node is computed from, down to what every plan stores."""
-    found: dict[Node, int] = {}
+    widths: dict[Node, int] = {}
     for node in space.number:
-        sources = [STORED_BYTES[s.dtype] if s in space.fixed else found[s] for s in node.sources]
-        found[node] = max(sources, default=STORED_BYTES[node.dtype])
-    return found
+        sources = [STORED_BYTES[s.dtype] if s in space.fixed else widths[s] for s in node.sources]
+        widths[node] = max(sources, default=STORED_BYTES[node.dtype])
+    return widths
 
 
 def _groups(space: SearchSpace, hidden: Set[Node]) -> list[_Group]:
     """Choices that belong together, each with the kernels that they change."""
-    known = (Input, Constant)
+    leaf_types = (Input, Constant)
     nodes = [
-        node for node in space.number if node in space.kernels or not (node in space.fixed or isinstance(node, known))
+        node
+        for node in space.number
+        if node in space.kernels or not (node in space.fixed or isinstance(node, leaf_types))
     ]
     group = {node: node for node in nodes}
     """Of every node: another one of its group; the last one leads to itself. Nodes are together with what they are made of, but
@@ -216,13 +218,13 @@ class _Group:
     @cached_property
     def _reach(self) -> dict[Node, int]:
         """Choices among the nodes that a node may be computed from, itself included, as bits."""
-        found: dict[Node, int] = {}
+        reach: dict[Node, int] = {}
         for node in self._nodes:
-            found[node] = self._bit.get(node, 0)
+            reach[node] = self._bit.get(node, 0)
             for source in node.sources:
                 if source not in self._space.fixed:
-                    found[node] |= found.get(source, 0)
-        return found
+                    reach[node] |= reach.get(source, 0)
+        return reach
 
     def likeness(self, first: Set[Node]) -> Hashable:
         """Equal for groups that have the same plans at the same prices."""
@@ -253,26 +255,26 @@ class _Group:
     def solve(self, first: Set[Node], budget: _Budget) -> tuple[tuple[bool, ...], float, bool]:
         """What to store of `optional` in the cheapest plan, or in the cheapest that was seen when the budget was used up; what all
         its kernels take; and whether that is certain to be the least."""
-        own = _Budget(min(_STEPS_OF_GROUP, budget.steps))
-        budget.steps -= own.steps
+        group_budget = _Budget(min(_STEPS_OF_GROUP, budget.steps))
+        budget.steps -= group_budget.steps
         usual = near = sum(self._bit[node] for node in self.optional if node in first)
-        least = at_first = self._total(usual, 0, own)
+        least = at_first = self._total(usual, 0, group_budget)
         improved = True
-        while improved and own.steps > 0:  # a better start cuts more off
+        while improved and group_budget.steps > 0:  # a better start cuts more off
             improved = False
             for node in self.optional:
                 other = near ^ self._bit[node]
-                total = self._total(other, 0, own) if own.steps > 0 else least
+                total = self._total(other, 0, group_budget) if group_budget.steps > 0 else least
                 if total < least:
                     near, least, improved = other, total, True
         best, exact = near, True
 
         def descend(depth: int, stored: int, undecided: int) -> None:
             nonlocal best, least, exact
-            if own.steps <= 0:
+            if group_budget.steps <= 0:
                 exact = False
                 return
-            bound = self._total(stored, undecided, own)
+            bound = self._total(stored, undecided, group_budget)
             if bound >= least:
                 return
             if depth == len(self.optional):
@@ -283,7 +285,7 @@ class _Group:
                 descend(depth + 1, stored | choice, undecided & ~bit)
 
         descend(0, 0, sum(self._bit.values()))
-        budget.steps += max(0, own.steps)
+        budget.steps += max(0, group_budget.steps)
         if least > _CLEARLY * at_first:
             best, least = usual, at_first
         return tuple(bool(self._bit[node] & best) for node in self.optional), least, exact

@@ -52,14 +52,14 @@ def _host(
     while todo:
         for source in todo.pop().sources:
             if source in buffers:
-                leaves[source] = _completed(source, plan, stored_by, last_in)
+                leaves[source] = _find_completing_kernel(source, plan, stored_by, last_in)
             elif isinstance(source, Pointwise) and source.shape == node.shape:
                 todo.append(source)
             else:
                 while isinstance(source, View) and source not in buffers:
                     source = source.source
                 if source in buffers:
-                    elsewhere = max(elsewhere, _completed(source, plan, stored_by, last_in))
+                    elsewhere = max(elsewhere, _find_completing_kernel(source, plan, stored_by, last_in))
                 elif not isinstance(source, Constant):
                     return None
     latest = max(leaves.values(), default=-1)
@@ -71,7 +71,7 @@ def _host(
     return None
 
 
-def _completed(
+def _find_completing_kernel(
     node: Node, plan: FusionPlan, stored_by: Mapping[Node, int], last_in: Mapping[tuple[str, int], int]
 ) -> int:
     """Position of the kernel that completes a stored tensor; -1 for inputs."""

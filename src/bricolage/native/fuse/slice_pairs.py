@@ -75,11 +75,11 @@ def _parts(plan: FusionPlan, first: int, second: int, most: int) -> int:
         return 0
     *batch, rows, columns = root.shape
     parts, rest = divmod(columns, _units(behind))
-    one = isinstance(root.right, Constant) and math.prod(batch) == 1 and product.fused_producer is None
+    plain_product = isinstance(root.right, Constant) and math.prod(batch) == 1 and product.fused_producer is None
     stays = 4 * root.right.elements <= most
     few = rows <= MOST_ROWS and rows * root.left.shape[-1] <= _MOST_PACKED
     if (
-        not one
+        not plain_product
         or not few
         or not stays
         or rest
@@ -89,15 +89,19 @@ def _parts(plan: FusionPlan, first: int, second: int, most: int) -> int:
         return 0
     m, j, coords = rows_and_units(behind)
     origin = (ZERO,) * len(batch)
-    made = [
+    part_places = [
         _place(product.target, product.result_coords((*origin, m, j + part * _units(behind)))) for part in range(parts)
     ]
     reads = _Reads(plan, behind)
     if not all(reads.all_of(node, coords) for node, _ in behind.stores):
         return 0
-    own = [_place(buffer, at) for buffer, at in reads.found if _meets(buffer, product.target)]
+    read_places = [_place(buffer, at) for buffer, at in reads.found if _meets(buffer, product.target)]
     apart = not any(_meets(wrote, read) for wrote in behind.targets for read in kernel_reads(product, plan))
-    return parts if own and apart and all(any(read - at == ZERO for at in made) for read in own) else 0
+    return (
+        parts
+        if read_places and apart and all(any(read - at == ZERO for at in part_places) for read in read_places)
+        else 0
+    )
 
 
 def _place(buffer: Buffer, coords: Coords) -> Index:

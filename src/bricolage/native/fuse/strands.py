@@ -42,7 +42,7 @@ def in_strands(plan: FusionPlan, threads: int, l2_bytes: int) -> FusionPlan:
     that; otherwise the same plan. The kernels keep their numbers. `l2_bytes` is a core's second-level cache."""
     if threads == 1:
         return plan
-    multiplied = _multiplied(plan)
+    multiplied = _group_by_weights(plan)
     if not any(len(numbers) >= _FEWEST for numbers in multiplied):
         return plan
     work = [kernel_flops(kernel, plan) // 2 for kernel in plan.kernels]
@@ -56,13 +56,13 @@ def in_strands(plan: FusionPlan, threads: int, l2_bytes: int) -> FusionPlan:
     products = [_products(kernel) for kernel in plan.kernels]
     alone = {strand for strand in strands if _is_small(plan, strand, threads)}
     groups = list(_groups(strands, alone, order, threads, products))
-    found = _in_order(order, [section for group in groups for section in _cut(group, work)]) if groups else None
-    if found is None:
+    sections = _in_order(order, [section for group in groups for section in _cut(group, work)]) if groups else None
+    if sections is None:
         return plan
     ordered = replace(
         plan,
-        waves=tuple(sum(rows, ()) for rows in found),
-        strands={step: rows for step, rows in enumerate(found) if len(rows) > 1 or len(rows[0]) > 1},
+        waves=tuple(sum(rows, ()) for rows in sections),
+        strands={step: rows for step, rows in enumerate(sections) if len(rows) > 1 or len(rows[0]) > 1},
     )
     arena(ordered)
     return ordered
@@ -72,13 +72,13 @@ _Rows = tuple[tuple[int, ...], ...]
 """Numbers of kernels in rows that do not depend on each other."""
 
 
-def _multiplied(plan: FusionPlan) -> list[list[int]]:
+def _group_by_weights(plan: FusionPlan) -> list[list[int]]:
     """Kernels that multiply by the same constant."""
-    found: dict[int, list[int]] = defaultdict(list)
+    weight_users: dict[int, list[int]] = defaultdict(list)
     for number, kernel in enumerate(plan.kernels):
         if isinstance(kernel.root, MatMul) and isinstance(kernel.root.right, Constant):
-            found[kernel.root.right.identity].append(number)
-    return list(found.values())
+            weight_users[kernel.root.right.identity].append(number)
+    return list(weight_users.values())
 
 
 def _chains(order: _Dependences, numbers: Sequence[int]) -> list[list[int]]:
@@ -104,11 +104,11 @@ class _Dependences:
         self.before: list[int] = []
         """All on which each depends, itself included."""
         for number, kernel in enumerate(plan.kernels):
-            own = {writer for buffer in kernel_reads(kernel, plan) for writer in _writers(writers, buffer)}
+            sources = {writer for buffer in kernel_reads(kernel, plan) for writer in _writers(writers, buffer)}
             before = 1 << number
-            for source in own:
+            for source in sources:
                 before |= self.before[source]
-            self.sources.append(own)
+            self.sources.append(sources)
             self.before.append(before)
             for buffer in kernel.targets:
                 writers[buffer.storage][buffer.extent] = number
@@ -128,11 +128,11 @@ class _Dependences:
 
 def _writers(writers: dict[tuple[str, int], dict[tuple[int, int], int]], buffer: Buffer) -> list[int]:
     """Kernels that write elements of a buffer. Each is written once, and mostly as it is read."""
-    found = writers.get(buffer.storage, {})
-    if buffer.extent in found and math.prod(buffer.shape) == buffer.extent[1] - buffer.extent[0]:
-        return [found[buffer.extent]]
+    writes = writers.get(buffer.storage, {})
+    if buffer.extent in writes and math.prod(buffer.shape) == buffer.extent[1] - buffer.extent[0]:
+        return [writes[buffer.extent]]
     first, end = buffer.extent
-    return [number for (begin, behind), number in found.items() if first < behind and begin < end]
+    return [number for (begin, behind), number in writes.items() if first < behind and begin < end]
 
 
 def _strands(order: _Dependences, chains: list[list[int]]) -> list[tuple[int, ...]]:
@@ -225,12 +225,12 @@ def _in_order(order: _Dependences, groups: list[_Rows]) -> list[_Rows] | None:
     missing = [len(needed) for needed in needs]
     ready = [(rows[0][0], i) for i, rows in enumerate(sections) if not missing[i]]
     heapq.heapify(ready)
-    found: list[_Rows] = []
+    ordered: list[_Rows] = []
     while ready:
         _, section = heapq.heappop(ready)
-        found.append(sections[section])
+        ordered.append(sections[section])
         for user in users[section]:
             missing[user] -= 1
             if not missing[user]:
                 heapq.heappush(ready, (sections[user][0][0], user))
-    return found if len(found) == len(sections) else None
+    return ordered if len(ordered) == len(sections) else None

@@ -22,14 +22,14 @@ def in_waves(plan: FusionPlan) -> FusionPlan:
     wave: list[int] = []
     for kernel in plan.kernels:
         targets, reads = kernel.targets, kernel_reads(kernel, plan)
-        own = max(written.last(reads), read.last(targets)) + 1
-        written.add(targets, own)
-        read.add(reads, own)
-        wave.append(own)
-    found: list[list[int]] = [[] for _ in range(max(wave, default=-1) + 1)]
-    for number, own in enumerate(wave):
-        found[own].append(number)
-    ordered = replace(plan, waves=tuple(map(tuple, found)), strands={})
+        level = max(written.last(reads), read.last(targets)) + 1
+        written.add(targets, level)
+        read.add(reads, level)
+        wave.append(level)
+    wave_kernels: list[list[int]] = [[] for _ in range(max(wave, default=-1) + 1)]
+    for number, level in enumerate(wave):
+        wave_kernels[level].append(number)
+    ordered = replace(plan, waves=tuple(map(tuple, wave_kernels)), strands={})
     arena(ordered)
     return ordered
 
@@ -42,15 +42,15 @@ class _Touched:
 
     def add(self, buffers: Iterable[Buffer], wave: int) -> None:
         for buffer in buffers:
-            known = self._waves[buffer.storage]
-            known[buffer.extent] = max(wave, known.get(buffer.extent, wave))
+            last_waves = self._waves[buffer.storage]
+            last_waves[buffer.extent] = max(wave, last_waves.get(buffer.extent, wave))
 
     def last(self, buffers: Iterable[Buffer]) -> int:
         """The last wave that touched any element of these; -1 where none did."""
-        found = -1
+        last_wave = -1
         for buffer in buffers:
             first, end = buffer.extent
             for (begin, behind), wave in self._waves.get(buffer.storage, {}).items():
                 if first < behind and begin < end:
-                    found = max(found, wave)
-        return found
+                    last_wave = max(last_wave, wave)
+        return last_wave

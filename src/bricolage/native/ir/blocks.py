@@ -66,16 +66,16 @@ class QuantisedBlocks:
         wide = self.scales.shape[1] * self.block
         if self.bits == 8:
             return self.packed
-        found = np.empty((self.n, self.packed.shape[1], 2), np.uint8)
-        found[:, :, 0], found[:, :, 1] = self.packed & 15, self.packed >> 4
-        return found.reshape(self.n, -1)[:, :wide]
+        nibbles = np.empty((self.n, self.packed.shape[1], 2), np.uint8)
+        nibbles[:, :, 0], nibbles[:, :, 1] = self.packed & 15, self.packed >> 4
+        return nibbles.reshape(self.n, -1)[:, :wide]
 
     def numbers(self) -> np.ndarray:
         """float32 [n, k]: the weights."""
         n, blocks = self.scales.shape
         zeros = np.float32(self.middle) if self.zeros is None else self.zeros[:, :, None]
-        found = (self.integers().reshape(n, blocks, self.block).astype(np.float32) - zeros) * self.scales[:, :, None]
-        return np.ascontiguousarray(found.reshape(n, -1)[:, : self.k])
+        weights = (self.integers().reshape(n, blocks, self.block).astype(np.float32) - zeros) * self.scales[:, :, None]
+        return np.ascontiguousarray(weights.reshape(n, -1)[:, : self.k])
 
 
 def blocks_of(

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.lowering.common import MICROSOFT, attributes_of
-from bricolage.native.ir.lowerings import NoLowering, OpContext, converted, lowered, pointwise
+from bricolage.native.ir.lowerings import NoLowering, OpContext, convert_node, lowered, pointwise
 from bricolage.native.ir.tensors import C_TYPES, HALVES, Constant, Input, Node, Shape, numpy_type
 
 
@@ -26,18 +26,18 @@ def lower_region(model: ir.Model, origins: dict[Node, str] | None = None) -> tup
         if value.name in graph.initializers:
             continue
         info = describe(value)
-        made = Input(_shape(value), _dtype(value), len(inputs))
+        input_node = Input(_shape(value), _dtype(value), len(inputs))
         if info.dtype is None:
             raise NoLowering(f"'{value.name}' is not a tensor")
-        inputs.append(made)
-        values[value] = made
+        inputs.append(input_node)
+        values[value] = input_node
     opset = graph.opset_imports.get("", 1)
     for node in graph:
-        made_of_it = _lower(node, values, opset)
+        lowered_nodes = _lower(node, values, opset)
         if origins is not None:
-            _note(made_of_it, node.name or node.op_type, origins)
-        values.update(zip(node.outputs, made_of_it, strict=False))
-    return inputs, [_known(value, values) for value in graph.outputs]
+            _note(lowered_nodes, node.name or node.op_type, origins)
+        values.update(zip(node.outputs, lowered_nodes, strict=False))
+    return inputs, [_resolve_value(value, values) for value in graph.outputs]
 
 
 def _note(nodes: Sequence[Node], name: str, origins: dict[Node, str]) -> None:
@@ -89,9 +89,9 @@ def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[
         return (_constant(node),)
     if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in CONTRIBUTED:
         raise NoLowering(f"no rule for {node.op_type}")
-    known = _stored_integers if node.op_type == "DequantizeLinear" else _known
-    given = tuple(None if value is None or _left_out(node, value) else known(value, values) for value in node.inputs)
-    inputs = tuple(None if one is None else _widened(one) for one in given)
+    resolve = _stored_integers if node.op_type == "DequantizeLinear" else _resolve_value
+    given = tuple(None if value is None or _left_out(node, value) else resolve(value, values) for value in node.inputs)
+    inputs = tuple(None if operand is None else _widen_half(operand) for operand in given)
     shapes = tuple(_shape(value) for value in node.outputs if value.name)
     dtypes = [_dtype(value) if value.name else "" for value in node.outputs]
     if shapes and all(0 in shape for shape in shapes):
@@ -104,13 +104,13 @@ def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[
             raise NoLowering(f"{node.op_type} with {len(node.outputs)} outputs")
         result = results[number]
         if dtype in HALVES and result.dtype == "float32":
-            result = results[number] = converted(result, dtype)
+            result = results[number] = convert_node(result, dtype)
         if result.shape != _shape(value) or result.dtype != dtype:
             raise NoLowering(f"{node.op_type} came out as {result.dtype}{list(result.shape)}")
     return tuple(results)
 
 
-def _widened(node: Node) -> Node:
+def _widen_half(node: Node) -> Node:
     """What operators compute with: float16 and bfloat16 as float32."""
     if node.dtype not in HALVES:
         return node
@@ -132,7 +132,7 @@ def _left_out(node: ir.Node, value: ir.Value) -> bool:
     return node.op_type == "Resize" and value.const_value is not None and 0 in value.const_value.shape
 
 
-def _known(value: ir.Value, values: Mapping[ir.Value, Node]) -> Node:
+def _resolve_value(value: ir.Value, values: Mapping[ir.Value, Node]) -> Node:
     if value in values:
         return values[value]
     if value.const_value is None:
@@ -144,7 +144,7 @@ def _stored_integers(value: ir.Value, values: Mapping[ir.Value, Node]) -> Node:
     """As `_known`; constants of 4 bits as bytes, which hold the same numbers."""
     stored = None if value in values or value.const_value is None else describe(value).numpy
     if stored is None or stored.name not in _OF_4_BITS:
-        return _known(value, values)
+        return _resolve_value(value, values)
     wide = _OF_4_BITS[stored.name]
     assert value.const_value is not None
     return Constant(_shape(value), wide, np.asarray(value.const_value.numpy()).astype(wide))

@@ -93,12 +93,12 @@ class Index:
         total = Index(
             tuple((atom, factor) for atom, factor in factors.items() if factor), self.constant + other.constant
         )
-        return _rejoined(total)
+        return _rejoin_remainder(total)
 
     def __mul__(self, factor: int) -> Index:
         if factor == 0:
             return ZERO
-        return Index(tuple((atom, own * factor) for atom, own in self.terms), self.constant * factor)
+        return Index(tuple((atom, coefficient * factor) for atom, coefficient in self.terms), self.constant * factor)
 
     def __sub__(self, other: Index | int) -> Index:
         return self + other * -1
@@ -122,10 +122,10 @@ class Index:
     @property
     def variables(self) -> frozenset[Var]:
         """Loop variables that it depends on."""
-        found: set[Var] = set()
+        loop_variables: set[Var] = set()
         for atom, _ in self.terms:
-            found |= {atom} if isinstance(atom, Var) else atom.of.variables
-        return frozenset(found)
+            loop_variables |= {atom} if isinstance(atom, Var) else atom.of.variables
+        return frozenset(loop_variables)
 
     def stride(self, variable: Var) -> int | None:
         """What a step of `variable` adds; None where that differs."""
@@ -162,7 +162,7 @@ class Index:
 ZERO = Index()
 
 
-def _rejoined(index: Index) -> Index:
+def _rejoin_remainder(index: Index) -> Index:
     """`by * (x / by) + x % by` is `x` again."""
     factors = dict(index.terms)
     for atom, factor in index.terms:
@@ -253,5 +253,5 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 def broadcast_coords(coords: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
     """The coordinates in an input that broadcasts to the shape of `coords`."""
-    own = coords[len(coords) - len(shape) :]
-    return tuple(ZERO if extent == 1 else index for index, extent in zip(own, shape, strict=True))
+    trailing_coords = coords[len(coords) - len(shape) :]
+    return tuple(ZERO if extent == 1 else index for index, extent in zip(trailing_coords, shape, strict=True))

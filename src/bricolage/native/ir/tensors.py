@@ -129,8 +129,8 @@ class BlockConstant(Constant):
 
     def __init__(self, blocks: QuantisedBlocks, *, turned: bool = False, in_bytes: bool = False) -> None:
         shape = (blocks.n, blocks.k) if turned else (blocks.k, blocks.n)
-        own = {"shape": shape, "dtype": "float32", "blocks": blocks, "turned": turned, "in_bytes": in_bytes}
-        for name, value in own.items():
+        fields = {"shape": shape, "dtype": "float32", "blocks": blocks, "turned": turned, "in_bytes": in_bytes}
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     @cached_property  # type: ignore[misc]  # the field of `Constant`, made later
@@ -210,7 +210,7 @@ class View(Node):
             return self.mapping(coords)
         inside = [Var(f"inside {axis}", size) for axis, size in enumerate(self.shape)]
         given = dict(zip(inside, coords, strict=True))
-        mapped = self.mapping(tuple(variable(one.name, one.extent) for one in inside))
+        mapped = self.mapping(tuple(variable(loop_var.name, loop_var.extent) for loop_var in inside))
         return tuple(index.substitute(given) for index in mapped)
 
     @cached_property

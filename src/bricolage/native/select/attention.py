@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bricolage.native.cpu.emit import VECTORISED, indented
+from bricolage.native.cpu.emit import VECTORISED, indent_lines
 from bricolage.native.cpu.gemm import GemmCodegen
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
@@ -41,46 +41,46 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     assert isinstance(first, MatMul) and isinstance(softmax, Softmax)
     width = softmax.shape[-1]
     memory = FunctionMemory(weights)
-    two = GemmCodegen(kernel, plan, memory, target, product(second, target.lanes), operand, _ALL)
+    pv = GemmCodegen(kernel, plan, memory, target, product(second, target.lanes), operand, _ALL)
     in_place = operand.dtype == "float32"
     pitch = -(-width // target.lanes) * target.lanes
     strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
     scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
     inner = PlannedKernel(softmax.source, scores, first)
-    one = GemmCodegen(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
+    qk = GemmCodegen(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
     scratch = _Scratch()
-    rights, packing = _rights((one, two), scratch, memory)
-    lines, pack_left, first_product = _left(one, scratch, memory)
-    lines.append(f"float *const rows = (float *)(own + {scratch.take(two.tile_rows * pitch * 4)});")
-    probabilities, apart = ("rows", pitch) if in_place else ("probabilities", two.packing.depth)
+    rights, packing = _rights((qk, pv), scratch, memory)
+    lines, pack_left, first_product = _left(qk, scratch, memory)
+    lines.append(f"float *const rows = (float *)(own + {scratch.take(pv.tile_rows * pitch * 4)});")
+    probabilities, apart = ("rows", pitch) if in_place else ("probabilities", pv.packing.depth)
     if not in_place:
-        at = scratch.take(two.tile_rows * two.packing.depth * operand.bytes)
+        at = scratch.take(pv.tile_rows * pv.packing.depth * operand.bytes)
         lines.append(f"{operand.element} *restrict probabilities = ({operand.element} *)(own + {at});")
     work = [
         "for (long first = low; first < high; first++) {",
-        *indented(
+        *indent_lines(
             [
-                f"const long last = first + 1, start = {two.p.m}L * first / {two.tiles}, stop = {two.p.m}L * last / {two.tiles};",
+                f"const long last = first + 1, start = {pv.p.m}L * first / {pv.tiles}, stop = {pv.p.m}L * last / {pv.tiles};",
                 *pack_left,
                 f"float *const {local(scores)} = rows - start * {pitch};",
                 *_ends(width, pitch, target.lanes),
                 "{",
-                *indented([rights[0], *first_product]),
+                *indent_lines([rights[0], *first_product]),
                 "}",
                 "for (long r = 0; r < stop - start; r++) {",
-                *indented(_softened(two.packing, width, pitch, None if in_place else probabilities)),
+                *indent_lines(_emit_softmax(pv.packing, width, pitch, None if in_place else probabilities)),
                 "}",
                 "{",
-                *indented([rights[1], *two.over_panels("first", "last", probabilities, apart, "start")]),
+                *indent_lines([rights[1], *pv.over_panels("first", "last", probabilities, apart, "start")]),
                 "}",
             ]
         ),
         "}",
     ]
-    lines += two.sharing.over_batches(packing, work)
-    helpers = {**reductions(target.lanes), **one.helpers, **two.helpers}
-    share = two.sharing.range(two.tiles if packing else 1)
-    lines = operand.with_tile_config(two.tile_rows, lines)
+    lines += pv.sharing.over_batches(packing, work)
+    helpers = {**reductions(target.lanes), **qk.helpers, **pv.helpers}
+    share = pv.sharing.range(pv.tiles if packing else 1)
+    lines = operand.with_tile_config(pv.tile_rows, lines)
     return [Phase(lines, share, memory.operands, thread_scratch=scratch.bytes, helpers=helpers)]
 
 
@@ -104,7 +104,7 @@ def _rights(writers: Sequence[GemmCodegen], scratch: _Scratch, memory: FunctionM
             rights += writer.constant_right()
         else:
             rights.append(writer.packing.packed_right(scratch.take(writer.packing.right_bytes)))
-            packing += ["{", *indented([rights[-1], *writer.packing.right(memory)]), "}"]
+            packing += ["{", *indent_lines([rights[-1], *writer.packing.right(memory)]), "}"]
     return rights, packing
 
 
@@ -129,7 +129,7 @@ def _ends(width: int, pitch: int, lanes: int) -> list[str]:
     return ["for (long r = 0; r < stop - start; r++) {", f"  {fill}", "}"]
 
 
-def _softened(packing: Packing, width: int, pitch: int, probabilities: str | None) -> list[str]:
+def _emit_softmax(packing: Packing, width: int, pitch: int, probabilities: str | None) -> list[str]:
     """From row `r` of scores to a row of probabilities, packed as the second product reads it; in place where `probabilities` is
     None."""
     lines = [
@@ -143,7 +143,7 @@ def _softened(packing: Packing, width: int, pitch: int, probabilities: str | Non
         f"{packing.element} *const to = {probabilities} + r * {packing.depth};",
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
-        *indented(packing.kept(SOFTMAX, "i", packing.part)),
+        *indent_lines(packing.kept(SOFTMAX, "i", packing.part)),
         "}",
         *packing.zeros("to", width, packing.part),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented
+from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indent_lines
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
@@ -42,7 +42,7 @@ def _elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock
         lines = [
             VECTORISED,
             "for (long i = begin; i < end; i++) {",
-            *indented(lines),
+            *indent_lines(lines),
             "}",
         ]
         return Phase(lines, ParallelRange(inner, _WORK), memory.operands)
@@ -52,10 +52,10 @@ def _elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock
                 *([KEEP_SCALAR] if body.guarded else []),
                 VECTORISED if name == "i" else "#pragma GCC ivdep",  # vectors go along the innermost loop
                 f"for (long {name} = 0; {name} < {extent}; {name}++) {{",
-                *indented(lines),
+                *indent_lines(lines),
                 "}",
             ]
-    lines = ["for (long o = begin; o < end; o++) {", *indented(lines), "}"]
+    lines = ["for (long o = begin; o < end; o++) {", *indent_lines(lines), "}"]
     return Phase(lines, ParallelRange(math.prod(outer), _WORK * middle * inner), memory.operands)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.native.cpu.blocked_sum import blocked_sum, blocked_sums, looped
-from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented, literal
+from bricolage.native.cpu.blocked_sum import blocked_sum, blocked_sums, wrap_in_loops
+from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indent_lines, literal
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
@@ -37,9 +37,9 @@ def _one_by_one(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock)
     stays = unflatten(variable("o", math.prod(lead)), lead)
     whole = [Var(f"r{n}", extent) for n, extent in enumerate(inner)]
     probe = Body(plan, FunctionMemory(weights), kernel.targets)
-    probe.value(root.source, (*stays, *(variable(one.name, one.extent) for one in whole)))
+    probe.value(root.source, (*stays, *(variable(loop_var.name, loop_var.extent) for loop_var in whole)))
     # A dimension may be a reshape of several, which lie otherwise in memory: it is divided into loops over these.
-    nests = [nested_extents(one, probe.indices) for one in whole]
+    nests = [nested_extents(loop_var, probe.indices) for loop_var in whole]
     loops = [(f"r{n}_{k}", extent) for n, nest in enumerate(nests) for k, extent in enumerate(nest)]
     steps = iter([variable(*loop) for loop in loops])
     coords = (*stays, *(flatten([next(steps) for _ in nest], nest) for nest in nests))
@@ -63,9 +63,9 @@ def _one_by_one(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock)
     inside += [
         *blocked_sum("squares", loops, square),
         f"const float scale = {_scale(root, 'squares', width)};",
-        *looped(loops, _stored(kernel, plan, memory, coords, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
+        *wrap_in_loops(loops, _emit_stores(kernel, plan, memory, coords, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
     ]
-    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = ["for (long o = begin; o < end; o++) {", *indent_lines(inside), "}"]
     return Phase(lines, ParallelRange(math.prod(lead), _WORK * width), memory.operands)
 
 
@@ -96,7 +96,7 @@ def _side_by_side(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBloc
     loops = [(f"r{n}", spatial[n]) for n in order]
 
     def over(lines: list[str], pragma: str) -> list[str]:
-        return [pragma, f"for (long i = 0; i < {width}; i++) {{", *indented(lines), "}"]
+        return [pragma, f"for (long i = 0; i < {width}; i++) {{", *indent_lines(lines), "}"]
 
     count = channels * math.prod(spatial)
 
@@ -121,9 +121,11 @@ def _side_by_side(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBloc
     inside += [
         *blocked_sums("squares", width, loops, square),
         *_group_sums(side, channels, "squares", "scale", _scale(root, "sum", count)),
-        *looped(loops, over(_stored(kernel, plan, memory, coords, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
+        *wrap_in_loops(
+            loops, over(_emit_stores(kernel, plan, memory, coords, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")
+        ),
     ]
-    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = ["for (long o = begin; o < end; o++) {", *indent_lines(inside), "}"]
     blocks = math.prod(lead) * (groups // side)
     return Phase(lines, ParallelRange(blocks, _WORK * width * math.prod(spatial)), memory.operands)
 
@@ -139,7 +141,7 @@ def _group_sums(groups: int, channels: int, total: str, to: str, value: str) -> 
     ]
 
 
-def _stored(
+def _emit_stores(
     kernel: PlannedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, normalised: str
 ) -> list[str]:
     """From an element of the source to what is stored in its stead."""
@@ -157,8 +159,8 @@ def _by_stride(numbers: Sequence[int], spots: Sequence[Index], indices: Sequence
     """Loops from the one that moves furthest in memory to the one that moves least."""
 
     def step(number: int) -> int:
-        found = [v for v in spots[number].variables if isinstance(v, Var)]
-        return max((abs(index.stride(found[0]) or 0) for index in indices if found), default=0)
+        loop_vars = [v for v in spots[number].variables if isinstance(v, Var)]
+        return max((abs(index.stride(loop_vars[0]) or 0) for index in indices if loop_vars), default=0)
 
     return sorted(numbers, key=lambda number: -step(number))
 

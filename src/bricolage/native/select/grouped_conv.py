@@ -28,7 +28,7 @@ from bricolage.native.cpu.emit import (
     bounds_tests,
     conjunction,
     epilogue,
-    indented,
+    indent_lines,
     loop_step,
     nest_loops,
     trace_element,
@@ -176,8 +176,8 @@ class GroupedConvCodegen:
         outer = [self._spot(axis, at, 0) for axis, at in enumerate(self.outer)]
         column = self._spot(len(self.outer), self.x, 0)
         j = variable("j", lanes if inside else self.inputs)
-        found = trace_element(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
-        return found is not None and found[0].dtype in VECTOR_DTYPES and loop_step(found[1], j) == 1
+        element = trace_element(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
+        return element is not None and element[0].dtype in VECTOR_DTYPES and loop_step(element[1], j) == 1
 
     @property
     def _first_input(self) -> Index:
@@ -196,7 +196,7 @@ class GroupedConvCodegen:
             *([f"  const long y = o % {self.rows};"] if self.rows > 1 else []),
             f"  for (long q = 0; q < {-(-width // positions)}; q++) {{",
             *([f"    const long x = {start};"] if width > positions else []),
-            *indented(self._over_channels(f"o / {self.rows}", self._neighbours(starts)), 2),
+            *indent_lines(self._over_channels(f"o / {self.rows}", self._neighbours(starts)), 2),
             "  }",
             "}",
         ]
@@ -212,7 +212,7 @@ class GroupedConvCodegen:
             f"    const long {f'y = m / {width}, ' if self.rows > 1 else ''}from = m % {width}, past = {past};",
             f"    for (long q = from; q < past; q += {positions}) {{",
             *([f"      const long x = {first};"] if width > positions else []),
-            *indented(self._over_channels("o", self._neighbours(set(range(width - positions + 1)))), 3),
+            *indent_lines(self._over_channels("o", self._neighbours(set(range(width - positions + 1)))), 3),
             "    }",
             "    m += past - from;",
             "  }",
@@ -236,7 +236,7 @@ class GroupedConvCodegen:
             f"const long past_block = {f'{past} < {channels} ? {past} : {channels}' if channels % block else past};",
             f"for (long at = {number} * {block}; at < past_block; at += {lanes}) {{",
             f"  {KEEP_SCALAR}",
-            *indented([*declared, *lines]),
+            *indent_lines([*declared, *lines]),
             "}",
         ]
 
@@ -257,8 +257,8 @@ class GroupedConvCodegen:
             ways.append(("", self._over_taps(self.x, edge=True)))
         work: list[str] = []
         for test, lines in ways[:-1]:
-            work += [f"{'} else ' if work else ''}if ({test}) {{", *indented(lines)]
-        work += ["} else {", *indented(ways[-1][1]), "}"] if work else ways[-1][1]
+            work += [f"{'} else ' if work else ''}if ({test}) {{", *indent_lines(lines)]
+        work += ["} else {", *indent_lines(ways[-1][1]), "}"] if work else ways[-1][1]
         start = f"load(starts + {self.c.c()})" if self.root.fill else "{0}"
         return [
             *(f"vec acc{r} = {start};" for r in range(positions)),
@@ -283,14 +283,16 @@ class GroupedConvCodegen:
         lines = [f"const float *w = taps + {first.c()};"]
         if self.outputs < self.isa.lanes:
             for i in range(self.inputs):
-                lines += ["{", *indented(self._row(x, spots, str(i), edge=edge)), "}"]
+                lines += ["{", *indent_lines(self._row(x, spots, str(i), edge=edge)), "}"]
         else:
             lines += [
                 f"for (long i = 0; i < {self.inputs}; i++) {{",
-                *indented(self._row(x, spots, "i", edge=edge)),
+                *indent_lines(self._row(x, spots, "i", edge=edge)),
                 "}",
             ]
-        lines = [f"if ({conjunction(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
+        lines = (
+            [f"if ({conjunction(tests)}) {{", *indent_lines(lines), "}"] if tests else ["{", *indent_lines(lines), "}"]
+        )
         return nest_loops("t", outer_taps, lines)
 
     def _row(self, x: Index, spots: list[Index], i: str, *, edge: bool) -> list[str]:
@@ -309,10 +311,10 @@ class GroupedConvCodegen:
             first, last = column.range
             if not uses or last < 0 or first >= root.source.shape[-1]:
                 continue
-            found = trace_element(root.source, (self.image, self._first_input, *spots, column), self.plan)
-            assert found is not None
-            where = f"{self.memory.pointer(found[0])} + {found[1].c()}"
-            whole, single = _LOADS[found[0].dtype]
+            element = trace_element(root.source, (self.image, self._first_input, *spots, column), self.plan)
+            assert element is not None
+            where = f"{self.memory.pointer(element[0])} + {element[1].c()}"
+            whole, single = _LOADS[element[0].dtype]
             whole, single = whole.format(where), single.format(f"({where})[i]")
             if root.fill:
                 whole, single = f"({whole} - {root.fill}.0f)", f"({single} - {root.fill}.0f)"
@@ -321,8 +323,8 @@ class GroupedConvCodegen:
             elif self.inputs == 1:
                 load = whole
             else:
-                own = ", ".join(str(lane - lane % self.inputs + int(i)) for lane in range(lanes))
-                load = f"nat_shuffle({whole}, {own})"
+                lane_order = ", ".join(str(lane - lane % self.inputs + int(i)) for lane in range(lanes))
+                load = f"nat_shuffle({whole}, {lane_order})"
             outside = bounds_tests(column, root.source.shape[-1]) if edge else []
             value = f"{conjunction(outside)} ? (vec)({load}) : zero" if outside else load
             lines.append(f"{{ const vec v = {value}; {' '.join(f'acc{r} += v * w{k};' for r, k in uses)} }}")
@@ -339,9 +341,9 @@ class GroupedConvCodegen:
         def loop(start: str) -> list[str]:
             return [
                 f"for (long r = 0; r < {self.positions}; r++) {{",
-                *indented(
+                *indent_lines(
                     runs.around(
-                        [VECTORISED, f"for (long j = {start}; j < {lanes}; j++) {{", *indented(lines), "}"], start
+                        [VECTORISED, f"for (long j = {start}; j < {lanes}; j++) {{", *indent_lines(lines), "}"], start
                     )
                 ),
                 "}",
@@ -349,7 +351,7 @@ class GroupedConvCodegen:
 
         if self.channels % lanes == 0:
             return loop("0")
-        return ["if (skip == 0) {", *indented(loop("0")), "} else {", *indented(loop("skip")), "}"]
+        return ["if (skip == 0) {", *indent_lines(loop("0")), "} else {", *indent_lines(loop("skip")), "}"]
 
     @property
     def _sum(self) -> str:
@@ -372,20 +374,20 @@ class GroupedConvCodegen:
             f"const float *w = taps + {(flatten(tap, self.taps) * channels).c()};",
             VECTORISED,
             f"for (long j = 0; j < {channels}; j++) {{",
-            *indented([*body.lines, f"tile[j] += {f'({value} - {root.fill}.0f)' if root.fill else value} * w[j];"]),
+            *indent_lines([*body.lines, f"tile[j] += {f'({value} - {root.fill}.0f)' if root.fill else value} * w[j];"]),
             "}",
         ]
-        over = [f"if ({conjunction(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
+        over = [f"if ({conjunction(tests)}) {{", *indent_lines(over), "}"] if tests else ["{", *indent_lines(over), "}"]
         finish = epilogue(self.kernel, self.plan, self.memory, (image, j, *spots), f"{self._sum}tile[j]")
         return [
             "for (long o = begin; o < end; o++) {",
             f"  {KEEP_SCALAR}",
             f"  float tile[{channels}];",
             f"  for (long j = 0; j < {channels}; j++) tile[j] = {'starts[j]' if root.fill else '0.0f'};",
-            *indented(nest_loops("t", self.taps, over)),
+            *indent_lines(nest_loops("t", self.taps, over)),
             f"  {VECTORISED}",
             f"  for (long j = 0; j < {channels}; j++) {{",
-            *indented(finish, 2),
+            *indent_lines(finish, 2),
             "  }",
             "}",
         ]

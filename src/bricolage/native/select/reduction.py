@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.native.cpu.blocked_sum import adding, blocked_sum, blocked_sums, looped
+from bricolage.native.cpu.blocked_sum import adding, blocked_sum, blocked_sums, wrap_in_loops
 from bricolage.native.cpu.emit import (
     KEEP_SCALAR,
     VECTORISED,
@@ -16,7 +16,7 @@ from bricolage.native.cpu.emit import (
     bounds_tests,
     conjunction,
     epilogue,
-    indented,
+    indent_lines,
     literal,
 )
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
@@ -85,7 +85,7 @@ def _reduction(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) 
     count = math.prod(root.shape[axis] for axis in outer)
     if count == 1:
         return Phase(inside, ParallelRange(1), memory.operands)
-    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = ["for (long o = begin; o < end; o++) {", *indent_lines(inside), "}"]
     return Phase(lines, ParallelRange(count, _WORK * math.prod(root.source.shape) // count), memory.operands)
 
 
@@ -102,7 +102,7 @@ class _Step:
     """Conditions under which it counts, each with whether it varies with `i`."""
 
     @property
-    def _added(self) -> bool:
+    def _is_blocked_sum(self) -> bool:
         """Whether rounding is kept small by summing in blocks."""
         return self.root.dtype == "float32" and self.root.kind in ("sum", "mean")
 
@@ -116,38 +116,41 @@ class _Step:
     def one_total(self, loops: Sequence[tuple[str, int]]) -> list[str]:
         """Loops that leave the result in `total`."""
 
-        def tested(total: str) -> list[str]:
+        def emit_tested(total: str) -> list[str]:
             return _if([text for text, _ in self.tests], self._into(total))
 
-        if self._added:
-            return blocked_sum("total", loops, tested)
+        if self._is_blocked_sum:
+            return blocked_sum("total", loops, emit_tested)
         pragma = {"sum": adding("total"), "product": "#pragma omp simd reduction(*:total)"}.get(self.root.kind, "")
-        return [f"{C_TYPES[self.root.dtype]} total = {self._start};", *looped(loops, tested("total"), pragma)]
+        return [
+            f"{C_TYPES[self.root.dtype]} total = {self._start};",
+            *wrap_in_loops(loops, emit_tested("total"), pragma),
+        ]
 
     def totals(self, loops: Sequence[tuple[str, int]], extent: int, stored: list[str]) -> list[str]:
         """Loops for `extent` results that lie side by side, some accumulators at a time, each with what is `stored` of it."""
 
-        def interleaved(total: str) -> list[str]:
+        def emit_interleaved(total: str) -> list[str]:
             # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
             inner = _if([text for text, varies in self.tests if varies], self._into(f"{total}[i - base]"))
-            over = [VECTORISED, "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
+            over = [VECTORISED, "for (long i = base; i < stop; i++) {", *indent_lines(inner), "}"]
             return _if([text for text, varies in self.tests if not varies], over)
 
-        if self._added:
-            lines = blocked_sums("total", _SIDE_BY_SIDE, loops, interleaved)
+        if self._is_blocked_sum:
+            lines = blocked_sums("total", _SIDE_BY_SIDE, loops, emit_interleaved)
         else:
             lines = [
                 f"{C_TYPES[self.root.dtype]} total[{_SIDE_BY_SIDE}];",
                 f"for (long l = 0; l < {_SIDE_BY_SIDE}; l++) total[l] = {self._start};",
-                *looped(loops, interleaved("total")),
+                *wrap_in_loops(loops, emit_interleaved("total")),
             ]
         return [
             f"for (long base = 0; base < {extent}; base += {_SIDE_BY_SIDE}) {{",
             f"  const long stop = base + {_SIDE_BY_SIDE} < {extent} ? base + {_SIDE_BY_SIDE} : {extent};",
-            *indented(lines),
+            *indent_lines(lines),
             "  #pragma GCC ivdep",
             "  for (long i = base; i < stop; i++) {",
-            *indented(stored, 2),
+            *indent_lines(stored, 2),
             "  }",
             "}",
         ]
@@ -173,7 +176,7 @@ def _counting(
 
 
 def _if(tests: Sequence[str], lines: list[str]) -> list[str]:
-    return [f"if ({conjunction(tests)}) {{", *indented(lines), "}"] if tests else lines
+    return [f"if ({conjunction(tests)}) {{", *indent_lines(lines), "}"] if tests else lines
 
 
 def _side_by_side(root: Reduce, kept: Sequence[int], plan: FusionPlan) -> int | None:

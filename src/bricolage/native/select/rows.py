@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, epilogue, indented, literal
+from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, epilogue, indent_lines, literal
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
@@ -32,7 +32,7 @@ def reductions(lanes: int) -> dict[str, str]:
     """What makes one number of a row, by name. Lanes of a vector are put together in pairs: of a loop that is said to reduce, GCC
     12 adds them one after another, in the order of the language, which takes longer than a short row."""
 
-    def folded(step: str) -> str:
+    def emit_fold(step: str) -> str:
         halves = [lanes >> bit for bit in range(1, lanes.bit_length())]
         orders = [", ".join(str(lane ^ half) for lane in range(lanes)) for half in halves]
         return "\n".join(f"  v = {step.format(f'nat_shuffle(v, {order})')};" for order in orders)
@@ -53,7 +53,7 @@ INLINE vec nat_most(vec a, vec b) {  /* a > b ? a : b, for which GCC 12 makes a 
   vec v = (vec){{0}} - __builtin_inff();
   long i = 0;
   for (; i + LANES <= n; i += LANES) v = nat_most(load(p + i), v);
-{folded("nat_most({}, v)")}
+{emit_fold("nat_most({}, v)")}
   float top = v[0];
   for (; i < n; i++) top = p[i] > top ? p[i] : top;
   return top;
@@ -64,7 +64,7 @@ INLINE vec nat_most(vec a, vec b) {  /* a > b ? a : b, for which GCC 12 makes a 
   for (; i + 2 * LANES <= n; i += 2 * LANES) {{ v += load(p + i); w += load(p + i + LANES); }}
   for (; i + LANES <= n; i += LANES) v += load(p + i);
   v += w;
-{folded("v + {}")}
+{emit_fold("v + {}")}
   float sum = v[0];
   for (; i < n; i++) sum += p[i];
   return sum;
@@ -79,7 +79,7 @@ INLINE vec nat_most(vec a, vec b) {  /* a > b ? a : b, for which GCC 12 makes a 
   }}
   for (; i + LANES <= n; i += LANES) {{ const vec a = load(p + i) - mean; v += a * a; }}
   v += w;
-{folded("v + {}")}
+{emit_fold("v + {}")}
   float sum = v[0];
   for (; i < n; i++) sum += (p[i] - mean) * (p[i] - mean);
   return sum;
@@ -98,10 +98,10 @@ def _rows(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, lanes
     body = Body(plan, memory, kernel.targets)
     element = body.value(root.source, coords)
     if isinstance(root, Softmax):
-        found = SOFTMAX
+        expression = SOFTMAX
         middle = exponentials(width)
     else:
-        found = "((row[i] - mean) * scale)"
+        expression = "((row[i] - mean) * scale)"
         part = literal(1.0 / width, "float32")
         middle = [
             f"const float mean = {f'nat_total(row, {width}) * {part}' if root.centred else '0.0f'};",
@@ -113,15 +113,15 @@ def _rows(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, lanes
         f"float row[{width}];",
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
-        *indented([*body.lines, f"row[i] = {element};"]),
+        *indent_lines([*body.lines, f"row[i] = {element};"]),
         "}",
         *middle,
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
-        *indented(epilogue(kernel, plan, memory, coords, found)),
+        *indent_lines(epilogue(kernel, plan, memory, coords, expression)),
         "}",
     ]
-    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = ["for (long o = begin; o < end; o++) {", *indent_lines(inside), "}"]
     share = ParallelRange(math.prod(lead), _WORK * width)
     return Phase(lines, share, memory.operands, helpers=reductions(lanes))
 

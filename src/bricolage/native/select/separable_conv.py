@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bricolage.native.cpu.emit import indented
+from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.gemm import GemmCodegen
 from bricolage.native.cpu.gemm_blocks import ComputedRows
 from bricolage.native.cpu.implicit_gemm import product
@@ -36,13 +36,13 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     inner = PlannedKernel(between, rows, first)
     memory = FunctionMemory(weights)
     grouped = GroupedConvCodegen(inner, plan, memory, target.isa, target.caches.l1_bytes)
-    lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
+    lines = ["{", *indent_lines([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
     computed_rows = ComputedRows(rows, between.shape[1], grouped.positions, lines)
-    known = replace(plan, buffers={**plan.buffers, between: rows})
+    local_plan = replace(plan, buffers={**plan.buffers, between: rows})
     by_rows = replace(request.choice.gemm, parallel="m")
-    found = GemmCodegen(
+    phase = GemmCodegen(
         kernel,
-        known,
+        local_plan,
         memory=memory,
         target=target,
         p=product(second, target.lanes),
@@ -50,8 +50,8 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
         config=by_rows,
         made=computed_rows,
     ).phases()[0]
-    found.helpers.update(grouped.tables)
-    return [found]
+    phase.helpers.update(grouped.tables)
+    return [phase]
 
 
 def _rows(node: Node, dtype: str) -> Buffer:

@@ -25,7 +25,7 @@ from bricolage.native.cpu.emit import (
     bounds_tests,
     conjunction,
     epilogue,
-    indented,
+    indent_lines,
     nest_loops,
     trace_element,
 )
@@ -183,9 +183,9 @@ class _WinogradCodegen:
         """Tiles that are done together."""
         self.image, *rest = unflatten(variable("p", self.tiles), (images, *deep, down, across))
         *self.deep, self.down, self.across = rest
-        found = trace_element(root.source, (ZERO,) * len(root.source.shape), self.plan)
-        assert found is not None
-        self.numbers = _numbers(root, self.t, self.operand, found[0].dtype, lanes)
+        element = trace_element(root.source, (ZERO,) * len(root.source.shape), self.plan)
+        assert element is not None
+        self.numbers = _numbers(root, self.t, self.operand, element[0].dtype, lanes)
 
     def phase(self) -> Phase:
         weight, t, lanes = self.filters, self.t, self.target.lanes
@@ -194,7 +194,7 @@ class _WinogradCodegen:
             lambda: self.operand.panels(_filters(weight, t, len(self.deep_taps)), lanes),
         )
         data = self.points * self.block * self.depth * self.bytes
-        made = self.points * self.block * self.stored * 4
+        product_bytes = self.points * self.block * self.stored * 4
         body = [
             f"const {self.numbers.data} outside = {self.numbers.outside};",
             f"const {self.element} *restrict filters = (const {self.element} *){self.memory.constant(offset)};",
@@ -205,13 +205,13 @@ class _WinogradCodegen:
                 [
                     f"for (long first = begin; first < end; first += {self.block}) {{",
                     f"  const long last = first + {self.block} < end ? first + {self.block} : end;",
-                    *indented([*self._transform(), *self._multiply(), *self._finish()]),
+                    *indent_lines([*self._transform(), *self._multiply(), *self._finish()]),
                     "}",
                 ],
             ),
         ]
         share = ParallelRange(self.tiles, self.points * self.depth * self.stored, block=self.block)
-        return Phase(body, share, self.memory.operands, thread_scratch=data + made, helpers=self.helpers)
+        return Phase(body, share, self.memory.operands, thread_scratch=data + product_bytes, helpers=self.helpers)
 
     def _transform(self) -> list[str]:
         """The input: Bᵀ d B for vectors of channels."""
@@ -227,10 +227,10 @@ class _WinogradCodegen:
         for i in range(n):
             for j in range(n):
                 h, w = self.down * t.m + (i - root.pads[-2]), self.across * t.m + (j - root.pads[-1])
-                found = trace_element(root.source, (self.image, c, *spots, h, w), self.plan)
-                assert found is not None
+                element = trace_element(root.source, (self.image, c, *spots, h, w), self.plan)
+                assert element is not None
                 tests = [*deep_tests, *bounds_tests(h, root.source.shape[-2]), *bounds_tests(w, root.source.shape[-1])]
-                load = numbers.load.format(f"{self.memory.pointer(found[0])} + {found[1].c()}")
+                load = numbers.load.format(f"{self.memory.pointer(element[0])} + {element[1].c()}")
                 value = f"{conjunction(tests)} ? {load} : outside" if tests else load
                 loads.append(f"const {numbers.data} d{i}_{j} = {value};")
         keep = [
@@ -245,10 +245,10 @@ class _WinogradCodegen:
             f"{self.element} *to = data + (p - first) * {self.depth} + {(flatten(taps, self.deep_taps) * self.c_in).c()} + c;",
             *(f"{each};" for each in keep),
         ]
-        lines = [f"for (long c = 0; c < {self.c_in}; c += {numbers.lanes}) {{", *indented(inner), "}"]
+        lines = [f"for (long c = 0; c < {self.c_in}; c += {numbers.lanes}) {{", *indent_lines(inner), "}"]
         return [
             "for (long p = first; p < last; p++) {",
-            *indented([KEEP_SCALAR, *nest_loops("t", self.deep_taps, lines)]),
+            *indent_lines([KEEP_SCALAR, *nest_loops("t", self.deep_taps, lines)]),
             "}",
         ]
 
@@ -272,7 +272,7 @@ class _WinogradCodegen:
             f"for (long point = 0; point < {self.points}; point++)",
             f"  for (long panel = 0; panel < {self.columns}; panel++) {{",
             f"    const {self.element} *right = filters + point * {depth * stored} + panel * {depth * self.wide};",
-            *indented(self._by_panel(product, alike=self.last_vectors == 2), 2),
+            *indent_lines(self._by_panel(product, alike=self.last_vectors == 2), 2),
             "  }",
         ]
 
@@ -282,7 +282,7 @@ class _WinogradCodegen:
             "for (long p = first; p < last; p++)",
             f"  for (long panel = 0; panel < {self.columns}; panel++) {{",
             f"    {KEEP_SCALAR}",
-            *indented(self._by_panel(self._output, alike=self.last_width == self.wide), 2),
+            *indent_lines(self._by_panel(self._output, alike=self.last_width == self.wide), 2),
             "  }",
         ]
 
@@ -292,7 +292,7 @@ class _WinogradCodegen:
         if alike or self.columns == 1:
             return last
         full = write(2, self.wide)
-        return [f"if (panel < {self.columns - 1}) {{", *indented(full), "} else {", *indented(last), "}"]
+        return [f"if (panel < {self.columns - 1}) {{", *indent_lines(full), "} else {", *indent_lines(last), "}"]
 
     def _output(self, vectors: int, width: int) -> list[str]:
         m, n, lanes, numbers = self.t.m, self.t.m + 2, self.target.lanes, self.numbers
@@ -317,7 +317,7 @@ class _WinogradCodegen:
         out = [
             f"{numbers.tile} tile[{m * m}][{vectors * lanes}] __attribute__((aligned(64)));",
             f"for (long v = 0; v < {vectors * lanes}; v += {lanes}) {{",
-            *indented(compute),
+            *indent_lines(compute),
             "}",
         ]
         for a in range(m):
@@ -328,9 +328,9 @@ class _WinogradCodegen:
                 runs = ByteRuns(j, width, looks_up=self.target.isa.looks_up)
                 finish = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[{a * m + b}][j]", runs)
                 self.helpers.update(runs.tables)
-                loop = [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(finish), "}"]
+                loop = [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indent_lines(finish), "}"]
                 loop = runs.around(loop)
-                out += [f"if ({conjunction(tests)}) {{", *indented(loop), "}"] if tests else loop
+                out += [f"if ({conjunction(tests)}) {{", *indent_lines(loop), "}"] if tests else loop
         return out
 
     def _micro(self, vectors: int) -> str:

@@ -78,11 +78,11 @@ def require_gate(match: Match, source: str, again: str) -> None:
     require(match.node(source) is match.node(again), "the two are not of one value")
 
 
-def gated(op: Operators, match: Match, value: ir.Value) -> ir.Value:
+def copy_gate(op: Operators, match: Match, value: ir.Value) -> ir.Value:
     """The gate of another value."""
     gate, inner = match.node("gate"), match.node("inner")
-    made = op.copy(inner, value)
-    return op.copy(gate, *(made if read is inner.outputs[0] else value for read in gate.inputs))
+    inner_copy = op.copy(inner, value)
+    return op.copy(gate, *(inner_copy if read is inner.outputs[0] else value for read in gate.inputs))
 
 
 def doubled_gelu(value: ir.Value) -> bool:

@@ -13,9 +13,9 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,
-    listed,
-    normalised,
+    normalise_axes,
     rank,
+    read_int_list,
     require,
     require_constant,
     shape,
@@ -52,9 +52,11 @@ def window(node: ir.Node, weight: ir.Value) -> Window:
     require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
     kernel = sizes(weight)[2:]
     count = len(kernel)
-    pads = listed(node, "pads", [0] * (2 * count))
+    pads = read_int_list(node, "pads", [0] * (2 * count))
     ones = [1] * count
-    return Window(kernel, listed(node, "strides", ones), listed(node, "dilations", ones), pads[:count], pads[count:])
+    return Window(
+        kernel, read_int_list(node, "strides", ones), read_int_list(node, "dilations", ones), pads[:count], pads[count:]
+    )
 
 
 def geometry(node: ir.Node) -> tuple[Window, int]:
@@ -75,13 +77,13 @@ def linear(*types: str) -> Op:
 
 def channels(node: ir.Node, weight: ir.Value) -> int:
     """Number of output channels."""
-    own = sizes(weight)
-    require(len(own) > 1, "the weight is a vector")
+    weight_sizes = sizes(weight)
+    require(len(weight_sizes) > 1, "the weight is a vector")
     if node.op_type == "Conv":
-        return own[0]
+        return weight_sizes[0]
     if node.op_type == "ConvTranspose":
-        return own[1] * integer(node, "group", 1)
-    return own[0] if node.op_type == "Gemm" and integer(node, "transB", 0) else own[-1]
+        return weight_sizes[1] * integer(node, "group", 1)
+    return weight_sizes[0] if node.op_type == "Gemm" and integer(node, "transB", 0) else weight_sizes[-1]
 
 
 def output_channels(match: Match) -> tuple[int, int, int]:
@@ -94,9 +96,11 @@ def output_channels(match: Match) -> tuple[int, int, int]:
 def require_per_channel(constant: ir.Value, whole: int, axis: int, count: int) -> None:
     """A constant that, broadcast with a tensor of rank `whole` and `count` channels along `axis`, gives one number for each
     channel (or one for all), and changes the shape in nothing."""
-    own = sizes(constant)
-    aligned = [*([1] * (whole - len(own))), *own]
-    fits = len(own) <= whole and all(size in ((1, count) if i == axis else (1,)) for i, size in enumerate(aligned))
+    constant_sizes = sizes(constant)
+    aligned = [*([1] * (whole - len(constant_sizes))), *constant_sizes]
+    fits = len(constant_sizes) <= whole and all(
+        size in ((1, count) if i == axis else (1,)) for i, size in enumerate(aligned)
+    )
     require(fits, f"'{constant.name}' is not one number for each output channel")
 
 
@@ -116,7 +120,7 @@ def operands(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value | None]:
     return data, weight, bias
 
 
-def joined(match: Match) -> list[tuple[ir.Node, range]]:
+def read_joined_parts(match: Match) -> list[tuple[ir.Node, range]]:
     """Such operators (no MatMul) with a constant weight, and a constant or no bias, whose results the operator `concat` joins along
     their channels, each with its positions among all channels.
 
@@ -124,9 +128,9 @@ def joined(match: Match) -> list[tuple[ir.Node, range]]:
         MatchFailure: it joins something else, or along another axis.
     """
     concat = match.node("concat")
-    (axis,) = normalised([integer(concat, "axis", 0)], rank(concat.outputs[0]))
+    (axis,) = normalise_axes([integer(concat, "axis", 0)], rank(concat.outputs[0]))
     require(axis == 1, "the parts are not joined along the channels")
-    found: list[tuple[ir.Node, range]] = []
+    parts: list[tuple[ir.Node, range]] = []
     first = 0
     for value in concat.inputs:
         node = value.producer() if value is not None else None
@@ -135,9 +139,9 @@ def joined(match: Match) -> list[tuple[ir.Node, range]]:
         _, weight, bias = operands(node)
         require_constant(weight)
         require(bias is None or is_known(bias), "the bias of a part is not a constant")
-        found.append((node, range(first, first + channels(node, weight))))
-        first = found[-1][1].stop
-    return found
+        parts.append((node, range(first, first + channels(node, weight))))
+        first = parts[-1][1].stop
+    return parts
 
 
 def normalised_channels(op: Operators, node: ir.Node, norm: ir.Node, *parameters: ir.Value) -> ir.Value:
@@ -146,15 +150,15 @@ def normalised_channels(op: Operators, node: ir.Node, norm: ir.Node, *parameters
     epsilon = op.number(norm.attributes.get_float("epsilon", 1e-5), variance)
     factor = op.Div(scale, op.Sqrt(op.Add(variance, epsilon)))
     if bias is None:
-        return op.copy(node, data, _scaled(op, node, factor), op.Sub(shift, op.Mul(mean, factor)))
+        return op.copy(node, data, _scale_weight(op, node, factor), op.Sub(shift, op.Mul(mean, factor)))
     term = op.Add(op.Mul(op.Sub(_times_beta(op, node, bias), mean), factor), shift)
-    return op.copy(node, data, _scaled(op, node, factor), term, **_without_beta(node))
+    return op.copy(node, data, _scale_weight(op, node, factor), term, **_without_beta(node))
 
 
 def scaled_channels(op: Operators, node: ir.Node, factor: ir.Value) -> ir.Value:
     """The operator's result, times a constant vector (of one element, or of one a channel)."""
     data, _, bias = operands(node)
-    return op.copy(node, data, _scaled(op, node, factor), None if bias is None else op.Mul(bias, factor))
+    return op.copy(node, data, _scale_weight(op, node, factor), None if bias is None else op.Mul(bias, factor))
 
 
 def shifted_channels(op: Operators, node: ir.Node, term: ir.Value) -> ir.Value:
@@ -177,14 +181,14 @@ def _without_beta(node: ir.Node) -> dict[str, object]:
     return {"beta": 1.0} if node.op_type == "Gemm" else {}
 
 
-def _scaled(op: Operators, node: ir.Node, factor: ir.Value) -> ir.Value:
+def _scale_weight(op: Operators, node: ir.Node, factor: ir.Value) -> ir.Value:
     """The weight with its output channels multiplied by the vector `factor` (of one element, or of one a channel)."""
     _, weight, _ = operands(node)
-    own = shape(weight)
+    weight_shape = shape(weight)
     if shape(factor) == (1,):
         return op.Mul(weight, factor)
     if node.op_type == "Conv":
-        return op.Mul(weight, op.Reshape(factor, op.integers([-1, *[1] * (len(own) - 1)])))
+        return op.Mul(weight, op.Reshape(factor, op.integers([-1, *[1] * (len(weight_shape) - 1)])))
     if node.op_type == "ConvTranspose":
         groups = integer(node, "group", 1)
         inputs, outputs, *kernel = sizes(weight)
@@ -196,14 +200,14 @@ def _scaled(op: Operators, node: ir.Node, factor: ir.Value) -> ir.Value:
     return op.Mul(weight, factor)
 
 
-def biased(node: ir.Node) -> ir.Node | None:
+def find_bias_sum(node: ir.Node) -> ir.Node | None:
     """The sum of a MatMul and its bias, a constant with one number for each column, that alone reads the product."""
     value = node.outputs[0]
     if node.op_type != "MatMul" or value.is_graph_output() or len(value.uses()) != 1:
         return None
     (reader,) = value.consumers()
-    found = any(product is node and _is_bias(bias, value) for product, bias in terms(reader))
-    return reader if found else None
+    is_bias_sum = any(product is node and _is_bias(bias, value) for product, bias in terms(reader))
+    return reader if is_bias_sum else None
 
 
 def terms(node: ir.Node) -> list[tuple[ir.Node, ir.Value]]:

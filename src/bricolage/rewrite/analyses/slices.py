@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from bricolage.rewrite.pattern import AnyValue, Op, ValuePattern, op
-from bricolage.rewrite.predicates import integers, normalised, rank, require, shape
+from bricolage.rewrite.predicates import integers, normalise_axes, rank, require, shape
 from bricolage.rewrite.rule import MatchFailure, Operators
 
 Ranges = dict[int, tuple[int, int]]
@@ -19,9 +19,9 @@ def kept_ranges(node: ir.Node) -> Ranges:
     Raises:
         MatchFailure: a start, end, axis or step is no constant; a step is not 1; or an axis has no fixed size.
     """
-    found = kept_positions(node)
-    require(all(positions.step == 1 for positions in found.values()), "a step is not 1")
-    return {axis: (positions.start, positions.stop) for axis, positions in found.items()}
+    axis_positions = kept_positions(node)
+    require(all(positions.step == 1 for positions in axis_positions.values()), "a step is not 1")
+    return {axis: (positions.start, positions.stop) for axis, positions in axis_positions.items()}
 
 
 def kept_positions(node: ir.Node) -> dict[int, range]:
@@ -37,14 +37,14 @@ def kept_positions(node: ir.Node) -> dict[int, range]:
     axes = integers(given[3], "the axes") if given[3] is not None else tuple(range(len(starts)))
     steps = integers(given[4], "the steps") if given[4] is not None else (1,) * len(starts)
     require(min(steps, default=1) > 0, "a step is negative")
-    own, found = shape(source), dict[int, range]()
-    for axis, start, end, step in zip(normalised(axes, len(own)), starts, ends, steps, strict=True):
-        size = own[axis]
+    source_shape, positions = shape(source), dict[int, range]()
+    for axis, start, end, step in zip(normalise_axes(axes, len(source_shape)), starts, ends, steps, strict=True):
+        size = source_shape[axis]
         if not isinstance(size, int):
             raise MatchFailure("a sliced axis has no fixed size")
         first = min(max(start + size if start < 0 else start, 0), size)
-        found[axis] = range(first, max(min(end + size if end < 0 else end, size), first), step)
-    return found
+        positions[axis] = range(first, max(min(end + size if end < 0 else end, size), first), step)
+    return positions
 
 
 def keep(op: Operators, value: ir.Value, positions: Mapping[int, range]) -> ir.Value:
@@ -95,7 +95,7 @@ def padding(node: ir.Node) -> tuple[list[int], list[int]]:
     source, pads, _, over = [*node.inputs, None, None][:4]
     assert source is not None
     whole, around = rank(source), integers(pads, "the pads")
-    axes = normalised(integers(over, "the axes"), whole) if over is not None else range(whole)
+    axes = normalise_axes(integers(over, "the axes"), whole) if over is not None else range(whole)
     begin, end = [0] * whole, [0] * whole
     for i, axis in enumerate(axes):
         begin[axis], end[axis] = around[i], around[i + len(around) // 2]

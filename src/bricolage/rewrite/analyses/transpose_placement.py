@@ -26,9 +26,9 @@ from bricolage.rewrite.analyses.transpose_propagation import (
     compose,
     inverse,
     is_identity,
-    transposed,
+    transpose_operator,
 )
-from bricolage.rewrite.predicates import listed, permutation, rank
+from bricolage.rewrite.predicates import permutation, rank, read_int_list
 from bricolage.rewrite.rule import MatchFailure
 
 _MOST = 2**30 - 1
@@ -62,10 +62,10 @@ def components(graph: ir.Graph) -> Iterator[tuple[ir.Node, Component]]:
     seen: set[ir.Node] = set()
     for node in list(graph):
         if node.op_type == "Transpose" and not node.domain and node not in seen and node.graph is graph:
-            found = _explore(node, graph)
-            if found is not None:
-                seen.update(found.turns)
-                yield node, found
+            component = _explore(node, graph)
+            if component is not None:
+                seen.update(component.turns)
+                yield node, component
 
 
 def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
@@ -95,7 +95,7 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
                 continue
             layouts = component.layouts[value]
             if node.op_type == "Transpose":
-                perm = listed(node, "perm", range(len(layouts[0]))[::-1])
+                perm = read_int_list(node, "perm", range(len(layouts[0]))[::-1])
                 before, after = node.inputs[0], node.outputs[0]
                 assert before is not None
                 step = perm if before is value else inverse(perm)
@@ -140,8 +140,8 @@ def _choices(
     node: ir.Node, value: ir.Value, layouts: Layouts, usual: tuple[Permutation, ...]
 ) -> tuple[TransposedOperator, TransposedOperator] | None:
     """The two choices in which the operator has `value` in these layouts, one of them its present one."""
-    found = [_choice(node, value, layout, usual) for layout in layouts]
-    first, second = found
+    choices = [_choice(node, value, layout, usual) for layout in layouts]
+    first, second = choices
     if first is None or second is None or not (_present(first) or _present(second)):
         return None  # an operator that has other layouts than the two now would be a third choice
     return first, second
@@ -154,13 +154,13 @@ def _choice(
     give the result one of the `usual` permutations are preferred."""
     for perm in (*usual, layout) if node.op_type == "Unsqueeze" else (layout,):
         try:
-            found = transposed(node, perm)
+            operator = transpose_operator(node, perm)
         except MatchFailure:
             continue
-        here = [p for v, p in zip(node.inputs, found.inputs, strict=True) if v is value]
-        here += [p for v, p in zip(node.outputs, found.outputs, strict=True) if v is value]
+        here = [p for v, p in zip(node.inputs, operator.inputs, strict=True) if v is value]
+        here += [p for v, p in zip(node.outputs, operator.outputs, strict=True) if v is value]
         if set(here) == {layout}:
-            return found
+            return operator
     return None
 
 
@@ -172,12 +172,12 @@ def moved_operators(component: Component) -> dict[ir.Node, TransposedOperator]:
     """The operators that should work in the other layout than now, as they are written there. Empty where nothing is gained."""
     cut = _Cut(component)
     sides = cut.solve()
-    found = {}
+    operators = {}
     for node, choices in component.choices.items():
         chosen = choices[sides[cut.number(node)]]
         if not _present(chosen):
-            found[node] = chosen
-    return found
+            operators[node] = chosen
+    return operators
 
 
 class _Cut:
@@ -232,13 +232,13 @@ class _Cut:
         if source not in layouts or layouts[source][0] == layouts[source][1] or is_known(source):
             return
         producer = source.producer()
-        made = self.number(producer) if producer in component.choices else self._side(source)
-        readers = {side for value in aliases for side in self._readers(value)} - {made, None}
-        if made is None or not readers:
+        producer_side = self.number(producer) if producer in component.choices else self._side(source)
+        readers = {side for value in aliases for side in self._readers(value)} - {producer_side, None}
+        if producer_side is None or not readers:
             return
         cost = float(bytes_of(source) + 1)
         first, second = self.number(("first", source)), self.number(("second", source))
-        self._arcs += [(made, first, cost), (second, made, cost)]
+        self._arcs += [(producer_side, first, cost), (second, producer_side, cost)]
         for reader in readers:
             if reader is not None:
                 self._arcs += [(first, reader, np.inf), (reader, second, np.inf)]

@@ -74,10 +74,10 @@ def rewrite(model: ir.Model, rules: Sequence[Rule], *, fuel: Fuel | None = None)
 
 def counts(applications: Iterable[Application]) -> dict[str, int]:
     """How often each rule was applied, by name, most often first."""
-    found: dict[str, int] = {}
+    rule_counts: dict[str, int] = {}
     for application in applications:
-        found[application.rule] = found.get(application.rule, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        rule_counts[application.rule] = rule_counts.get(application.rule, 0) + 1
+    return dict(sorted(rule_counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def canonicalise(
@@ -252,14 +252,14 @@ class _Driver:
     def failed_matches(self, rule: Rule) -> list[FailedMatch]:
         if rule.since > self._opset:
             return [FailedMatch("the model", f"the rule needs opset {rule.since}, the model has {self._opset}")]
-        found: list[FailedMatch] = []
+        failures: list[FailedMatch] = []
         for graph_rule in self._index.graph_rules:
             for graph in self._model.graphs():
                 tried = [
                     (node, self._attempt_graph_rule(graph_rule, site, dry=True))
                     for node, site in graph_rule.find_sites(graph)
                 ]
-                found += [FailedMatch(_text(node), reason, True) for node, reason in tried if reason is not None]
+                failures += [FailedMatch(_text(node), reason, True) for node, reason in tried if reason is not None]
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
             for indexed in self._index.rooted(node.op_type):
@@ -270,8 +270,8 @@ class _Driver:
                 reasons += [(_ALL_MATCHED, reason) for reason in checked]
             if reasons and (_ALL_MATCHED, "") not in reasons:
                 depth, reason = max(reasons, key=lambda reason: reason[0])
-                found.append(FailedMatch(_text(node), reason, depth == _ALL_MATCHED))
-        return found
+                failures.append(FailedMatch(_text(node), reason, depth == _ALL_MATCHED))
+        return failures
 
 
 def _tell(taken: Callable[[ir.Node], None], node: ir.Node, _proposal: RewriteProposal) -> None:

@@ -24,7 +24,7 @@ def own_outputs(pairs: Pairs, builder: GraphBuilder, home: ir.Graph) -> list[tup
     """The pairs, with an Identity wherever a graph output would become something that cannot take over its name: an input,
     a constant, another output, or a value of an enclosing graph."""
     new, taken = set(builder.nodes), set[ir.Value]()
-    found: list[tuple[ir.Value, ir.Value]] = []
+    owned_pairs: list[tuple[ir.Value, ir.Value]] = []
     for old, value in pairs:
         if old.is_graph_output():
             producer = value.producer()
@@ -32,8 +32,8 @@ def own_outputs(pairs: Pairs, builder: GraphBuilder, home: ir.Graph) -> list[tup
             if not ownable or value.is_graph_output() or value in taken:
                 value = builder.identity(value)
             taken.add(value)
-        found.append((old, value))
-    return found
+        owned_pairs.append((old, value))
+    return owned_pairs
 
 
 def check_replacements(pairs: Pairs) -> None:
@@ -54,7 +54,7 @@ def check_replacements(pairs: Pairs) -> None:
             raise MatchFailure(f"the shape of '{old.name}' would change from {before.shape} to {after.shape}")
 
 
-def lost(pairs: Pairs) -> list[ir.Node]:
+def collect_dead_nodes(pairs: Pairs) -> list[ir.Node]:
     """Nodes that nothing needs any more once the pairs are replaced, every node after its readers."""
     kept = {new for _, new in pairs}
     replaced = {old for old, _ in pairs}

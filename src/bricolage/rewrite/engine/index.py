@@ -67,15 +67,15 @@ class RuleIndex:
 
     def at(self, node: ir.Node) -> Iterator[Indexed]:
         """What may match at a node, in order: no pattern that does is left out."""
-        found = self._entries.get(node.op_type)
-        if found is None:
+        buckets = self._entries.get(node.op_type)
+        if buckets is None:
             return iter(())
         computing = {
             producer.op_type
             for value in node.inputs
             if value is not None and (producer := value.producer()) is not None
         }
-        return _distinct(merge(*(found[child] for child in ("", *computing) if child in found), key=_order))
+        return _distinct(merge(*(buckets[child] for child in ("", *computing) if child in buckets), key=_order))
 
     def rooted(self, op_type: str) -> Iterator[Indexed]:
         """Every pattern whose root has this type, in order."""
@@ -102,8 +102,8 @@ def _types(pattern: ValuePattern) -> frozenset[str]:
     if isinstance(pattern, Op):
         return pattern.types
     if isinstance(pattern, Either):
-        found = [_types(choice) for choice in pattern.choices]
-        return frozenset().union(*found) if all(found) else frozenset()
+        choice_types = [_types(choice) for choice in pattern.choices]
+        return frozenset().union(*choice_types) if all(choice_types) else frozenset()
     return frozenset()
 
 

@@ -81,8 +81,8 @@ class PatternMatcher:
         for value in self._candidates(roots[0], match):
             if value.producer() in taken:
                 continue
-            for found in self._operator(roots[0], value, match):
-                yield from self._more(roots[1:], replace(found, roots=(*match.roots, value)))
+            for extended_match in self._operator(roots[0], value, match):
+                yield from self._more(roots[1:], replace(extended_match, roots=(*match.roots, value)))
 
     def _candidates(self, root: Op, match: Match) -> list[ir.Value]:
         """Values that `root` could compute: from a bound variable through its readers."""
@@ -158,8 +158,8 @@ class PatternMatcher:
         if not patterns:
             yield match
             return
-        for found in self._value(patterns[0], given[0], match):
-            yield from self._inputs(patterns[1:], given[1:], found)
+        for extended_match in self._value(patterns[0], given[0], match):
+            yield from self._inputs(patterns[1:], given[1:], extended_match)
 
     def _miss(self, match: Match, reason: str) -> None:
         if self._misses is not None:
@@ -185,11 +185,11 @@ def matches_number(value: ir.Value, wanted: float) -> bool:
     array = constant_elements(value)
     if array is None or array.dtype.kind not in "fiuV":
         return False
-    found = float(array.reshape(()).astype(np.float64))
+    number = float(array.reshape(()).astype(np.float64))
     if array.dtype.kind in "iu":
-        return found == wanted
+        return number == wanted
     rounding = {2: 2.0**-9, 4: 2.0**-24}.get(array.dtype.itemsize, 2.0**-24)
-    return abs(found - wanted) <= _HALF_ROUNDINGS * rounding * abs(wanted)
+    return abs(number - wanted) <= _HALF_ROUNDINGS * rounding * abs(wanted)
 
 
 def _text(value: ir.Value | None) -> str:

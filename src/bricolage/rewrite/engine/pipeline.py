@@ -53,19 +53,19 @@ class PipelineRunner:
             UnsupportedOpset, OpsetOutOfReach: the model cannot be raised.
         """
         canonicalising = [rule for name, rule in self._rules.items() if name not in config.disabled]
-        begun, first = self._canonicalised(config, canonicalising, fuel)
+        begun, first = self._canonicalise_model(config, canonicalising, fuel)
         model, applications = begun.clone(), list(first)
         signatures: dict[str, tuple[OperatorSignature, ...]] = {}
         for entry in config.enabled:
-            found: dict[OperatorSignature, None] = {}
-            applications += self._apply(model, entry, found, fuel)
-            signatures[entry.rule] = tuple(found)
+            entry_signatures: dict[OperatorSignature, None] = {}
+            applications += self._apply(model, entry, entry_signatures, fuel)
+            signatures[entry.rule] = tuple(entry_signatures)
         if any(signatures.values()):
             applications += rewrite(model, canonicalising, fuel=fuel)
             simplify(model)
         return RewriteResult(model, tuple(applications), signatures)
 
-    def _canonicalised(
+    def _canonicalise_model(
         self, config: RewriteConfig, rules: Sequence[Rule], fuel: Fuel | None
     ) -> tuple[ir.Model, tuple[Application, ...]]:
         key = config.opset, config.disabled
@@ -104,8 +104,8 @@ def cost_based_rules(rules: Sequence[Rule]) -> list[EnabledRule]:
 
 def newer_opsets(model: ir.Model, rules: Sequence[Rule]) -> list[int]:
     """Opsets above the model's from which on more rules apply, the newest first."""
-    own = model.graph.opset_imports.get("", 0)
-    return sorted({rule.since for rule in rules if rule.since > own}, reverse=True)
+    model_opset = model.graph.opset_imports.get("", 0)
+    return sorted({rule.since for rule in rules if rule.since > model_opset}, reverse=True)
 
 
 def operator_signature(node: ir.Node) -> OperatorSignature:

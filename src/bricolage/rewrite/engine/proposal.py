@@ -118,7 +118,7 @@ def _proposal(
     except MatchFailure:
         builder.discard()
         raise
-    return RewriteProposal(rule, step, pairs, builder, roots, edit.lost(pairs), built)
+    return RewriteProposal(rule, step, pairs, builder, roots, edit.collect_dead_nodes(pairs), built)
 
 
 def _producer(value: ir.Value) -> ir.Node:

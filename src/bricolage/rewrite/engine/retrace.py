@@ -72,10 +72,12 @@ class Configured(Retrace):
         if raising and not first:
             config = replace(config, opset=None)
         fuel = Fuel(None if limit is None else max(0, limit - len(first)), given)
-        found = PipelineRunner(self._model, self._rules).run(config, fuel)
-        simplify(found.model)
-        behind = [replace(one, number=len(first) + n) for n, one in enumerate(found.applications, 1)]
-        return Retraced(found.model, (*first, *behind), fuel.left_out == given - {site})
+        rewrite_result = PipelineRunner(self._model, self._rules).run(config, fuel)
+        simplify(rewrite_result.model)
+        behind = [
+            replace(application, number=len(first) + n) for n, application in enumerate(rewrite_result.applications, 1)
+        ]
+        return Retraced(rewrite_result.model, (*first, *behind), fuel.left_out == given - {site})
 
 
 class Recorded(Retrace):

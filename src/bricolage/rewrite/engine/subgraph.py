@@ -23,23 +23,23 @@ class Subgraph:
 def connected_subgraphs(graph: ir.Graph, touched: Callable[[ir.Node], Sequence[ir.Value]]) -> list[Subgraph]:
     """The largest connected subgraphs. `touched` gives the values that may connect an operator to others; none where it belongs to
     none. In near-linear time."""
-    found: dict[ir.Value, Subgraph] = {}
+    owners: dict[ir.Value, Subgraph] = {}
     for node in graph:
         values = touched(node)
         if not values:
             continue
-        joined = list({id(own): own for value in values if (own := found.get(value)) is not None}.values())
-        subgraph = max(joined, key=lambda own: len(own.values), default=Subgraph())
+        joined = list({id(owner): owner for value in values if (owner := owners.get(value)) is not None}.values())
+        subgraph = max(joined, key=lambda candidate: len(candidate.values), default=Subgraph())
         for other in joined:
             if other is not subgraph:  # the smaller moves, so that long chains stay cheap
                 subgraph.nodes += other.nodes
                 subgraph.values += other.values
-                found.update(dict.fromkeys(other.values, subgraph))
+                owners.update(dict.fromkeys(other.values, subgraph))
         subgraph.nodes.append(node)
         subgraph.values += values
-        found.update(dict.fromkeys(values, subgraph))
+        owners.update(dict.fromkeys(values, subgraph))
     order = {node: number for number, node in enumerate(graph)}
-    for subgraph in (distinct := list({id(subgraph): subgraph for subgraph in found.values()}.values())):
+    for subgraph in (distinct := list({id(subgraph): subgraph for subgraph in owners.values()}.values())):
         subgraph.nodes.sort(key=order.__getitem__)
     return distinct
 

@@ -9,7 +9,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,
-    normalised,
+    normalise_axes,
     rank,
     require,
     shape,
@@ -53,23 +53,23 @@ class AffineIntoNormalization(Rule):
         return [op.Mul(norm, Weight("c")), op.Add(norm, Weight("c"), name="sum")]
 
     def check(self, match: Match) -> None:
-        node, own = match.node("norm"), shape(match["x"])
-        (axis,) = normalised([integer(node, "axis", -1)], len(own))
-        over, term = own[axis:], sizes(match["c"])
+        node, data_shape = match.node("norm"), shape(match["x"])
+        (axis,) = normalise_axes([integer(node, "axis", -1)], len(data_shape))
+        over, term = data_shape[axis:], sizes(match["c"])
         while term and term[0] == 1 and len(term) > len(over):
             term = term[1:]
         aligned = (1,) * (len(over) - len(term)) + term
         fits = len(term) <= len(over) and all(size in (1, wide) for size, wide in zip(aligned, over, strict=True))
-        require(fits and len(sizes(match["c"])) <= len(own), "c does not broadcast to the normalised axes alone")
+        require(fits and len(sizes(match["c"])) <= len(data_shape), "c does not broadcast to the normalised axes alone")
         require("sum" not in match.nodes or node.op_type == "LayerNormalization", "RMSNormalization has no bias")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         node, bias = match.node("norm"), match.get("b")
-        (axis,) = normalised([integer(node, "axis", -1)], rank(match["x"]))
+        (axis,) = normalise_axes([integer(node, "axis", -1)], rank(match["x"]))
         over = list(shape(match["x"])[axis:])
         term = op.Reshape(match["c"], op.integers([1, *sizes(match["c"])])) if rank(match["c"]) == 0 else match["c"]
-        own = sizes(term)
-        short = [*([1] * (len(over) - len(own))), *own][-len(over) :]
+        term_sizes = sizes(term)
+        short = [*([1] * (len(over) - len(term_sizes))), *term_sizes][-len(over) :]
         term = op.Reshape(term, op.integers(short))
         if "sum" in match.nodes:
             shift = op.Expand(term, op.integers(sizes(match["s"]))) if bias is None else op.Add(bias, term)

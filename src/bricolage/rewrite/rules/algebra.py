@@ -180,9 +180,9 @@ class FactorOutOne(AlgebraRule):
         return [op.Add(a, op.Mul(a, b)), op.Sub(a, op.Mul(a, b), name="difference")]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        one = op.number(1, match["b"])
+        unit = op.number(1, match["b"])
         function = op.Sub if "difference" in match.nodes else op.Add
-        return op.Mul(match["a"], function(one, match["b"]))
+        return op.Mul(match["a"], function(unit, match["b"]))
 
 
 class ReciprocalsOfProduct(AlgebraRule):

@@ -148,13 +148,13 @@ class RecogniseAttention(Rule):
 
     def _mask(self, op: Operators, match: Match) -> ir.Value | None:
         """What is added to the scores, of rank 4."""
-        found = [match["mask"]] if "masked" in match.nodes else []
+        masks = [match["mask"]] if "masked" in match.nodes else []
         if "kept" in match.nodes or "filled" in match.nodes:
             zero, low = op.number(0, match["q"]), op.number(self._low(match), match["q"])
-            found.append(op.Where(match["condition"], *((zero, low) if "kept" in match.nodes else (low, zero))))
-        if not found:
+            masks.append(op.Where(match["condition"], *((zero, low) if "kept" in match.nodes else (low, zero))))
+        if not masks:
             return None
-        mask = found[0] if len(found) == 1 else op.Add(*found)
+        mask = masks[0] if len(masks) == 1 else op.Add(*masks)
         return mask if rank(mask) == 4 else op.Unsqueeze(mask, op.integers(list(range(4 - rank(mask)))))
 
     def rewrite(self, op: Operators, match: Match) -> Result:

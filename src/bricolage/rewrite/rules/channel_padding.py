@@ -19,7 +19,7 @@ from bricolage.graph.constant_folding import constant_elements, is_known
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.engine.subgraph import write_subgraph
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
-from bricolage.rewrite.predicates import axes, integer, integers, normalised, rank, require, shape, sizes
+from bricolage.rewrite.predicates import axes, integer, integers, normalise_axes, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement, Result, Rule
 
 VECTOR = 16
@@ -76,31 +76,31 @@ class FillGroups(Rule):
         return [op.Conv(AnyValue("x"), Weight("w"), AnyValue("b", optional=True), name="conv")]
 
     def check(self, match: Match) -> None:
-        self._joined(match)
+        self._count_joined_groups(match)
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        joined = self._joined(match)
+        joined = self._count_joined_groups(match)
         outputs, inputs, *kernel = sizes(match["w"])
         groups = integer(match.node("conv"), "group", 1)
         split = op.Reshape(match["w"], op.integers([groups // joined, joined, outputs // groups, inputs, *kernel]))
-        own = op.many("Split", joined, split, op.integers([1] * joined), axis=1)
+        group_weights = op.many("Split", joined, split, op.integers([1] * joined), axis=1)
         rest = [0] * len(kernel)
         wide = [
             op.Pad(part, op.integers([0, 0, 0, i * inputs, *rest, 0, 0, 0, (joined - 1 - i) * inputs, *rest]))
-            for i, part in enumerate(own)
+            for i, part in enumerate(group_weights)
         ]
         weight = op.Reshape(op.Concat(*wide, axis=1), op.integers([outputs, joined * inputs, *kernel]))
         return op.copy(match.node("conv"), match["x"], weight, match.get("b"), group=groups // joined)
 
     @staticmethod
-    def _joined(match: Match) -> int:
+    def _count_joined_groups(match: Match) -> int:
         """How many groups become one."""
         groups = integer(match.node("conv"), "group", 1)
         outputs, inputs, *_ = sizes(match["w"])
-        own = outputs // groups
-        require(inputs % VECTOR > 0 or own % VECTOR > 0, "the channels of a group are whole vectors")
+        group_outputs = outputs // groups
+        require(inputs % VECTOR > 0 or group_outputs % VECTOR > 0, "the channels of a group are whole vectors")
         for count in range(2, _MOST_WORK + 1):
-            if groups % count == 0 and inputs * count % VECTOR == 0 and own * count % VECTOR == 0:
+            if groups % count == 0 and inputs * count % VECTOR == 0 and group_outputs * count % VECTOR == 0:
                 return count
         raise MatchFailure("few groups do not make whole vectors")
 
@@ -152,7 +152,7 @@ class PadChannels(GraphRule):
                 part = _ChannelSubgraph.around(node)
                 seen |= part.values
                 if any(map(_wants_vectors, part.readers())):
-                    yield node, partial(_widened, node)
+                    yield node, partial(_widen_channels, node)
 
 
 def _narrow(node: ir.Node) -> bool:
@@ -168,7 +168,7 @@ def _wants_vectors(node: ir.Node) -> bool:
     return _is_depthwise(node) or _joins_channels(node)
 
 
-def _widened(node: ir.Node, op: Operators) -> Mapping[ir.Value, ir.Value]:
+def _widen_channels(node: ir.Node, op: Operators) -> Mapping[ir.Value, ir.Value]:
     require(node.graph is not None, "the part has changed")
     assert isinstance(node.graph, ir.Graph)
     return write_subgraph(list(node.graph), op, _PaddedWriter(op, _ChannelSubgraph.around(node), node.graph))
@@ -189,16 +189,16 @@ class _ChannelSubgraph:
     def around(node: ir.Node) -> _ChannelSubgraph:
         """The largest part with this convolution."""
         part = _ChannelSubgraph(_channels(node.outputs[0]))
-        found = [node.outputs[0]]
-        while found:
-            value = found.pop()
+        worklist = [node.outputs[0]]
+        while worklist:
+            value = worklist.pop()
             if value in part.values:
                 continue
             part.values.add(value)
             around = [value.producer(), *(usage.node for usage in value.uses())]
             for other in around:
                 if other is not None and other.graph is node.graph and _keeps_channels(other, part.count):
-                    found += [*_carried(other, part.count), other.outputs[0]]
+                    worklist += [*_list_carried_inputs(other, part.count), other.outputs[0]]
         return part
 
 
@@ -209,10 +209,10 @@ def _joins_channels(node: ir.Node) -> bool:
 def _channels(value: ir.Value) -> int:
     """Number of channels; 0 where it is not known or there are none."""
     try:
-        own = shape(value)
+        value_shape = shape(value)
     except MatchFailure:
         return 0
-    return own[1] if len(own) > 2 and isinstance(own[1], int) else 0
+    return value_shape[1] if len(value_shape) > 2 and isinstance(value_shape[1], int) else 0
 
 
 def _is_convolution(node: ir.Node) -> bool:
@@ -256,7 +256,7 @@ def _passes(node: ir.Node) -> bool:
         pads = integers(node.inputs[1])
         return _pads_finite(node) and not any(pads[i + side] for i in (0, 1) for side in (0, len(pads) // 2))
     if node.op_type == "Slice" and len(node.inputs) > 3 and node.inputs[3] is not None:
-        return not {0, 1} & set(normalised(axes(node, 3), rank(data)))
+        return not {0, 1} & set(normalise_axes(axes(node, 3), rank(data)))
     return False
 
 
@@ -272,14 +272,14 @@ def _meets(node: ir.Node, count: int) -> bool:
     outer = rank(node.outputs[0])
     for value in node.inputs:
         assert value is not None
-        own = shape(value)
-        aligned = (*[1] * (outer - len(own)), *own)[1]
-        if aligned != 1 and not (aligned == count and (len(own) == outer or is_known(value))):
+        input_shape = shape(value)
+        aligned = (*[1] * (outer - len(input_shape)), *input_shape)[1]
+        if aligned != 1 and not (aligned == count and (len(input_shape) == outer or is_known(value))):
             return False
     return True
 
 
-def _carried(node: ir.Node, count: int) -> list[ir.Value]:
+def _list_carried_inputs(node: ir.Node, count: int) -> list[ir.Value]:
     """The inputs of such an operator that have its channels and are computed."""
     given = node.inputs if node.op_type in _BINARY else node.inputs[:1]
     outer = rank(node.outputs[0])
@@ -309,7 +309,7 @@ class _PaddedWriter:
         if _is_dense(node) and (inside or read):
             self._convolution(node, inside)
         elif inside and _keeps_channels(node, self._part.count):
-            self._keep(node.outputs[0], self._kept(node), self._own)
+            self._keep(node.outputs[0], self._widen_operator(node), self._own)
         elif read and self._carries(node):
             self._wide[node.outputs[0]] = self._carried(node)
 
@@ -320,25 +320,25 @@ class _PaddedWriter:
         read, runs = self._wide.get(data, (data, None))
         if runs is not None:
             ends = accumulate(count for count, _ in runs)
-            parts = [self._sliced(weight, end - count, end) for (count, _), end in zip(runs, ends, strict=True)]
-            filled = [self._filled(part, 1, more) for part, (_, more) in zip(parts, runs, strict=True)]
+            parts = [self._slice_channels(weight, end - count, end) for (count, _), end in zip(runs, ends, strict=True)]
+            filled = [self._pad_axis(part, 1, more) for part, (_, more) in zip(parts, runs, strict=True)]
             weight = filled[0] if len(filled) == 1 else self._op.Concat(*filled, axis=1)
         if not inside:
             self.pairs[node.outputs[0]] = self._op.copy(node, read, weight, *bias)
             return
-        made = self._op.copy(node, read, *(v and self._filled(v, 0, self._own[0][1]) for v in (weight, *bias)))
-        self._keep(node.outputs[0], made, self._own)
+        convolution = self._op.copy(node, read, *(v and self._pad_axis(v, 0, self._own[0][1]) for v in (weight, *bias)))
+        self._keep(node.outputs[0], convolution, self._own)
 
     def _carried(self, node: ir.Node) -> tuple[ir.Value, _Layout]:
         """An operator that hands wide values on."""
         wide = [value and self._wide.get(value, (value, ((_channels(value), 0),))) for value in node.inputs]
-        layouts = [found[1] for found in wide if found]
+        layouts = [entry[1] for entry in wide if entry]
         layout = tuple(run for runs in layouts for run in runs) if node.op_type == "Concat" else layouts[0]
-        return self._op.copy(node, *(found and found[0] for found in wide)), layout
+        return self._op.copy(node, *(entry and entry[0] for entry in wide)), layout
 
-    def _kept(self, node: ir.Node) -> ir.Value:
+    def _widen_operator(self, node: ir.Node) -> ir.Value:
         """An operator of the part on more channels."""
-        carried, outer = _carried(node, self._part.count), rank(node.outputs[0])
+        carried, outer = _list_carried_inputs(node, self._part.count), rank(node.outputs[0])
         given = list(node.inputs)
         for index, value in enumerate(given):
             if value is None:
@@ -347,22 +347,22 @@ class _PaddedWriter:
             if value in carried:
                 given[index] = self._wide[value][0] if value in self._wide else self._pad(value)
             elif node.op_type in ("Conv", *_BINARY) and axis >= 0 and shape(value)[axis] == self._part.count:
-                given[index] = self._filled(value, axis, self._own[0][1])
+                given[index] = self._pad_axis(value, axis, self._own[0][1])
         groups = {"group": sum(self._own[0])} if node.op_type == "Conv" else {}
         return self._op.copy(node, *given, **groups)
 
     def _pad(self, value: ir.Value) -> ir.Value:
         """A value that comes from outside."""
         if value not in self._padded:
-            self._padded[value] = self._filled(value, 1, self._own[0][1])
+            self._padded[value] = self._pad_axis(value, 1, self._own[0][1])
         return self._padded[value]
 
-    def _filled(self, value: ir.Value, axis: int, more: int) -> ir.Value:
+    def _pad_axis(self, value: ir.Value, axis: int, more: int) -> ir.Value:
         pads = [0] * (2 * rank(value))
         pads[rank(value) + axis] = more
         return self._op.Pad(value, self._op.integers(pads)) if more else value
 
-    def _sliced(self, value: ir.Value, start: int, end: int) -> ir.Value:
+    def _slice_channels(self, value: ir.Value, start: int, end: int) -> ir.Value:
         if (start, end) == (0, shape(value)[1]):
             return value
         return self._op.Slice(value, *(self._op.integers([number]) for number in (start, end, 1)))
@@ -371,7 +371,7 @@ class _PaddedWriter:
         """Remembers the wide form of a value of the part; what cannot read it gets the channels that were there."""
         self._wide[value] = wide, layout
         if value.is_graph_output() or not all(self._reads(usage.node) for usage in value.uses()):
-            self.pairs[value] = self._sliced(wide, 0, self._part.count)
+            self.pairs[value] = self._slice_channels(wide, 0, self._part.count)
 
     def _reads(self, node: ir.Node) -> bool:
         """Whether an operator can read the wide form of a value."""
@@ -387,8 +387,8 @@ class _PaddedWriter:
             return False
         if result not in self._free:
             joins = _joins_channels(node)
-            known = all(value is not None and _channels(value) for value in node.inputs)
-            able = (joins and known) or (node.op_type != "Concat" and _passes(node))
+            channels_known = all(value is not None and _channels(value) for value in node.inputs)
+            able = (joins and channels_known) or (node.op_type != "Concat" and _passes(node))
             readers = [usage.node for usage in result.uses()]
             self._free[result] = able and not result.is_graph_output() and all(map(self._reads, readers))
         return self._free[result]

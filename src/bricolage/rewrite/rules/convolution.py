@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import Dimension
-from bricolage.rewrite.analyses.linear import Window, biased, channels, flat, linear, window
+from bricolage.rewrite.analyses.linear import Window, channels, find_bias_sum, flat, linear, window
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import floating, integer, rank, require, shape, sizes
@@ -144,7 +144,8 @@ class ProductAsPointwise(Rule):
         node, bias = match.node("linear"), match.get("b")
         floating(match.root)
         require(
-            node.op_type == "Gemm" or bias is not None or biased(node) is None, "the sum with its bias goes with it"
+            node.op_type == "Gemm" or bias is not None or find_bias_sum(node) is None,
+            "the sum with its bias goes with it",
         )
         require(rank(match["w"]) == 2, "w is no matrix")
         require(integer(node, "transA", 0) == 0, "x is transposed")
@@ -159,13 +160,13 @@ class ProductAsPointwise(Rule):
         require(0 not in shape(match["x"]) and columns > 0, "there is no element")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        node, bias, made = match.node("linear"), match.get("b"), shape(match.root)
+        node, bias, output_shape = match.node("linear"), match.get("b"), shape(match.root)
         outputs, inputs = channels(node, match["w"]), int(shape(match["x"])[-1])
         weight = match["w"] if integer(node, "transB", 0) else op.Transpose(match["w"], perm=[1, 0])
         image = op.Transpose(op.Reshape(match["x"], op.integers([1, -1, 1, inputs])), perm=[0, 3, 1, 2])
         operands = [image, op.Reshape(weight, op.integers([outputs, inputs, 1, 1]))]
         result = op.Conv(*operands, *([flat(op, bias)] if bias is not None else []))
-        rows = [size if isinstance(size, int) else -1 for size in made[:-1]]
+        rows = [size if isinstance(size, int) else -1 for size in output_shape[:-1]]
         return op.Reshape(op.Transpose(result, perm=[0, 2, 3, 1]), op.integers([*rows, outputs]))
 
 

@@ -98,11 +98,11 @@ class DilationIntoBatch(ConvolutionRule):
         data = op.Reshape(data, op.integers([-1, channels, *steps]))
         result = op.copy(match.node("conv"), data, match["w"], match.get("b"), dilations=None, pads=None, auto_pad=None)
         outputs = sizes(match["w"])[0]
-        made = [step - size + 1 for step, size in zip(steps, window.kernel, strict=True)]
-        result = op.Reshape(result, op.integers([*phases, batch, outputs, *made]))
+        phase_sizes = [step - size + 1 for step, size in zip(steps, window.kernel, strict=True)]
+        result = op.Reshape(result, op.integers([*phases, batch, outputs, *phase_sizes]))
         back = [count, count + 1, *(n for i in range(count) for n in (count + 2 + i, i))]
         result = op.Transpose(result, perm=back)
-        joined = [step * phase for step, phase in zip(made, phases, strict=True)]
+        joined = [step * phase for step, phase in zip(phase_sizes, phases, strict=True)]
         result = op.Reshape(result, op.integers([batch, outputs, *joined]))
         wanted = [n - (k - 1) * d for n, k, d in zip(whole, window.kernel, phases, strict=True)]
         positions = [op.integers(n) for n in ([0] * count, wanted, range(2, 2 + count))]
@@ -155,8 +155,8 @@ class StrideIntoChannels(ConvolutionRule):
         weight = op.Reshape(weight, op.integers([outputs, inputs, steps[0], stride, steps[1], stride]))
         weight = op.Transpose(weight, perm=[0, 3, 5, 1, 2, 4])
         weight = op.Reshape(weight, op.integers([outputs, stride * stride * inputs, *steps]))
-        made = sizes(match.root)[2:]
-        needed = [stride * (size - 1 + step) for size, step in zip(made, steps, strict=True)]
+        output_extent = sizes(match.root)[2:]
+        needed = [stride * (size - 1 + step) for size, step in zip(output_extent, steps, strict=True)]
         extent = [size + p for size, p in zip(sizes(match["x"])[2:], window.before, strict=True)]
         after = [need - size for need, size in zip(needed, extent, strict=True)]  # negative: what no window reaches
         data = _pad(op, match["x"], [0, 0, *window.before], [0, 0, *after])
@@ -202,8 +202,8 @@ class BatchIntoWidth(ConvolutionRule):
         beyond = (window.kernel[1] - 1) * window.dilations[1]
         pads = [window.before[0], 0, window.after[0], beyond]
         result = op.copy(match.node("conv"), data, match["w"], match.get("b"), pads=pads, auto_pad=None)
-        outputs, made = sizes(match["w"])[0], sizes(match.root)[2]
-        result = op.Reshape(result, op.integers([outputs, made, batch, wide]))
+        outputs, output_height = sizes(match["w"])[0], sizes(match.root)[2]
+        result = op.Reshape(result, op.integers([outputs, output_height, batch, wide]))
         if beyond:
             result = op.Slice(result, op.integers([0]), op.integers([wide - beyond]), op.integers([3]))
         return op.Transpose(result, perm=[2, 0, 1, 3])

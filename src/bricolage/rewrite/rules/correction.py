@@ -76,11 +76,11 @@ class CorrectedConvolution(ConvolutionRule):
             return op.copy(node, given, kernel, added, auto_pad=None, kernel_shape=None, **attributes)
 
         wrong = wrong_boxes(self.mutant, to[0], sizes(data)[2:], to[2:], window)
-        made = self.mutant(op, data, weight, convolve, to)
-        return made if wrong is None else _corrected(op, made, data, convolve, to, window, wrong)
+        mutant_output = self.mutant(op, data, weight, convolve, to)
+        return mutant_output if wrong is None else _correct_boxes(op, mutant_output, data, convolve, to, window, wrong)
 
 
-def _corrected(
+def _correct_boxes(
     op: Operators, made: ir.Value, data: ir.Value, convolve: Convolve, to: Sizes, window: Window, wrong: WrongBoxes
 ) -> ir.Value:
     """The mutant's result with the wrong boxes computed by the original."""
@@ -126,11 +126,11 @@ def wrong_boxes(mutant: Mutant, batch: int, image: Sizes, made: Sizes, window: W
     weight = ir.Value(name="w", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 1, *window.kernel]))
     model = ir.Model(ir.Graph([data, weight], [], nodes=[], opset_imports={"": 18}, name="mutant"), ir_version=10)
     op = GraphBuilder({"": 18}, Names(model), fold=False)
-    own = {"strides": list(window.strides), "dilations": list(window.dilations)}
-    own["pads"] = [*window.before, *window.after]
+    window_attributes = {"strides": list(window.strides), "dilations": list(window.dilations)}
+    window_attributes["pads"] = [*window.before, *window.after]
 
     def convolve(given: ir.Value, kernel: ir.Value = weight, copies: int = 1, **attributes: object) -> ir.Value:
-        return op.Conv(given, kernel, **{**own, "group": copies, **attributes})
+        return op.Conv(given, kernel, **{**window_attributes, "group": copies, **attributes})
 
     right = convolve(data)
     made_otherwise = mutant(op, data, weight, convolve, (batch, 1, *made))
@@ -150,8 +150,8 @@ def _differs(model: ir.Model, right: ir.Value, mutant: ir.Value) -> np.ndarray:
             value.name or "": draw.integers(-_LARGEST, _LARGEST, sizes(value), endpoint=True).astype(np.float64)
             for value in model.graph.inputs
         }
-        found = evaluate(model, inputs)
-        differs |= np.asarray(found[right.name or ""]) != np.asarray(found[mutant.name or ""])
+        outputs = evaluate(model, inputs)
+        differs |= np.asarray(outputs[right.name or ""]) != np.asarray(outputs[mutant.name or ""])
     return differs
 
 
@@ -210,7 +210,7 @@ def _halves(op: Operators, data: ir.Value, to: Sizes) -> ir.Value:
     return op.Transpose(op.Reshape(data, op.integers([batch, channels, 2, height // 2, width])), perm=[0, 2, 1, 3, 4])
 
 
-def _joined(op: Operators, made: ir.Value, batch: int, to: Sizes) -> ir.Value:
+def _join_halves(op: Operators, made: ir.Value, batch: int, to: Sizes) -> ir.Value:
     """The images again whose halves were convolved."""
     require(sizes(made)[2:] == (to[2] // 2, to[3]), "the mutant has other sizes")
     halves = op.Reshape(made, op.integers([batch, 2, to[1], to[2] // 2, to[3]]))
@@ -237,7 +237,7 @@ class CorrectedHalvesInBatch(CorrectedConvolution):
     def mutant(op: Operators, data: ir.Value, _weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         batch, channels, height, width = sizes(data)
         halves = op.Reshape(_halves(op, data, to), op.integers([2 * batch, channels, height // 2, width]))
-        return _joined(op, convolve(halves), batch, to)
+        return _join_halves(op, convolve(halves), batch, to)
 
 
 class CorrectedHalvesInGroups(CorrectedConvolution):
@@ -260,7 +260,7 @@ class CorrectedHalvesInGroups(CorrectedConvolution):
     def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         batch, channels, height, width = sizes(data)
         grouped = op.Reshape(_halves(op, data, to), op.integers([batch, 2 * channels, height // 2, width]))
-        return _joined(op, convolve(grouped, op.Concat(weight, weight, axis=0), copies=2), batch, to)
+        return _join_halves(op, convolve(grouped, op.Concat(weight, weight, axis=0), copies=2), batch, to)
 
 
 class CorrectedStrideInChannels(CorrectedConvolution):
@@ -308,7 +308,7 @@ class CorrectedStrideInChannels(CorrectedConvolution):
         phases = op.Transpose(phases, perm=[0, 3, 5, 1, 2, 4])
         phases = op.Reshape(phases, op.integers([outputs, stride * stride * inputs, *steps]))
         before = [((size - 1) // 2 + more) // stride for size, more in zip(kernel, ahead, strict=True)]
-        after = [count - 1 - own for count, own in zip(steps, before, strict=True)]
+        after = [count - 1 - front for count, front in zip(steps, before, strict=True)]
         require(min(after) >= 0, "the mutant has other sizes")
         deep = op.SpaceToDepth(data, blocksize=stride)
         return convolve(deep, phases, strides=None, dilations=None, pads=[*before, *after])

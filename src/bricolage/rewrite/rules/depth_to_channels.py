@@ -15,7 +15,7 @@ from bricolage.graph.constant_folding import is_known
 from bricolage.rewrite.analyses.elementwise import BINARY, UNARY
 from bricolage.rewrite.analyses.linear import window
 from bricolage.rewrite.engine.subgraph import Subgraph, connected_subgraphs, write_subgraph
-from bricolage.rewrite.predicates import integer, listed, rank, require, shape, sizes
+from bricolage.rewrite.predicates import integer, rank, read_int_list, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
 
 _USEFUL = 1 / 2
@@ -97,8 +97,8 @@ class DepthIntoChannels(GraphRule):
     def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         if not any(map(_is_deep, graph)):
             return
-        found, refused = _parts(graph)
-        for part in found:
+        parts, refused = _parts(graph)
+        for part in parts:
             yield part.nodes[0], partial(_flatten, part)
         for node, reason in refused.items():
             yield node, partial(_refuse, reason)
@@ -117,7 +117,7 @@ def _parts(graph: ir.Graph) -> tuple[list[Subgraph], dict[ir.Node, str]]:
     refused: dict[ir.Node, str] = {}
     for node in graph:
         try:
-            touched[node] = _touched(node)
+            touched[node] = _find_converted_values(node)
         except MatchFailure as reason:
             if _is_deep(node):
                 refused[node] = str(reason)
@@ -137,10 +137,10 @@ def _parts(graph: ir.Graph) -> tuple[list[Subgraph], dict[ir.Node, str]]:
         if node in between_parts and _is_deep(node)
     }
     refused = left | refused | dict.fromkeys(sparse, _ZEROS)
-    found = connected_subgraphs(
+    subgraphs = connected_subgraphs(
         graph, lambda node: () if node in between_parts or node in refused else touched.get(node, ())
     )
-    return [part for part in found if _convolutions(part)], refused
+    return [part for part in subgraphs if _convolutions(part)], refused
 
 
 def _convolutions(part: Subgraph) -> list[ir.Node]:
@@ -161,14 +161,14 @@ def _extent(value: ir.Value) -> tuple[int, ...]:
     Raises:
         MatchFailure: they are fewer, or not known.
     """
-    own = shape(value)[1:]
-    require(len(own) > 3, "it has not three spatial axes")
-    found = tuple(size for size in own if isinstance(size, int) and size > 0)
-    require(len(found) == len(own), "a size is not known")
-    return found
+    inner_shape = shape(value)[1:]
+    require(len(inner_shape) > 3, "it has not three spatial axes")
+    extent = tuple(size for size in inner_shape if isinstance(size, int) and size > 0)
+    require(len(extent) == len(inner_shape), "a size is not known")
+    return extent
 
 
-def _touched(node: ir.Node) -> list[ir.Value]:
+def _find_converted_values(node: ir.Node) -> list[ir.Value]:
     """The inputs whose positions become channels, and the result, of an operator that may belong to a part.
 
     Raises:
@@ -192,8 +192,8 @@ def _touched(node: ir.Node) -> list[ir.Value]:
         require(not integer(node, "training_mode", 0), "it is trained")
     elif node.op_type in _POOLS:
         count = len(extent) - 1
-        pads, strides = listed(node, "pads", [0] * (2 * count)), listed(node, "strides", [1] * count)
-        kernel = listed(node, "kernel_shape", ())
+        pads, strides = read_int_list(node, "pads", [0] * (2 * count)), read_int_list(node, "strides", [1] * count)
+        kernel = read_int_list(node, "kernel_shape", ())
         require(kernel[0] == strides[0] == 1 and pads[0] == pads[count] == 0, "it pools the first spatial axis")
     elif node.op_type in _GLOBAL_POOLS:
         require(_extent(data)[1] == 1, "it pools the first spatial axis")
@@ -299,8 +299,10 @@ class _DepthToChannelsWriter:
         data, *more = node.inputs
         assert data is not None
         if node.op_type in _BROADCASTING:
-            touched = _touched(node)
-            given = [v and (self._get(v) if v in touched else self._repeated(v, node.outputs[0])) for v in node.inputs]
+            touched = _find_converted_values(node)
+            given = [
+                v and (self._get(v) if v in touched else self._repeat_operand(v, node.outputs[0])) for v in node.inputs
+            ]
             return self._op.copy(node, *given)
         if node.op_type == "Conv":
             return self._convolution(node)
@@ -342,11 +344,11 @@ class _DepthToChannelsWriter:
         spread = self._op.Expand(spread, self._op.integers([1, count, positions]))
         return self._op.Reshape(self._enter(spread), self._op.integers([-1]))
 
-    def _repeated(self, value: ir.Value, result: ir.Value) -> ir.Value:
+    def _repeat_operand(self, value: ir.Value, result: ir.Value) -> ir.Value:
         """An operand that is given for each channel and position of a result, or for all alike."""
-        own, (count, positions, *_) = sizes(value), _extent(result)
-        batch, *inner = *[1] * (rank(result) - len(own)), *own
-        if len(own) < rank(result) - 2:
+        operand_sizes, (count, positions, *_) = sizes(value), _extent(result)
+        batch, *inner = *[1] * (rank(result) - len(operand_sizes)), *operand_sizes
+        if len(operand_sizes) < rank(result) - 2:
             return value
         if inner[0] == inner[1] == 1:
             return self._op.Reshape(value, self._op.integers([batch, 1, *inner[2:]]))
@@ -361,26 +363,26 @@ class _DepthToChannelsWriter:
         """Channels and positions as one axis."""
         count, positions, *rest = (int(size) for size in shape(value)[1:])
         if self._exchanges(count, positions):
-            value = self._exchanged(value)
+            value = self._exchange_axes(value)
         return self._op.Reshape(value, self._op.integers([0, count * positions, *rest]))
 
     def _leave(self, flat: ir.Value, value: ir.Value) -> ir.Value:
         """The old shape of a value of the part."""
         count, positions, *rest = _extent(value)
         if self._exchanges(count, positions):
-            return self._exchanged(self._op.Reshape(flat, self._op.integers([0, positions, count, *rest])))
+            return self._exchange_axes(self._op.Reshape(flat, self._op.integers([0, positions, count, *rest])))
         return self._op.Reshape(flat, self._op.integers([0, count, positions, *rest]))
 
     def _exchanges(self, count: int, positions: int) -> bool:
         """Whether channels and positions stand the other way round inside."""
         return self._grouped and count > 1 and positions > 1
 
-    def _exchanged(self, value: ir.Value) -> ir.Value:
+    def _exchange_axes(self, value: ir.Value) -> ir.Value:
         return self._op.Transpose(value, perm=[0, 2, 1, *range(3, rank(value))])
 
 
 def _less(node: ir.Node) -> dict[str, list[int]]:
     """The attributes of pooling, without the first spatial axis."""
     count, names = rank(node.outputs[0]) - 2, ("kernel_shape", "strides", "dilations", "pads")
-    found = {name: node.attributes[name].as_ints() for name in names if name in node.attributes}
-    return {name: [n for i, n in enumerate(numbers) if i % count] for name, numbers in found.items()}
+    attributes = {name: node.attributes[name].as_ints() for name in names if name in node.attributes}
+    return {name: [n for i, n in enumerate(numbers) if i % count] for name, numbers in attributes.items()}

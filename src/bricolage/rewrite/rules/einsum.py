@@ -27,7 +27,7 @@ def _letters(match: Match) -> tuple[list[str], str]:
     return operands.split(","), output
 
 
-def _joined(operands: Sequence[str], output: str) -> str:
+def _format_equation(operands: Sequence[str], output: str) -> str:
     return f"{','.join(operands)}->{output}"
 
 
@@ -75,7 +75,7 @@ class TransposeIntoEinsum(Rule):
                 operands[index] = "".join(operands[index][perm.index(axis)] for axis in range(len(perm)))
             values.append(value)
         require(tuple(values) != tuple(match.node("einsum").inputs), "no operand is a transpose")
-        return op.Einsum(*values, equation=_joined(operands, output))
+        return op.Einsum(*values, equation=_format_equation(operands, output))
 
 
 class TransposeOfEinsum(Rule):
@@ -106,7 +106,7 @@ class TransposeOfEinsum(Rule):
         operands, output = _letters(match)
         perm = permutation(match.node("transpose"), match.node("einsum").outputs[0])
         turned = "".join(output[axis] for axis in perm)
-        return op.Einsum(*match.node("einsum").inputs, equation=_joined(operands, turned))
+        return op.Einsum(*match.node("einsum").inputs, equation=_format_equation(operands, turned))
 
 
 class EinsumToProduct(Rule):

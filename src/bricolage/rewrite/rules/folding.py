@@ -6,10 +6,10 @@ from bricolage.rewrite.analyses.linear import (
     CONVOLUTIONS,
     channels,
     flat,
-    joined,
     linear,
     normalised_channels,
     output_channels,
+    read_joined_parts,
     require_per_channel,
     scaled_channels,
     shifted_channels,
@@ -221,7 +221,7 @@ class BatchNormalizationIntoJoined(Rule):
             normalised_channels(
                 op, node, match.node("norm"), *(keep(op, match[name], {0: positions}) for name in _PARAMETERS)
             )
-            for node, positions in joined(match)
+            for node, positions in read_joined_parts(match)
         ]
         return op.copy(match.node("concat"), *parts)
 
@@ -271,7 +271,7 @@ class AffineIntoJoined(Rule):
         return [op.one_of("Mul", "Div", "Add", "Sub")(concat, Weight("c"), name="affine")]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        nodes, kind, whole = joined(match), match.node("affine").op_type, match.node("concat").outputs[0]
+        nodes, kind, whole = read_joined_parts(match), match.node("affine").op_type, match.node("concat").outputs[0]
         require_per_channel(match["c"], rank(whole), 1, nodes[-1][1].stop)
         constant = flat(op, match["c"])
         if kind in ("Div", "Sub"):

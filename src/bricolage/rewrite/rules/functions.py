@@ -74,11 +74,11 @@ class MergeAffine(_FunctionLaw):
     )
 
     def patterns(self) -> list[Op]:
-        found = []
+        roots = []
         for outer, other in (("Add", "Mul"), ("Mul", "Add")):
             inner = Either(*_affine(x, Weight("c"), outer, "inner"))
-            found += _affine(Either(*_affine(inner, Weight("d"), other, "middle")), Weight("e"), outer, "outer")
-        return found
+            roots += _affine(Either(*_affine(inner, Weight("d"), other, "middle")), Weight("e"), outer, "outer")
+        return roots
 
     def check(self, match: Match) -> None:
         super().check(match)

@@ -45,9 +45,9 @@ class _Siblings(GraphRule):
                     continue
         for nodes in groups.values():
             if len(nodes) > 1:
-                yield nodes[0], partial(self._checked, nodes)
+                yield nodes[0], partial(self._join_distinct_nodes, nodes)
 
-    def _checked(self, nodes: _Nodes, op: Operators) -> Mapping[ir.Value, ir.Value]:
+    def _join_distinct_nodes(self, nodes: _Nodes, op: Operators) -> Mapping[ir.Value, ir.Value]:
         require(len({node.inputs[0] for node in nodes}) == len(nodes), "two read one input, and can be merged")
         return dict(zip((node.outputs[0] for node in nodes), self.join(op, nodes), strict=True))
 
@@ -75,8 +75,13 @@ def _operands(node: ir.Node) -> tuple[object, ...]:
         MatchFailure: a dimension has neither size nor name.
     """
     shapes = [None if value is None else shape(value) for value in node.inputs]
-    require(all(found is None or "?" not in found for found in shapes), "a dimension is not known")
-    return tuple(None if v is None else (describe(v).dtype, own) for v, own in zip(node.inputs, shapes, strict=True))
+    require(
+        all(operand_shape is None or "?" not in operand_shape for operand_shape in shapes), "a dimension is not known"
+    )
+    return tuple(
+        None if v is None else (describe(v).dtype, operand_shape)
+        for v, operand_shape in zip(node.inputs, shapes, strict=True)
+    )
 
 
 _WEIGHTS = {"v": (4, 3, 3), "w": (4, 3, 3), "p": (4,), "q": (4,)}

@@ -10,7 +10,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integers,
-    listed,
+    read_int_list,
     require,
     require_filled,
     require_shape,
@@ -283,9 +283,9 @@ class RemovePool(NeutralRule):
 
     def check(self, match: Match) -> None:
         pool = match.node("pool")
-        require(set(listed(pool, "kernel_shape", ())) == {1}, "the window is not one position")
-        require(set(listed(pool, "strides", [1])) == {1}, "there are strides")
-        require(not any(listed(pool, "pads", ())), "there are pads")
+        require(set(read_int_list(pool, "kernel_shape", ())) == {1}, "the window is not one position")
+        require(set(read_int_list(pool, "strides", [1])) == {1}, "there are strides")
+        require(not any(read_int_list(pool, "pads", ())), "there are pads")
 
 
 class RemoveSlice(NeutralRule):
@@ -319,9 +319,9 @@ class RemoveSlice(NeutralRule):
         starts, ends = integers(match["starts"]), integers(match["ends"])
         axes = integers(match["axes"]) if match.get("axes") is not None else range(len(starts))
         steps = integers(match["steps"]) if match.get("steps") is not None else [1] * len(starts)
-        own = shape(match["x"])
+        data_shape = shape(match["x"])
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-            size = own[axis]
+            size = data_shape[axis]
             require(step == 1, "a step is not 1")
             require(start == 0 or (isinstance(size, int) and start <= -size), "a slice does not start at the front")
             whole = end >= size if isinstance(size, int) else end >= 2**31 - 1

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from bricolage.rewrite.analyses.linear import Window, window
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.predicates import integer, listed, require, shape, sizes, text
+from bricolage.rewrite.predicates import integer, read_int_list, require, shape, sizes, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = AnyValue("x"), AnyValue("w"), AnyValue("b", optional=True)
@@ -68,10 +68,10 @@ class TrimWindow(_Window):
 
     def _cuts(self, match: Match) -> list[tuple[int, int]]:
         """For each spatial axis, how many taps at its beginning and at its end meet padding alone."""
-        window, extent, made = self.window(match), shape(match["x"])[2:], shape(match.root)[2:]
+        window, extent, output_extent = self.window(match), shape(match["x"])[2:], shape(match.root)[2:]
         return [
             self._cut(window, i, size, positions) if isinstance(size, int) and isinstance(positions, int) else (0, 0)
-            for i, (size, positions) in enumerate(zip(extent, made, strict=True))
+            for i, (size, positions) in enumerate(zip(extent, output_extent, strict=True))
         ]
 
     @staticmethod
@@ -128,10 +128,10 @@ class JoinSpatialDimensions(_Window):
     def check(self, match: Match) -> None:
         require(self.window(match).spatial_rank > 2, "it has not three spatial axes")
         require(all(isinstance(size, int) for size in shape(match["x"])[1:]), "a size is not known")
-        require(self._joined(match) is not None, "no two spatial axes can be joined")
+        require(self._find_joinable_axes(match) is not None, "no two spatial axes can be joined")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        window, joined = self.window(match), self._joined(match)
+        window, joined = self.window(match), self._find_joinable_axes(match)
         assert joined is not None
         at, kept = joined
         extent = [int(size) for size in shape(match["x"])[1:]]
@@ -142,7 +142,7 @@ class JoinSpatialDimensions(_Window):
 
         data = [0, *extent[: 1 + at], extent[1 + at] * extent[2 + at], *extent[3 + at :]]
         kernel = less(window.kernel)
-        made = op.copy(
+        convolution = op.copy(
             match.node("conv"),
             op.Reshape(match["x"], op.integers(data)),
             op.Reshape(match["w"], op.integers([outputs, inputs, *kernel])),
@@ -153,9 +153,9 @@ class JoinSpatialDimensions(_Window):
             pads=[*less(window.before), *less(window.after)],
             auto_pad=None,
         )
-        return op.Reshape(made, op.integers([0, *(int(size) for size in shape(match.root)[1:])]))
+        return op.Reshape(convolution, op.integers([0, *(int(size) for size in shape(match.root)[1:])]))
 
-    def _joined(self, match: Match) -> tuple[int, int] | None:
+    def _find_joinable_axes(self, match: Match) -> tuple[int, int] | None:
         """The first of two neighbouring spatial axes that can be joined, and the one of them whose window stays."""
         window, extent = self.window(match), shape(match["x"])[2:]
         for at in range(window.spatial_rank - 1):
@@ -187,7 +187,7 @@ class _Transposed(Rule):
         require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
         require("output_shape" not in node.attributes, "the pads are not explicit")
         require(integer(node, "group", 1) == 1, "there is more than one group")
-        require(set(listed(node, "dilations", [1])) == {1}, "it is dilated")
+        require(set(read_int_list(node, "dilations", [1])) == {1}, "it is dilated")
 
     @staticmethod
     def spatial_sizes(value: ir.Value) -> tuple[int, ...]:
@@ -196,15 +196,15 @@ class _Transposed(Rule):
         Raises:
             MatchFailure: one is not known.
         """
-        found = shape(value)[2:]
-        require(all(isinstance(size, int) for size in found), f"a spatial axis of '{value.name}' is not known")
-        return tuple(map(int, found))
+        dimensions = shape(value)[2:]
+        require(all(isinstance(size, int) for size in dimensions), f"a spatial axis of '{value.name}' is not known")
+        return tuple(map(int, dimensions))
 
     @staticmethod
     def before(match: Match) -> list[int]:
         """What is cut from the beginning of each spatial axis."""
         count = len(sizes(match["w"])) - 2
-        return list(listed(match.node("conv"), "pads", [0] * (2 * count))[:count])
+        return list(read_int_list(match.node("conv"), "pads", [0] * (2 * count))[:count])
 
 
 class TransposedByPhases(_Transposed):
@@ -246,15 +246,15 @@ class TransposedByPhases(_Transposed):
 
     def check(self, match: Match) -> None:
         super().check(match)
-        strides = listed(match.node("conv"), "strides", [1, 1])
+        strides = read_int_list(match.node("conv"), "strides", [1, 1])
         require(len(sizes(match["w"])) == 4, "it has not two spatial axes")
         require(len(set(strides)) == 1, "it has not one stride")
         require(strides[0] > 1, "there is no stride")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        stride = listed(match.node("conv"), "strides", [1, 1])[0]
+        stride = read_int_list(match.node("conv"), "strides", [1, 1])[0]
         inputs, outputs, *kernel = sizes(match["w"])
-        extent, made = self.spatial_sizes(match["x"]), self.spatial_sizes(match.root)
+        extent, output_extent = self.spatial_sizes(match["x"]), self.spatial_sizes(match.root)
         taps = [-(-size // stride) for size in kernel]
         missing = [stride * count - size for count, size in zip(taps, kernel, strict=True)]
         weight = match["w"]
@@ -272,7 +272,7 @@ class TransposedByPhases(_Transposed):
         # Phase positions from the first that is kept to the last that is: q = (position + before) // stride.
         before = self.before(match)
         first = [n // stride for n in before]
-        last = [(size - 1 + n) // stride for size, n in zip(made, before, strict=True)]
+        last = [(size - 1 + n) // stride for size, n in zip(output_extent, before, strict=True)]
         pads = [
             *(count - 1 - q for count, q in zip(taps, first, strict=True)),
             *(q - size + 1 for q, size in zip(last, extent, strict=True)),
@@ -283,7 +283,7 @@ class TransposedByPhases(_Transposed):
         deep = op.Conv(data, weight, *([] if bias is None else [bias]), pads=pads)
         whole = op.DepthToSpace(deep, blocksize=stride, mode="CRD")
         start = [n - stride * q for n, q in zip(before, first, strict=True)]
-        end = [n + size for n, size in zip(start, made, strict=True)]
+        end = [n + size for n, size in zip(start, output_extent, strict=True)]
         kept = [stride * (q - p + 1) for p, q in zip(first, last, strict=True)]
         if not any(start) and end == kept:
             return whole
@@ -312,22 +312,24 @@ class TransposedPixelAsProduct(_Transposed):
 
     def check(self, match: Match) -> None:
         super().check(match)
-        kernel, made = sizes(match["w"])[2:], self.spatial_sizes(match.root)
+        kernel, output_extent = sizes(match["w"])[2:], self.spatial_sizes(match.root)
         require(set(self.spatial_sizes(match["x"])) == {1}, "x has more than one position")
-        reached = all(n + m <= k for n, m, k in zip(self.before(match), made, kernel, strict=True))
+        reached = all(n + m <= k for n, m, k in zip(self.before(match), output_extent, kernel, strict=True))
         require(reached, "w does not reach everywhere")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         inputs, outputs, *kernel = sizes(match["w"])
-        made, before = self.spatial_sizes(match.root), self.before(match)
+        output_extent, before = self.spatial_sizes(match.root), self.before(match)
         weight = match["w"]
-        if list(made) != kernel:
-            end = [n + m for n, m in zip(before, made, strict=True)]
+        if list(output_extent) != kernel:
+            end = [n + m for n, m in zip(before, output_extent, strict=True)]
             weight = op.Slice(weight, op.integers(before), op.integers(end), op.integers(range(2, 2 + len(kernel))))
-        weight = op.Reshape(weight, op.integers([inputs, outputs * math.prod(made)]))
+        weight = op.Reshape(weight, op.integers([inputs, outputs * math.prod(output_extent)]))
         product = op.MatMul(op.Reshape(match["x"], op.integers([-1, inputs])), weight)
         bias = match.get("b")
         if bias is not None:
-            spread = op.Expand(op.Reshape(bias, op.integers([outputs, 1])), op.integers([outputs, math.prod(made)]))
+            spread = op.Expand(
+                op.Reshape(bias, op.integers([outputs, 1])), op.integers([outputs, math.prod(output_extent)])
+            )
             product = op.Add(product, op.Reshape(spread, op.integers([-1])))
-        return op.Reshape(product, op.integers([-1, outputs, *made]))
+        return op.Reshape(product, op.integers([-1, outputs, *output_extent]))

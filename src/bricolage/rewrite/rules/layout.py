@@ -275,11 +275,11 @@ class TransposeIntoRows(Rule):
         ]
 
     def check(self, match: Match) -> None:
-        own, merged = shape(match["x"]), shape(match.node("view").outputs[0])
+        data_shape, merged = shape(match["x"]), shape(match.node("view").outputs[0])
         perm = permutation(match.node("transpose"), match["x"])
         require(perm[0] == 0, "the first axis moves")
-        require(all(isinstance(size, int) for size in own[1:]), "the other axes have no known sizes")
-        count = math.prod(int(size) for size in own[1:])
+        require(all(isinstance(size, int) for size in data_shape[1:]), "the other axes have no known sizes")
+        count = math.prod(int(size) for size in data_shape[1:])
         require(merged[1:] == (count,), "the view does not merge all other axes")
         require(rank(match["w"]) == 2, "w is no matrix")
         require(not integer(match.node("product"), "transA", 0), "the data are transposed")

@@ -87,8 +87,8 @@ class MergeElementwise(Rule):
     def patterns(self) -> list[Op]:
         a, b, c, d = (AnyValue(name) for name in "abcd")
         return [
-            op.Concat(made(a, b, name="first"), made(c, d, name="second"), name="concat")
-            for made in (op.Add, op.Sub, op.Mul)
+            op.Concat(binary_op(a, b, name="first"), binary_op(c, d, name="second"), name="concat")
+            for binary_op in (op.Add, op.Sub, op.Mul)
         ]
 
     def check(self, match: Match) -> None:
@@ -253,31 +253,31 @@ class EnlargeKernel(Rule):
     )
 
     def patterns(self) -> list[tuple[Op, ...]]:
-        own = op.Conv(x, Weight("w"), AnyValue("b", optional=True), name="conv")
-        return [(own, op.Conv(x, AnyValue("v"), AnyValue("c", optional=True), name="other"))]
+        convolution = op.Conv(x, Weight("w"), AnyValue("b", optional=True), name="conv")
+        return [(convolution, op.Conv(x, AnyValue("v"), AnyValue("c", optional=True), name="other"))]
 
     def check(self, match: Match) -> None:
-        self._added(match)
+        self._compare_windows(match)
 
     @staticmethod
-    def _added(match: Match) -> tuple[Window, list[int]]:
+    def _compare_windows(match: Match) -> tuple[Window, list[int]]:
         """The other convolution's window, and how many zeros go before the kernel in each spatial axis and after it."""
-        (own, groups), (other, others) = geometry(match.node("conv")), geometry(match.node("other"))
-        require(own.strides == other.strides, "the strides differ")
-        require(own.dilations == other.dilations, "the dilations differ")
+        (conv_window, groups), (other, others) = geometry(match.node("conv")), geometry(match.node("other"))
+        require(conv_window.strides == other.strides, "the strides differ")
+        require(conv_window.dilations == other.dilations, "the dilations differ")
         require(groups == others, "the numbers of groups differ")
-        steps = own.dilations * 2
-        grown = [q - p for p, q in zip(own.before + own.after, other.before + other.after, strict=True)]
+        steps = conv_window.dilations * 2
+        grown = [q - p for p, q in zip(conv_window.before + conv_window.after, other.before + other.after, strict=True)]
         require(all(by >= 0 and by % step == 0 for by, step in zip(grown, steps, strict=True)), "the pads do not fit")
         added = [by // step for by, step in zip(grown, steps, strict=True)]
-        fronts, backs = added[: own.spatial_rank], added[own.spatial_rank :]
-        kernel = tuple(map(sum, zip(own.kernel, fronts, backs, strict=True)))
+        fronts, backs = added[: conv_window.spatial_rank], added[conv_window.spatial_rank :]
+        kernel = tuple(map(sum, zip(conv_window.kernel, fronts, backs, strict=True)))
         require(kernel == other.kernel, "the kernels differ by something else than the pads")
-        require(kernel != own.kernel, "the other kernel is not larger")
+        require(kernel != conv_window.kernel, "the other kernel is not larger")
         return other, added
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        other, added = self._added(match)
+        other, added = self._compare_windows(match)
         before, after = added[: other.spatial_rank], added[other.spatial_rank :]
         enlarged = op.Pad(match["w"], op.integers([0, 0, *before, 0, 0, *after]))
         larger = op.copy(

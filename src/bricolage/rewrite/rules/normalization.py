@@ -15,7 +15,7 @@ from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
-    normalised,
+    normalise_axes,
     rank,
     require,
     require_filled,
@@ -70,10 +70,10 @@ def reduced_axes(node: ir.Node, of_rank: int) -> tuple[int, ...]:
         MatchFailure
     """
     require(bool(integer(node, "keepdims", 1)), f"'{node.name}' drops the axes that it reduces")
-    found = normalised(axes(node), of_rank)
-    if not found and not integer(node, "noop_with_empty_axes", 0):
-        found = tuple(range(of_rank))
-    return tuple(sorted(found))
+    reduction_axes = normalise_axes(axes(node), of_rank)
+    if not reduction_axes and not integer(node, "noop_with_empty_axes", 0):
+        reduction_axes = tuple(range(of_rank))
+    return tuple(sorted(reduction_axes))
 
 
 def _trailing(match: Match) -> int:
@@ -84,9 +84,9 @@ def _trailing(match: Match) -> int:
     """
     whole = rank(match["x"])
     means = [match.node(name) for name in ("mean", "mean again", "variance") if name in match.nodes]
-    found = {reduced_axes(node, whole) for node in means}
-    require(len(found) == 1, "the means go over different axes")
-    (over,) = found
+    axis_sets = {reduced_axes(node, whole) for node in means}
+    require(len(axis_sets) == 1, "the means go over different axes")
+    (over,) = axis_sets
     require(bool(over) and over == tuple(range(over[0], whole)), "the means do not go over the last axes")
     return over[0]
 
@@ -192,8 +192,8 @@ class ScaledNormalizationRule(Rule):
     def unscaled(self, op: Operators, match: Match) -> ir.Value:
         """x normalised, with a scale of ones."""
         axis, normalise = _trailing(match), getattr(op, self.operator)
-        found: ir.Value = normalise(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
-        return found
+        normalization: ir.Value = normalise(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+        return normalization
 
 
 class FactorOutOfLayerNormalization(ScaledNormalizationRule):
@@ -248,12 +248,12 @@ class FactorOutOfLayerNormalization(ScaledNormalizationRule):
     def patterns(self) -> list[Op]:
         square, scale, shift = _variance(), AnyValue("scale"), AnyValue("shift")
         root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
-        found = quotient_by(op.Mul(_CENTRED, scale), square)
+        roots = quotient_by(op.Mul(_CENTRED, scale), square)
         for factor in (op.Mul(inverse_root(square), scale, name="factor"), op.Div(scale, root, name="factor")):
             # A centred factor stands first: it is what tells this from other products.
-            found.append(op.Mul(_CENTRED, factor))
-            found.append(op.Add(op.Mul(x, factor), op.Sub(shift, op.Mul(_MEAN, factor)), name="shifted"))
-        return found
+            roots.append(op.Mul(_CENTRED, factor))
+            roots.append(op.Add(op.Mul(x, factor), op.Sub(shift, op.Mul(_MEAN, factor)), name="shifted"))
+        return roots
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         scaled = op.Mul(self.unscaled(op, match), match["scale"])
@@ -293,8 +293,8 @@ class RecogniseInstanceNormalization(Rule):
         require_shape(match.root, match["x"])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        one, zero = _vectors(op, match["x"])
-        return op.InstanceNormalization(match["x"], one, zero, epsilon=_epsilon(match))
+        ones, zero = _vectors(op, match["x"])
+        return op.InstanceNormalization(match["x"], ones, zero, epsilon=_epsilon(match))
 
 
 def _channels(value: ir.Value) -> int:
@@ -354,15 +354,15 @@ class ChannelsOfLayerNormalization(Rule):
 
     def check(self, match: Match) -> None:
         whole = rank(match["x"])
-        over = normalised([integer(match.node("norm"), "axis", -1)], whole)
+        over = normalise_axes([integer(match.node("norm"), "axis", -1)], whole)
         require(over == (2,), "it does not go over all axes from the third on")
         require_filled(match["one"], 1)
         require_per_channel(match["c"], whole, 1, _channels(match["x"]))
         require(not scalar(match["c"]), "the constant is one for all, not one for each channel")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        one, zero = _vectors(op, match["x"])
+        ones, zero = _vectors(op, match["x"])
         constant = op.Expand(op.Reshape(match["c"], op.integers([-1])), op.integers([_channels(match["x"])]))
-        scale, shift = (constant, zero) if "product" in match.nodes else (one, constant)
+        scale, shift = (constant, zero) if "product" in match.nodes else (ones, constant)
         epsilon = match.node("norm").attributes.get_float("epsilon", 1e-5)
         return op.InstanceNormalization(match["x"], scale, shift, epsilon=epsilon)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bricolage.rewrite.analyses.slices import any_pad, any_slice, keep, kept_positions, padding, split_at
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, op
-from bricolage.rewrite.predicates import integer, listed, require, require_filled, shape, text
+from bricolage.rewrite.predicates import integer, read_int_list, require, require_filled, shape, text
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rules.strides import CUT, b, w, x
 
@@ -99,27 +99,27 @@ class PadIntoWindow(Rule):
         require(all(size >= 0 for size in (*begin, *end)), "a pad is negative")
         require(not any((*begin[:2], *end[:2])), "an axis other than the window's is padded")
         if window.op_type == "AveragePool":
-            own = listed(window, "pads", ())
-            counts = integer(window, "count_include_pad", 0) or not any(own)
+            window_pads = read_int_list(window, "pads", ())
+            counts = integer(window, "count_include_pad", 0) or not any(window_pads)
             require(bool(counts), "the pool does not count its pads")
             require(not integer(window, "ceil_mode", 0), "the pool rounds up, into pads")
-            kernel = listed(window, "kernel_shape", ())
-            fits = all(pad < size for pad, size in zip(self._joined(match), (*kernel, *kernel), strict=True))
+            kernel = read_int_list(window, "kernel_shape", ())
+            fits = all(pad < size for pad, size in zip(self._join_pads(match), (*kernel, *kernel), strict=True))
             require(fits, "a window of the pool would see nothing but pads")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         window = match.node("window")
-        changed: dict[str, object] = {"pads": self._joined(match), "auto_pad": None}
+        changed: dict[str, object] = {"pads": self._join_pads(match), "auto_pad": None}
         if window.op_type == "AveragePool":
             return op.copy(window, match["x"], **changed, count_include_pad=1)
         return op.copy(window, match["x"], match["w"], match.get("b"), **changed)
 
     @staticmethod
-    def _joined(match: Match) -> list[int]:
+    def _join_pads(match: Match) -> list[int]:
         """The pads of both, before all spatial axes and behind."""
         begin, end = padding(match.node("pad"))
-        own = listed(match.node("window"), "pads", [0] * (2 * len(begin[2:])))
-        return [a + b for a, b in zip([*begin[2:], *end[2:]], own, strict=True)]
+        window_pads = read_int_list(match.node("window"), "pads", [0] * (2 * len(begin[2:])))
+        return [a + b for a, b in zip([*begin[2:], *end[2:]], window_pads, strict=True)]
 
 
 class SliceBeforePad(Rule):
@@ -182,10 +182,10 @@ class SliceBeforePad(Rule):
         _require_constant_mode(match)
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        (begin, end), own = padding(match.node("pad")), shape(match["x"])
+        (begin, end), data_shape = padding(match.node("pad")), shape(match["x"])
         positions = kept_positions(match.node("slice"))
         for axis, kept in positions.items():
-            size = own[axis]
+            size = data_shape[axis]
             if not isinstance(size, int):
                 raise MatchFailure("a sliced axis has no fixed size")
             shifted = range(kept.start - begin[axis], kept.stop - begin[axis], kept.step)

@@ -301,7 +301,7 @@ class MergeLinearLayers(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         first, second = self._weight(op, match, "v", "inner"), self._weight(op, match, "w", "outer")
-        width = sizes(match["v"])[0 if self._turned(match, "inner") else 1]
+        width = sizes(match["v"])[0 if self._is_transposed(match, "inner") else 1]
         bias = op.MatMul(op.Expand(match["p"], op.integers([width])), second)
         weight = op.MatMul(first, second)
         if "outer" not in match.nodes:
@@ -310,8 +310,8 @@ class MergeLinearLayers(Rule):
         return op.Gemm(match["x"], weight, bias if last is None else op.Add(bias, last))
 
     @staticmethod
-    def _turned(match: Match, name: str) -> bool:
+    def _is_transposed(match: Match, name: str) -> bool:
         return name in match.nodes and bool(integer(match.node(name), "transB", 0))
 
     def _weight(self, op: Operators, match: Match, variable: str, name: str) -> ir.Value:
-        return op.Transpose(match[variable]) if self._turned(match, name) else match[variable]
+        return op.Transpose(match[variable]) if self._is_transposed(match, name) else match[variable]

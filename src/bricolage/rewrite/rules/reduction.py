@@ -10,7 +10,7 @@ from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
-    normalised,
+    normalise_axes,
     rank,
     require,
     require_shape,
@@ -41,7 +41,7 @@ def _over(node: ir.Node, of: ir.Value) -> tuple[int, ...]:
     """
     named = axes(node)
     require(bool(named) or not integer(node, "noop_with_empty_axes", 0), "it reduces nothing")
-    return normalised(named, rank(of)) or tuple(range(rank(of)))
+    return normalise_axes(named, rank(of)) or tuple(range(rank(of)))
 
 
 _NESTING = (
@@ -191,18 +191,18 @@ class SumIntoMean(_Reduction):
         super().check(match)
         require(scalar(match["n"]), "n is not one element")
         require_shape(match.root, match.node("sum").outputs[0])
-        own, over = shape(match["x"]), _over(match.node("sum"), match["x"])
+        data_shape, over = shape(match["x"]), _over(match.node("sum"), match["x"])
         count = 1
         for axis in over:
-            size = own[axis]
+            size = data_shape[axis]
             if not isinstance(size, int):
                 raise MatchFailure("a size is not known")
             count *= size
         tensor = match["n"].const_value
         assert tensor is not None
-        found = float(tensor.numpy().reshape(()).astype(float))
+        number = float(tensor.numpy().reshape(()).astype(float))
         wanted = count if "quotient" in match.nodes else 1 / count
-        require(abs(found - wanted) <= 2**-23 * abs(wanted), "it is not the number of elements summed")
+        require(abs(number - wanted) <= 2**-23 * abs(wanted), "it is not the number of elements summed")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         node = match.node("sum")

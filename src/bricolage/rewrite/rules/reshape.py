@@ -10,7 +10,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, op
 from bricolage.rewrite.predicates import (
     integer,
-    normalised,
+    normalise_axes,
     permutation,
     require,
     require_shape,
@@ -42,15 +42,15 @@ def _target(source: ir.Value, value: ir.Value) -> list[int]:
         MatchFailure: more than one symbolic dimension is left, or one is left and another may be zero: nothing follows from a
             tensor without elements. Or a size is zero.
     """
-    wanted, own = shape(value), shape(source)
+    wanted, source_shape = shape(value), shape(source)
     require(0 not in wanted, "a dimension of the result is zero")
-    found = [
-        d if isinstance(d, int) else 0 if d != "?" and i < len(own) and own[i] == d else -1
+    target = [
+        d if isinstance(d, int) else 0 if d != "?" and i < len(source_shape) and source_shape[i] == d else -1
         for i, d in enumerate(wanted)
     ]
-    require(found.count(-1) < 2, "several dimensions of the result are not known")
-    require(not {0, -1} <= set(found), "a dimension is left to be computed together with one that may be zero")
-    return found
+    require(target.count(-1) < 2, "several dimensions of the result are not known")
+    require(not {0, -1} <= set(target), "a dimension is left to be computed together with one that may be zero")
+    return target
 
 
 class RemoveReshape(Rule):
@@ -188,9 +188,9 @@ class ViewAroundSoftmax(Rule):
         return [root_view(op.one_of("Softmax", "LogSoftmax")(any_view(x, "inner"), name="softmax"), "outer")]
 
     def check(self, match: Match) -> None:
-        own, middle = shape(match["x"]), shape(match.node("inner").outputs[0])
-        require(bool(own and middle) and own[-1] == middle[-1] != "?", "the last axis changes")
-        axis = normalised([integer(match.node("softmax"), "axis", -1)], len(middle))
+        data_shape, middle = shape(match["x"]), shape(match.node("inner").outputs[0])
+        require(bool(data_shape and middle) and data_shape[-1] == middle[-1] != "?", "the last axis changes")
+        axis = normalise_axes([integer(match.node("softmax"), "axis", -1)], len(middle))
         require(axis == (len(middle) - 1,), "it is not along the last axis")
         require_shape(match.root, match["x"])
 
@@ -220,8 +220,8 @@ class TransposeToReshape(Rule):
         return [op.Transpose(x, name="transpose")]
 
     def check(self, match: Match) -> None:
-        own, perm = shape(match["x"]), permutation(match.node("transpose"), match["x"])
-        large = [axis for axis in perm if own[axis] != 1]
+        data_shape, perm = shape(match["x"]), permutation(match.node("transpose"), match["x"])
+        large = [axis for axis in perm if data_shape[axis] != 1]
         require(large == sorted(large), "an axis larger than 1 moves past another")
         around = [match["x"].producer(), *match.root.consumers()]
         require(all(n is None or n.op_type != "Transpose" for n in around), "another transpose is next to it")

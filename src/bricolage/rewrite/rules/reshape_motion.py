@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bricolage.rewrite.analyses.elementwise import BINARY, UNARY, gated, gates, require_gate
+from bricolage.rewrite.analyses.elementwise import BINARY, UNARY, copy_gate, gates, require_gate
 from bricolage.rewrite.analyses.transpose_propagation import REDUCTIONS
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
@@ -10,7 +10,7 @@ from bricolage.rewrite.predicates import (
     axes,
     broadcast,
     integer,
-    normalised,
+    normalise_axes,
     rank,
     require,
     require_constant,
@@ -95,7 +95,7 @@ class MoveReshapeBehindFunction(Rule):
         elif "first" in match.nodes:
             moved = op.copy(match.node("first"), match["x"], match["c"])
         elif "inner" in match.nodes:
-            moved = gated(op, match, match["x"])
+            moved = copy_gate(op, match, match["x"])
         else:
             moved = op.copy(match.node("second"), match["c"], match["x"])
         return op.copy(view, moved, *view.inputs[1:])
@@ -175,11 +175,14 @@ class ReshapeAroundProduct(Rule):
         return [root_view(op.MatMul(any_view(x, "inner"), AnyValue("w")), "outer")]
 
     def check(self, match: Match) -> None:
-        own, weight = shape(match["x"]), shape(match["w"])
+        data_shape, weight = shape(match["x"]), shape(match["w"])
         middle, result = shape(match.node("inner").outputs[0]), shape(match.root)
         require(len(weight) == 2, "w is no matrix")
-        require(len(own) > 0 and len(middle) > 0 and own[-1] == middle[-1] != "?", "the last axis of x changes")
-        require("?" not in own and (*own[:-1], weight[1]) == result, "the result has not the axes of x")
+        require(
+            len(data_shape) > 0 and len(middle) > 0 and data_shape[-1] == middle[-1] != "?",
+            "the last axis of x changes",
+        )
+        require("?" not in data_shape and (*data_shape[:-1], weight[1]) == result, "the result has not the axes of x")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.MatMul(match["x"], match["w"])
@@ -211,12 +214,12 @@ class ViewIntoReduce(Rule):
         return [root_view(op.one_of(*REDUCTIONS)(x, AnyValue("axes", optional=True), name="reduce"), "view")]
 
     def check(self, match: Match) -> None:
-        node, own = match.node("reduce"), shape(match["x"])
+        node, data_shape = match.node("reduce"), shape(match["x"])
         require(bool(axes(node)) or not integer(node, "noop_with_empty_axes", 0), "it reduces nothing")
-        over = normalised(axes(node), len(own)) or tuple(range(len(own)))
+        over = normalise_axes(axes(node), len(data_shape)) or tuple(range(len(data_shape)))
         wanted = tuple(
             1 if axis in over else size
-            for axis, size in enumerate(own)
+            for axis, size in enumerate(data_shape)
             if axis not in over or not integer(node, "keepdims", 1)
         )
         require(
@@ -249,9 +252,10 @@ class ExpandIntoBroadcast(Rule):
         return [op.one_of(*BINARY)(wide, z, name="first"), op.one_of(*BINARY)(z, wide, name="second")]
 
     def check(self, match: Match) -> None:
-        found = broadcast(match["x"], match["z"])
+        broadcast_shape = broadcast(match["x"], match["z"])
         require(
-            found is not None and found == shape(match.root), "x and z do not broadcast to the result by themselves"
+            broadcast_shape is not None and broadcast_shape == shape(match.root),
+            "x and z do not broadcast to the result by themselves",
         )
 
     def rewrite(self, op: Operators, match: Match) -> Result:

@@ -15,7 +15,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     integer,
-    normalised,
+    normalise_axes,
     rank,
     require,
     scalar,
@@ -56,7 +56,7 @@ def spans_of_halves(match: Match, size: int) -> tuple[tuple[int, int], tuple[int
     if "split" in match.nodes:
         split = match.node("split")
         require(len(split.outputs) == 2, "x is split into more than two parts")
-        require(normalised([integer(split, "axis", 0)], 4) == (3,), "x is not cut along its last axis")
+        require(normalise_axes([integer(split, "axis", 0)], 4) == (3,), "x is not cut along its last axis")
         middle = shape(split.outputs[0])[3]
         if not isinstance(middle, int):
             raise MatchFailure("the parts have no fixed size")
@@ -139,26 +139,26 @@ class RecogniseRotaryEmbedding(Rule):
     )
 
     def patterns(self) -> Sequence[Op]:
-        found: list[Op] = []
+        roots: list[Op] = []
         for first, second in parts_of_x():
             cos, sin = AnyValue("cos"), AnyValue("sin")
             turned = op.Concat(op.Neg(second), first, name="concat")
-            found.append(op.Add(op.Mul(x, cos), op.Mul(turned, sin), name="whole"))
+            roots.append(op.Add(op.Mul(x, cos), op.Mul(turned, sin), name="whole"))
             real = op.Sub(op.Mul(first, cos), op.Mul(second, sin))
             imaginary = op.Add(op.Mul(second, cos), op.Mul(first, sin))
-            found.append(op.Concat(real, imaginary, name="concat"))
-        return found
+            roots.append(op.Concat(real, imaginary, name="concat"))
+        return roots
 
     def check(self, match: Match) -> None:
         value = match["x"]
         single_precision(value)
-        own = shape(value)
-        require(len(own) == 4, "x is not of rank 4")
-        size = own[3]
+        data_shape = shape(value)
+        require(len(data_shape) == 4, "x is not of rank 4")
+        size = data_shape[3]
         if not isinstance(size, int) or size % 2:
             raise MatchFailure("the last axis has no even fixed size")
         require(
-            normalised([integer(match.node("concat"), "axis", 0)], 4) == (3,),
+            normalise_axes([integer(match.node("concat"), "axis", 0)], 4) == (3,),
             "the halves are not joined along the last axis",
         )
         require(
@@ -189,31 +189,33 @@ def heads_first(match: Match, width: int) -> bool:
     Raises:
         MatchFailure: the tables are of neither form, or have another type or batch.
     """
-    value, own = match["x"], shape(match["x"])
+    value, data_shape = match["x"], shape(match["x"])
     for first in (True, False):
-        form = (1, own[2], width) if first else (own[1], 1, width)
-        if all(_aligned(match[name])[1:] == form for name in ("cos", "sin")) and "?" not in form:
+        form = (1, data_shape[2], width) if first else (data_shape[1], 1, width)
+        if all(_align_shape(match[name])[1:] == form for name in ("cos", "sin")) and "?" not in form:
             break
     else:
         raise MatchFailure("the tables have not one row for each position")
     for name in ("cos", "sin"):
-        batch = _aligned(match[name])[0]
-        require(batch == own[0] or (batch == 1 and isinstance(own[0], int)), "the tables have another batch")
+        batch = _align_shape(match[name])[0]
+        require(
+            batch == data_shape[0] or (batch == 1 and isinstance(data_shape[0], int)), "the tables have another batch"
+        )
         require(describe(match[name]).dtype == describe(value).dtype, f"'{match[name].name}' has another type")
-    require(first or isinstance(own[2], int), "the heads have no fixed number")
+    require(first or isinstance(data_shape[2], int), "the heads have no fixed number")
     return first
 
 
-def _aligned(table: ir.Value) -> tuple[Dimension, ...]:
+def _align_shape(table: ir.Value) -> tuple[Dimension, ...]:
     """The shape of a table as it broadcasts with a value of rank 4; empty where it has more axes."""
-    own = shape(table)
-    return (1,) * (4 - len(own)) + own if len(own) <= 4 else ()
+    table_shape = shape(table)
+    return (1,) * (4 - len(table_shape)) + table_shape if len(table_shape) <= 4 else ()
 
 
 def turned_by(op: Operators, match: Match, cos: ir.Value, sin: ir.Value, *, interleaved: bool = False) -> ir.Value:
     """RotaryEmbedding of x, by tables that still broadcast with it, with one number for each pair."""
-    value, own = match["x"], shape(match["x"])
-    size = int(own[3])
+    value, data_shape = match["x"], shape(match["x"])
+    size = int(data_shape[3])
     first = heads_first(match, int(shape(match["cos"])[-1]))
     tables = []
     for table in (cos, sin):
@@ -221,13 +223,13 @@ def turned_by(op: Operators, match: Match, cos: ir.Value, sin: ir.Value, *, inte
         if missing:
             table = op.Unsqueeze(table, op.integers(list(range(missing))))
         table = op.Squeeze(table, op.integers([1 if first else 2]))
-        if shape(table)[0] != own[0]:
-            table = op.Expand(table, op.integers([int(own[0]), 1, 1]))
+        if shape(table)[0] != data_shape[0]:
+            table = op.Expand(table, op.integers([int(data_shape[0]), 1, 1]))
         tables.append(table)
     pairs = 1 if interleaved else None
     if first:
         return op.RotaryEmbedding(value, *tables, interleaved=pairs)
-    heads = int(own[2])
+    heads = int(data_shape[2])
     flat = op.Reshape(value, op.integers([0, 0, heads * size]))
     turned = op.RotaryEmbedding(flat, *tables, interleaved=pairs, num_heads=heads)
     return op.Reshape(turned, op.integers([0, 0, heads, size]))
@@ -250,7 +252,8 @@ def _require_equal_halves(value: ir.Value) -> None:
         source = node.inputs[0]
         if node.op_type == "Concat" and len(node.inputs) == 2 and node.inputs[1] is source:
             require(
-                normalised([integer(node, "axis", 0)], rank(value)) == (rank(value) - 1,), "they are joined elsewhere"
+                normalise_axes([integer(node, "axis", 0)], rank(value)) == (rank(value) - 1,),
+                "they are joined elsewhere",
             )
             return None
         views = node.op_type in ("Unsqueeze", "Squeeze") and shape(source)[-1] == shape(value)[-1] != 1

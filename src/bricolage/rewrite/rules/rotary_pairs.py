@@ -14,7 +14,7 @@ from bricolage.rewrite.predicates import (
     axes,
     integer,
     integers,
-    normalised,
+    normalise_axes,
     rank,
     require,
     same_elements,
@@ -104,7 +104,7 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
     )  # fmt: skip
 
     def patterns(self) -> Sequence[Op]:
-        found: list[Op] = []
+        roots: list[Op] = []
         cos, sin = AnyValue("cos"), AnyValue("sin")
         view = op.Reshape(x, AnyValue("pairs"), name="view")
         for first, second in (
@@ -115,29 +115,29 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
                 op.Squeeze(any_slice(view, "second"), AnyValue("other axis", optional=True)),
             ),
         ):
-            found.append(op.Add(op.Mul(x, cos), op.Mul(_woven(op.Neg(second), first), sin), name="whole"))
+            roots.append(op.Add(op.Mul(x, cos), op.Mul(_woven(op.Neg(second), first), sin), name="whole"))
             real = op.Sub(op.Mul(first, cos), op.Mul(second, sin))
             imaginary = op.Add(op.Mul(second, cos), op.Mul(first, sin))
-            found.append(_woven(real, imaginary))
-        return found
+            roots.append(_woven(real, imaginary))
+        return roots
 
     def check(self, match: Match) -> None:
         value = match["x"]
         single_precision(value)
-        own = shape(value)
-        require(len(own) == 4, "x is not of rank 4")
-        size = own[3]
+        data_shape = shape(value)
+        require(len(data_shape) == 4, "x is not of rank 4")
+        size = data_shape[3]
         if not isinstance(size, int) or size % 2:
             raise MatchFailure("the last axis has no even fixed size")
         require(_by_turns(match, size), "they are not the elements of the last axis by turns")
         woven = match.node("woven").outputs[0]
         require(
             rank(woven) == 5
-            and normalised([integer(match.node("woven"), "axis", 0)], 5) == (4,)
-            and all(normalised(axes(match.node(name)), 5) == (4,) for name in ("one", "other")),
+            and normalise_axes([integer(match.node("woven"), "axis", 0)], 5) == (4,)
+            and all(normalise_axes(axes(match.node(name)), 5) == (4,) for name in ("one", "other")),
             "they are not woven along a new last axis",
         )
-        require(same_elements(match.node("joined").outputs[0], own), "the joined parts have not the shape of x")
+        require(same_elements(match.node("joined").outputs[0], data_shape), "the joined parts have not the shape of x")
         heads_first(match, size if "whole" in match.nodes else size // 2)
         for name in ("cos", "sin") if "whole" in match.nodes else ():
             array = constant_elements(match[name])
@@ -155,11 +155,11 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
 
 def _woven(first: Op, second: Op) -> Op:
     """Two values of which the last axis of the result has the elements by turns."""
-    one, other = (
+    evens, other = (
         op.Unsqueeze(first, AnyValue("one end"), name="one"),
         op.Unsqueeze(second, AnyValue("other end"), name="other"),
     )
-    return op.Reshape(op.Concat(one, other, name="woven"), AnyValue("whole shape"), name="joined")
+    return op.Reshape(op.Concat(evens, other, name="woven"), AnyValue("whole shape"), name="joined")
 
 
 def _by_turns(match: Match, size: int) -> bool:
@@ -172,8 +172,8 @@ def _by_turns(match: Match, size: int) -> bool:
     if nodes[0].op_type == "Slice":
         return [kept_ranges(node) for node in nodes] == [{4: (0, 1)}, {4: (1, 2)}]
     chosen = [integers(node.inputs[1], "the position") for node in nodes]
-    columns = [normalised([integer(node, "axis", 0)], 5) for node in nodes]
-    return columns == [(4,), (4,)] and [normalised(position, 2) for position in chosen] == [(0,), (1,)]
+    columns = [normalise_axes([integer(node, "axis", 0)], 5) for node in nodes]
+    return columns == [(4,), (4,)] and [normalise_axes(position, 2) for position in chosen] == [(0,), (1,)]
 
 
 _PART = {"l": [0], "h": [2], "e": [2**31 - 1], "last": [3], "cos": (2, 3, 1), "sin": (2, 3, 1)}
@@ -244,22 +244,23 @@ class PartialRotaryEmbedding(Rule):
 
     def patterns(self) -> Sequence[Op]:
         tables = (AnyValue("cos"), AnyValue("sin"), AnyValue("positions", optional=True))
-        found = []
+        roots = []
         for first, second in parts_of_x():
             turned = op.RotaryEmbedding(first, *tables, name="rotary")
-            found.append(op.Concat(turned, second, name="concat"))
+            roots.append(op.Concat(turned, second, name="concat"))
             flat = op.Reshape(first, AnyValue("flat"), name="flat")
             turned = op.Reshape(op.RotaryEmbedding(flat, *tables, name="rotary"), AnyValue("split"), name="turned")
-            found.append(op.Concat(turned, second, name="concat"))
-        return found
+            roots.append(op.Concat(turned, second, name="concat"))
+        return roots
 
     def check(self, match: Match) -> None:
-        own = shape(match["x"])
-        require(len(own) == 4, "x is not of rank 4")
+        data_shape = shape(match["x"])
+        require(len(data_shape) == 4, "x is not of rank 4")
         require(
-            normalised([integer(match.node("concat"), "axis", 0)], 4) == (3,), "they are not joined along the last axis"
+            normalise_axes([integer(match.node("concat"), "axis", 0)], 4) == (3,),
+            "they are not joined along the last axis",
         )
-        size = own[3]
+        size = data_shape[3]
         if not isinstance(size, int):
             raise MatchFailure("the last axis has no fixed size")
         (start, middle), (behind, end) = spans_of_halves(match, size)
@@ -267,13 +268,13 @@ class PartialRotaryEmbedding(Rule):
         rotary = match.node("rotary")
         require(not integer(rotary, "rotary_embedding_dim", 0), "it is a part of x₁ that is turned")
         if "flat" in match.nodes:
-            heads = own[2]
+            heads = data_shape[2]
             require(
                 isinstance(heads, int)
                 and integer(rotary, "num_heads", 0) == heads
-                and shape(match.node("flat").outputs[0]) == (*own[:2], heads * middle)
-                and shape(match.node("turned").outputs[0]) == (*own[:3], middle)
-                and "?" not in own,
+                and shape(match.node("flat").outputs[0]) == (*data_shape[:2], heads * middle)
+                and shape(match.node("turned").outputs[0]) == (*data_shape[:3], middle)
+                and "?" not in data_shape,
                 "x₁ has not its heads, a fixed number, side by side",
             )
 

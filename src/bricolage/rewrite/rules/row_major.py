@@ -13,7 +13,7 @@ import onnx_ir as ir
 from bricolage.graph.constant_folding import is_known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.analyses.elementwise import BINARY, UNARY
-from bricolage.rewrite.analyses.linear import biased, is_one_row, terms
+from bricolage.rewrite.analyses.linear import find_bias_sum, is_one_row, terms
 from bricolage.rewrite.engine.subgraph import Subgraph, connected_subgraphs, write_subgraph
 from bricolage.rewrite.predicates import integer, require, shape
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
@@ -87,11 +87,13 @@ class FlattenRows(GraphRule):
 def _parts(graph: ir.Graph) -> list[Subgraph]:
     """The parts with a product. All values of one have the same leading axes."""
     return [
-        part for part in connected_subgraphs(graph, _touched) if any(node.op_type == "MatMul" for node in part.nodes)
+        part
+        for part in connected_subgraphs(graph, _find_row_values)
+        if any(node.op_type == "MatMul" for node in part.nodes)
     ]
 
 
-def _touched(node: ir.Node) -> list[ir.Value]:
+def _find_row_values(node: ir.Node) -> list[ir.Value]:
     """The values with rows of an operator that does the same to each; none of any other."""
     leading = _leading(node)
     if leading is None:
@@ -130,21 +132,21 @@ def _is_row_wise(node: ir.Node, leading: _Leading) -> bool:
         return _has_rows(first, leading)
     if node.op_type in BINARY:
         rows = [_has_rows(value, leading) for value in given]
-        return any(rows) and all(own or is_one_row(value) for own, value in zip(rows, given, strict=True))
+        return any(rows) and all(row_flag or is_one_row(value) for row_flag, value in zip(rows, given, strict=True))
     if node.op_type not in (*_NORMALISING, "Split", "Concat"):
         return False
     last = integer(node, "axis", 0 if node.op_type == "Split" else -1) in (-1, len(leading))
     if node.op_type == "Concat":
         return last and all(_has_rows(value, leading) for value in given)
     read = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
-    one = not read or node.op_type == "Split"
+    single_output = not read or node.op_type == "Split"
     scales = all(len(shape(value)) < 2 for value in more)
-    return last and one and scales and _has_rows(first, leading)
+    return last and single_output and scales and _has_rows(first, leading)
 
 
 def _has_rows(value: ir.Value, leading: _Leading) -> bool:
-    own = shape(value)
-    return own[:-1] == leading and isinstance(own[-1], int) and not is_known(value)
+    value_shape = shape(value)
+    return value_shape[:-1] == leading and isinstance(value_shape[-1], int) and not is_known(value)
 
 
 def _wider(value: ir.Value, other: ir.Value) -> bool:
@@ -171,7 +173,7 @@ class _RowMajorWriter:
 
     def write(self, node: ir.Node) -> None:
         """Writes one operator; a product waits for the sum with its bias."""
-        if biased(node) in self._inside:
+        if find_bias_sum(node) in self._inside:
             return
         for value, result in zip(node.outputs, self._results(node), strict=False):
             self._flat[value] = result
@@ -179,9 +181,9 @@ class _RowMajorWriter:
 
     def _results(self, node: ir.Node) -> tuple[ir.Value, ...]:
         for product, bias in terms(node):
-            if product in self._inside and biased(product) is node:
-                return (self._op.Gemm(*self._given(product), self._row(bias)),)
-        given = self._given(node)
+            if product in self._inside and find_bias_sum(product) is node:
+                return (self._op.Gemm(*self._flatten_inputs(product), self._row(bias)),)
+        given = self._flatten_inputs(node)
         if node.op_type == "Split":
             count = integer(node, "num_outputs", 0) or None
             return self._op.many("Split", len(node.outputs), *given, axis=1, num_outputs=count)
@@ -189,12 +191,12 @@ class _RowMajorWriter:
             return (self._op.copy(node, *given, axis=1),)
         return (self._op.copy(node, *given),)
 
-    def _given(self, node: ir.Node) -> list[ir.Value | None]:
+    def _flatten_inputs(self, node: ir.Node) -> list[ir.Value | None]:
         """The inputs of an operator, with rows as matrices."""
-        found: list[ir.Value | None] = []
+        operands: list[ir.Value | None] = []
         for value in node.inputs:
             if value is None or not _has_rows(value, self._leading):
-                found.append(self._row(value) if value is not None and node.op_type in BINARY else value)
+                operands.append(self._row(value) if value is not None and node.op_type in BINARY else value)
                 continue
             if value not in self._flat:
                 self._rows = self._rows or value
@@ -202,8 +204,8 @@ class _RowMajorWriter:
                 source = view.inputs[0] if view is not None and _is_view(view) else value
                 assert source is not None
                 self._flat[value] = self._op.Reshape(source, self._op.integers([-1, int(shape(value)[-1])]))
-            found.append(self._flat[value])
-        return found
+            operands.append(self._flat[value])
+        return operands
 
     def _row(self, value: ir.Value) -> ir.Value:
         """A constant of one row."""

@@ -243,13 +243,13 @@ class ScaleIntoAttention(Rule):
         require(math.isfinite(factor) and factor > 0, "the factor is not positive")
         if match.node("scaling").op_type == "Div":
             factor = 1 / factor
-        own = node.attributes.get_float("scale", None)
-        if own is None:
+        old_scale = node.attributes.get_float("scale", None)
+        if old_scale is None:
             size = shape(query)[-1]
             if not isinstance(size, int):
                 raise MatchFailure("the heads have no fixed size")
-            own = 1 / math.sqrt(size // (1 if rank(query) == 4 else integer(node, "q_num_heads", 1)))
-        return float(own) * factor
+            old_scale = 1 / math.sqrt(size // (1 if rank(query) == 4 else integer(node, "q_num_heads", 1)))
+        return float(old_scale) * factor
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         rest = (match["v"], match.get("mask"), match.get("past key"), match.get("past value"))

@@ -12,7 +12,7 @@ from bricolage.graph.graph import describe
 from bricolage.rewrite.analyses.slices import any_slice, kept_ranges
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape
+from bricolage.rewrite.predicates import integer, integers, normalise_axes, rank, require, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = AnyValue("x")
@@ -28,7 +28,7 @@ def _span(node: ir.Node) -> Span:
     value = node.inputs[0]
     assert value is not None
     whole = rank(value)
-    start, end = normalised([integer(node, "start", 0), integer(node, "end", whole)], whole)
+    start, end = normalise_axes([integer(node, "start", 0), integer(node, "end", whole)], whole)
     start = min(max(start, 0), whole)
     return start, max(start, min(end, whole))
 
@@ -77,10 +77,10 @@ class PartOfShape(Rule):
         return [op.Unsqueeze(single, AnyValue("axes"), name="unsqueeze"), single, any_slice(source, "slice")]
 
     def check(self, match: Match) -> None:
-        self._kept(match)
+        self._find_kept_span(match)
 
     @staticmethod
-    def _kept(match: Match) -> Span:
+    def _find_kept_span(match: Match) -> Span:
         start, end = _span(match.node("shape"))
         if "slice" in match.nodes:
             first, last = kept_ranges(match.node("slice"))[0]
@@ -88,12 +88,12 @@ class PartOfShape(Rule):
         index = integers(match["i"], "the index")
         single = rank(match["i"]) == (0 if "unsqueeze" in match.nodes else 1)
         require(single and len(index) == 1, "the index is not one axis")
-        (at,) = normalised(index, end - start)
+        (at,) = normalise_axes(index, end - start)
         require(0 <= at < end - start, "the index is outside")
         return start + at, start + at + 1
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        return _shape(op, match["x"], self._kept(match))
+        return _shape(op, match["x"], self._find_kept_span(match))
 
 
 class JoinShapes(Rule):
@@ -185,10 +185,10 @@ class ShapeOfOperand(Rule):
         return [op.Shape(x, name="shape")]
 
     def check(self, match: Match) -> None:
-        self._found(match)
+        self._find_operand(match)
 
     @staticmethod
-    def _found(match: Match) -> tuple[ir.Value, Span]:
+    def _find_operand(match: Match) -> tuple[ir.Value, Span]:
         start, end = _span(match.node("shape"))
         wanted, node = shape(match["x"])[start:end], match["x"].producer()
         if node is None:
@@ -197,11 +197,11 @@ class ShapeOfOperand(Rule):
             info = describe(value) if value is not None and not is_known(value) else None
             if value is None or info is None or info.shape is None or info.dtype is None:  # None: a sequence, say
                 continue
-            own = info.shape
-            for first in range(len(own) - len(wanted) + 1):
-                if own[first : first + len(wanted)] == wanted:
+            operand_shape = info.shape
+            for first in range(len(operand_shape) - len(wanted) + 1):
+                if operand_shape[first : first + len(wanted)] == wanted:
                     return value, (first, first + len(wanted))
         raise MatchFailure("no operand has these sizes side by side")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        return _shape(op, *self._found(match))
+        return _shape(op, *self._find_operand(match))

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.rewrite.analyses.linear import CONVOLUTIONS, is_one_row, linear, output_channels
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
-from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape, sizes
+from bricolage.rewrite.predicates import integer, integers, normalise_axes, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = AnyValue("x")
@@ -33,7 +33,7 @@ def _require_whole(match: Match, axis: int) -> None:
     """The cut is along the output channels, and every channel needs all of the input."""
     node = match.node("linear")
     whole, channel, _ = output_channels(match)
-    require(normalised([axis], whole) == (channel,), "the cut is not along the output channels")
+    require(normalise_axes([axis], whole) == (channel,), "the cut is not along the output channels")
     require(node.op_type not in CONVOLUTIONS or integer(node, "group", 1) == 1, "there is more than one group")
     if node.op_type == "MatMul" and (bias := match.get("b")) is not None:
         require(is_one_row(bias) and rank(bias) <= whole, "what is added is not one row")
@@ -270,9 +270,9 @@ class HalveGroups(Rule):
         outputs, inputs, *kernel = sizes(match["w"])
         pairs = op.Reshape(match["w"], op.integers([groups // 2, 2, outputs // groups, inputs, *kernel]))
         before, after = op.many("Split", 2, pairs, op.integers([1, 1]), axis=1)
-        none, some = [0, 0, 0, 0, *[0] * len(kernel)], [0, 0, 0, inputs, *[0] * len(kernel)]
+        none, input_pads = [0, 0, 0, 0, *[0] * len(kernel)], [0, 0, 0, inputs, *[0] * len(kernel)]
         wide = op.Concat(
-            op.Pad(before, op.integers([*none, *some])), op.Pad(after, op.integers([*some, *none])), axis=1
+            op.Pad(before, op.integers([*none, *input_pads])), op.Pad(after, op.integers([*input_pads, *none])), axis=1
         )
         weight = op.Reshape(wide, op.integers([outputs, 2 * inputs, *kernel]))
         return op.copy(node, match["x"], weight, match.get("b"), group=groups // 2)

@@ -6,7 +6,7 @@ from bricolage.rewrite.analyses.linear import Window, window
 from bricolage.rewrite.analyses.slices import any_slice, keep, kept_positions, split_at
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.predicates import floating, integer, listed, require, shape, text
+from bricolage.rewrite.predicates import floating, integer, read_int_list, require, shape, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = AnyValue("x"), AnyValue("w"), AnyValue("b", optional=True)
@@ -93,16 +93,16 @@ class PoolIntoPointwise(Rule):
 
     def check(self, match: Match) -> None:
         pool, conv = match.node("pool"), window(match.node("conv"), match["w"])
-        require(set(listed(pool, "kernel_shape", ())) == {1}, "the pool's window is not one position")
+        require(set(read_int_list(pool, "kernel_shape", ())) == {1}, "the pool's window is not one position")
         require(text(pool, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
         require(not integer(pool, "ceil_mode", 0), "the pool rounds up")
         _require_pointwise(conv)
-        require(not any((*listed(pool, "pads", ()), *conv.before, *conv.after)), "there are pads")
+        require(not any((*read_int_list(pool, "pads", ()), *conv.before, *conv.after)), "there are pads")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         pool, conv = match.node("pool"), window(match.node("conv"), match["w"])
         ones = [1] * conv.spatial_rank
-        strides = [s * t for s, t in zip(listed(pool, "strides", ones), conv.strides, strict=True)]
+        strides = [s * t for s, t in zip(read_int_list(pool, "strides", ones), conv.strides, strict=True)]
         return op.copy(match.node("conv"), match["x"], match["w"], match.get("b"), strides=strides)
 
 
@@ -240,21 +240,21 @@ class SliceAsDepthwise(Rule):
 
     def check(self, match: Match) -> None:
         floating(match.root)
-        own, positions = shape(match["x"]), kept_positions(match.node("slice"))
+        data_shape, positions = shape(match["x"]), kept_positions(match.node("slice"))
         require(min(positions, default=0) > 1, "other axes than those of windows are cut")
-        require(isinstance(own[1], int) and own[1] > 0, "the number of channels is not known")
+        require(isinstance(data_shape[1], int) and data_shape[1] > 0, "the number of channels is not known")
         require(max(kept.step for kept in positions.values()) > 1, "there is no step")
         for axis, kept in positions.items():
             require(len(kept) > 0 and kept.start < kept.step, "a range begins behind its first step, or is empty")
             require(
-                len(kept) == len(range(kept.start, int(own[axis]), kept.step)),
+                len(kept) == len(range(kept.start, int(data_shape[axis]), kept.step)),
                 "a range ends before the end of its axis",
             )
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        own, positions = shape(match["x"]), kept_positions(match.node("slice"))
-        kept = [positions.get(axis, range(1)) for axis in range(2, len(own))]
-        one = op.Expand(op.number(1.0, match["x"]), op.integers([int(own[1]), 1, *[1] * len(kept)]))
+        data_shape, positions = shape(match["x"]), kept_positions(match.node("slice"))
+        kept = [positions.get(axis, range(1)) for axis in range(2, len(data_shape))]
+        kernel = op.Expand(op.number(1.0, match["x"]), op.integers([int(data_shape[1]), 1, *[1] * len(kept)]))
         before = [0, 0, *(each.start for each in kept)]
-        weight = op.Pad(one, op.integers([*before, *[0] * len(before)]))
-        return op.Conv(match["x"], weight, strides=[each.step for each in kept], group=int(own[1]))
+        weight = op.Pad(kernel, op.integers([*before, *[0] * len(before)]))
+        return op.Conv(match["x"], weight, strides=[each.step for each in kept], group=int(data_shape[1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from bricolage.graph.constant_folding import is_known
-from bricolage.rewrite.analyses.elementwise import BINARY, UNARY, gated, gates, require_gate
+from bricolage.rewrite.analyses.elementwise import BINARY, UNARY, copy_gate, gates, require_gate
 from bricolage.rewrite.analyses.linear import CONVOLUTIONS
 from bricolage.rewrite.analyses.transpose_propagation import Permutation, inverse
 from bricolage.rewrite.engine.matching import Match
@@ -97,7 +97,7 @@ def _require_progress(source: ir.Value, value: ir.Value, perm: Permutation) -> N
             return
         others = [other for other in reader.inputs if other is not value and other is not None]
         moves = reader.op_type in UNARY or (
-            reader.op_type in BINARY and all(is_known(o) or _transposed(o, perm) for o in others)
+            reader.op_type in BINARY and all(is_known(o) or _is_transposed_by(o, perm) for o in others)
         )
         if reader.domain or not moves or reader.graph is not _home(value):
             break
@@ -110,7 +110,7 @@ def _home(value: ir.Value) -> object:
     return None if node is None else node.graph
 
 
-def _transposed(value: ir.Value, perm: Permutation) -> bool:
+def _is_transposed_by(value: ir.Value, perm: Permutation) -> bool:
     node = value.producer()
     if node is None or node.op_type != "Transpose" or node.domain or node.inputs[0] is None:
         return False
@@ -170,7 +170,7 @@ class MoveTransposeBehindFunction(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         perm = permutation_of(match, "transpose")
         if "inner" in match.nodes:
-            return op.Transpose(gated(op, match, match["x"]), perm=perm)
+            return op.Transpose(copy_gate(op, match, match["x"]), perm=perm)
         node = match.node("function")
         changed = {}
         if node.op_type in ("Softmax", "LogSoftmax"):
@@ -258,8 +258,8 @@ class MoveTransposeBehindConstant(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         perm, constant = permutation_of(match, "transpose"), match["c"]
         if not scalar(constant):
-            own = shape(constant)
-            sizes = [*([1] * (len(perm) - len(own))), *(int(size) for size in own)]
+            constant_shape = shape(constant)
+            sizes = [*([1] * (len(perm) - len(constant_shape))), *(int(size) for size in constant_shape)]
             constant = op.Transpose(op.Reshape(constant, op.integers(sizes)), perm=inverse(perm))
         swapped = "second" in match.nodes
         node = match.node("second" if swapped else "first")

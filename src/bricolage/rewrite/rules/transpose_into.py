@@ -13,7 +13,7 @@ from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
-    normalised,
+    normalise_axes,
     permutation,
     rank,
     require,
@@ -173,22 +173,26 @@ class TransposeBetweenReshapes(Rule):
         return [op.Reshape(op.Transpose(view, name="transpose"), AnyValue("split"), name="back")]
 
     def check(self, match: Match) -> None:
-        order, own = self._order(match), shape(match["x"])
-        require(same_elements(match.root, [own[axis] for axis in order]), "the axes are not split again as they were")
+        order, data_shape = self._order(match), shape(match["x"])
+        require(
+            same_elements(match.root, [data_shape[axis] for axis in order]), "the axes are not split again as they were"
+        )
 
     @staticmethod
     def _order(match: Match) -> Permutation:
         """The permutation of the axes of x."""
-        own, view = shape(match["x"]), shape(match.node("view").outputs[0])
+        data_shape, view = shape(match["x"]), shape(match.node("view").outputs[0])
         front = back = 0
-        while back < len(view) - 1 and back < len(own) and own[-1 - back] == view[-1 - back] != "?":
+        while back < len(view) - 1 and back < len(data_shape) and data_shape[-1 - back] == view[-1 - back] != "?":
             back += 1
-        while front < len(view) - back - 1 and front < len(own) - back and own[front] == view[front] != "?":
+        while (
+            front < len(view) - back - 1 and front < len(data_shape) - back and data_shape[front] == view[front] != "?"
+        ):
             front += 1
-        merged = len(own) - front - back
+        merged = len(data_shape) - front - back
         require(len(view) == front + back + 1 and merged > 0, "the view does not merge axes at one place")
         groups: list[tuple[int, ...]] = [(i,) for i in range(front)]
-        groups += [tuple(range(front, front + merged)), *((i,) for i in range(front + merged, len(own)))]
+        groups += [tuple(range(front, front + merged)), *((i,) for i in range(front + merged, len(data_shape)))]
         return tuple(axis for group in permutation_of(match, "transpose") for axis in groups[group])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
@@ -224,7 +228,7 @@ class ReduceBeforeTranspose(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         node, perm = match.node("reduce"), permutation_of(match, "transpose")
-        over = normalised(axes(node), len(perm)) or tuple(range(len(perm)))
+        over = normalise_axes(axes(node), len(perm)) or tuple(range(len(perm)))
         reduced = op.copy(node, match["x"], op.integers([perm[axis] for axis in over]))
         if integer(node, "keepdims", 1):
             order = list(perm)

@@ -129,7 +129,7 @@ class _Backtracker:
                 stop = "seconds"
                 break
             self._take(entry)
-        return BacktrackResult([found for _, _, found in sorted(self.found)], self.counts, stop)
+        return BacktrackResult([candidate for _, _, candidate in sorted(self.found)], self.counts, stop)
 
     def _push(self, cost: float, home: Workspace, step: RewriteStep | None) -> None:
         self.order += 1
@@ -175,5 +175,5 @@ class _Backtracker:
 
     def _keep(self, cost: float, home: Workspace) -> None:
         self.found.append((cost, self.counts.taken, FoundGraph(cost, tuple(home.steps))))
-        self.found.sort(key=lambda one: one[:2])
+        self.found.sort(key=lambda entry: entry[:2])
         del self.found[self.keep :]

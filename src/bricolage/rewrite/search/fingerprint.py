@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from bricolage.graph.constant_folding import is_known
-from bricolage.graph.graph import Operator, captured
+from bricolage.graph.graph import Operator, find_captured
 from bricolage.graph.identity import by_value, contents, label
 from bricolage.rewrite.engine.proposal import RewriteProposal
 
@@ -32,15 +32,15 @@ def hash_text(text: str | bytes) -> int:
 
 def constant_key(value: ir.Value) -> int:
     """Equal for constants that are equal: those that count by value by it, others by name or by the expression they are."""
-    found = value.meta.get(CONSTANT)
-    if not isinstance(found, int):
+    key = value.meta.get(CONSTANT)
+    if not isinstance(key, int):
         tensor = value.const_value
         if tensor is not None and tensor.dtype != ir.DataType.STRING and by_value(tensor):
-            found = contents_key(tensor)
+            key = contents_key(tensor)
         else:
-            found = hash_text(f"constant {value.name}")
-        value.meta[CONSTANT] = found
-    return found
+            key = hash_text(f"constant {value.name}")
+        value.meta[CONSTANT] = key
+    return key
 
 
 def contents_key(tensor: ir.TensorProtocol) -> int:
@@ -50,12 +50,12 @@ def contents_key(tensor: ir.TensorProtocol) -> int:
 
 def node_key(node: ir.Node, sources: Sequence[int], opsets: Mapping[str, int]) -> int:
     """The number of an operator on inputs with numbers; what its bodies capture follows the inputs."""
-    own = node.meta.get(_LABEL)
-    if not isinstance(own, int):
+    label_key = node.meta.get(_LABEL)
+    if not isinstance(label_key, int):
         outputs = "".join("!" if value.name else "-" for value in node.outputs)
-        own = hash_text(label(Operator(0, node, opsets.get(node.domain, 1))) + outputs)
-        node.meta[_LABEL] = own
-    return hash((own, *sources))
+        label_key = hash_text(label(Operator(0, node, opsets.get(node.domain, 1))) + outputs)
+        node.meta[_LABEL] = label_key
+    return hash((label_key, *sources))
 
 
 class Fingerprint:
@@ -92,26 +92,26 @@ class Fingerprint:
             change(old, self._of(new, values))
         while waiting:
             _, node = heapq.heappop(waiting)
-            found = node_key(node, self._sources(node, values), self._graph.opset_imports)
-            total += found - self._nodes[node]
+            key = node_key(node, self._sources(node, values), self._graph.opset_imports)
+            total += key - self._nodes[node]
             for index, value in enumerate(node.outputs):
-                change(value, hash((found, index)))
+                change(value, hash((key, index)))
         return (total + self._outputs(values)) & _MASK
 
     def _add(self, node: ir.Node, values: dict[ir.Value, int]) -> int:
-        found = node_key(node, self._sources(node, values), self._graph.opset_imports)
+        key = node_key(node, self._sources(node, values), self._graph.opset_imports)
         for index, value in enumerate(node.outputs):
-            values[value] = hash((found, index))
-        return found
+            values[value] = hash((key, index))
+        return key
 
     def _sources(self, node: ir.Node, values: Mapping[ir.Value, int]) -> list[int]:
-        return [0 if value is None else self._of(value, values) for value in (*node.inputs, *captured(node))]
+        return [0 if value is None else self._of(value, values) for value in (*node.inputs, *find_captured(node))]
 
     def _of(self, value: ir.Value, values: Mapping[ir.Value, int]) -> int:
-        found = values.get(value)
-        if found is None:
-            found = self._values.get(value)
-        return constant_key(value) if found is None and is_known(value) else found or 0
+        number = values.get(value)
+        if number is None:
+            number = self._values.get(value)
+        return constant_key(value) if number is None and is_known(value) else number or 0
 
     def _outputs(self, values: Mapping[ir.Value, int]) -> int:
         return sum(hash((index, self._of(value, values))) for index, value in enumerate(self._graph.outputs))

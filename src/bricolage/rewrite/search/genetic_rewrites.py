@@ -86,15 +86,15 @@ class _KeySearch:
 
     def run(self, model: ir.Model, options: RandomKeyOptions) -> BacktrackResult:
         self.places = {rule.name: place for place, rule in enumerate(self.rules)}
-        self.first = self._reached(Workspace(model.clone(), self.rules, lazy=True))
+        self.first = self._register_graph(Workspace(model.clone(), self.rules, lazy=True))
         greedy = np.full(len(self.rules) + _PLACES + 2, 0.5)
         greedy[-2:] = 1.0, 0.0
         patient = np.array([0.4 if rule.cost_based else 0.6 for rule in self.rules] + [0.5] * _PLACES + [0.5, 0.2])
-        self._decoded(greedy)
+        self._decode_keys(greedy)
         if self.first.moves:
-            minimise(self._decoded, [greedy, patient], options, stopped=lambda: self._stop is not None)
+            minimise(self._decode_keys, [greedy, patient], options, stopped=lambda: self._stop is not None)
         return BacktrackResult(
-            [found for _, _, found in sorted(self.found, key=lambda one: one[:2])],
+            [candidate for _, _, candidate in sorted(self.found, key=lambda entry: entry[:2])],
             self.counts,
             self._stop or "exhausted",
         )
@@ -105,47 +105,47 @@ class _KeySearch:
             return "graphs"
         return "seconds" if time.monotonic() >= self.deadline else None
 
-    def _reached(self, home: Workspace) -> _Reached:
+    def _register_graph(self, home: Workspace) -> _Reached:
         """The graph of a workspace, known or new."""
         fingerprint = Fingerprint(home.model.graph).number
-        known = self.known.get(fingerprint)
-        if known is not None:
+        reached = self.known.get(fingerprint)
+        if reached is not None:
             self.counts.duplicates += 1
-            return known
+            return reached
         self.counts.seen += 1
         cost = self.pricing.total(home.model.graph)
         self.found.append((cost, self.counts.seen, FoundGraph(cost, tuple(home.steps))))
-        self.found.sort(key=lambda one: one[:2])
+        self.found.sort(key=lambda entry: entry[:2])
         del self.found[self.keep :]
         self.known[fingerprint] = _Reached(home, fingerprint, cost)
         return self.known[fingerprint]
 
-    def _decoded(self, keys: np.ndarray) -> float:
+    def _decode_keys(self, keys: np.ndarray) -> float:
         """The cost of the cheapest graph on the way that keys lead, in ms."""
         here, passed, lowest = self.first, set[int](), float("inf")
         for _ in range(_DEPTH):
             lowest = min(lowest, here.cost)
             passed.add(here.number)
-            move = self._wanted(here, keys)
+            move = self._choose_move(here, keys)
             if move is None:
                 break
             if move.to is None:
                 home = here.home.copy()
                 home.accept(home.find(move.step))
-                move.to = self._reached(home)
+                move.to = self._register_graph(home)
             if move.to.number in passed:
                 break
             here = move.to
-        return min(lowest, self._settled(here))
+        return min(lowest, self._compute_settled_cost(here))
 
-    def _settled(self, here: _Reached) -> float:
+    def _compute_settled_cost(self, here: _Reached) -> float:
         if here.settled_ms is None:
             home = here.home.copy()
             home.canonicalise()
-            here.settled_ms = self._reached(home).cost
+            here.settled_ms = self._register_graph(home).cost
         return here.settled_ms
 
-    def _wanted(self, here: _Reached, keys: np.ndarray) -> _Move | None:
+    def _choose_move(self, here: _Reached, keys: np.ndarray) -> _Move | None:
         """The application that keys want most, unless they want none enough."""
         moves = self._moves(here)
         if not moves:

@@ -128,18 +128,18 @@ class _GraphSearch:
         current = start
         for number in range(self._options.passes):
             last = number + 1 == self._options.passes
-            found, cost = self._pass(current, shifted=bool(number % 2), keep=self._options.keep if last else 1)
+            workspace, cost = self._pass(current, shifted=bool(number % 2), keep=self._options.keep if last else 1)
             if cost < lowest:
-                current, lowest = found, cost
+                current, lowest = workspace, cost
             elif current is start and not last:
                 current = settled
-            if self._left <= 0.0:
+            if self._seconds_left <= 0.0:
                 break
         if self._options.method == "saturate" and self._options.retrace:
             self._retrace()
         best = sorted(self._candidates.values(), key=lambda candidate: candidate.cost)
         return SearchResult(
-            tuple(self._finished(candidate) for candidate in best[: self._options.keep]),
+            tuple(self._finish_candidate(candidate) for candidate in best[: self._options.keep]),
             before,
             GraphSearchStatistics(
                 self._counts, self._parts, self._distinct, self._stopped, time.monotonic() - self._started, self._bound
@@ -155,18 +155,18 @@ class _GraphSearch:
         names = {application.rule for application in best.applications}
         few = [rule for rule in self._rules if rule.name in names]
         options = replace(
-            self._options, method="backtrack", alpha=_PATIENT, passes=1, seconds=max(self._left, _LEAST_SECONDS)
+            self._options, method="backtrack", alpha=_PATIENT, passes=1, seconds=max(self._seconds_left, _LEAST_SECONDS)
         )
         other = _GraphSearch(self._model, few, self._pricing, options)
         other.run()
         self._counts.add(other._counts)
-        for number, found in other._candidates.items():
-            known = self._candidates.get(number)
-            if known is None or len(known.steps) < len(known.applications):
-                self._candidates[number] = replace(found, found_s=other._started - self._started + found.found_s)
+        for number, retraced in other._candidates.items():
+            previous = self._candidates.get(number)
+            if previous is None or len(previous.steps) < len(previous.applications):
+                self._candidates[number] = replace(retraced, found_s=other._started - self._started + retraced.found_s)
 
     @property
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return self._started + self._options.seconds - time.monotonic()
 
     def _pass(self, current: Workspace, *, shifted: bool, keep: int) -> tuple[Workspace, float]:
@@ -176,15 +176,18 @@ class _GraphSearch:
         self._distinct += len(cut)
         if self._options.method == "saturate":
             return self._saturate(current, cut)
-        found: list[list[FoundGraph]] = []
+        part_graphs: list[list[FoundGraph]] = []
         for number, part in enumerate(cut):
-            found.append(self._searched(part, self._left / (len(cut) - number)))
-        costs = [[len(part.regions) * one.cost for one in own] for part, own in zip(cut, found, strict=True)]
+            part_graphs.append(self._searched(part, self._seconds_left / (len(cut) - number)))
+        costs = [
+            [len(part.regions) * candidate.cost for candidate in candidates]
+            for part, candidates in zip(cut, part_graphs, strict=True)
+        ]
         best, lowest = current, math.inf
         for choice in combinations(costs, keep):
             whole = WholeModel(self._model, self._rules, current.steps)
-            for part, own, chosen in zip(cut, found, choice, strict=True):
-                whole.carry(part, own[chosen].steps)
+            for part, candidates, chosen in zip(cut, part_graphs, choice, strict=True):
+                whole.carry(part, candidates[chosen].steps)
             whole.workspace.canonicalise()
             cost = self._offer(whole.workspace)
             if cost < lowest:
@@ -197,7 +200,7 @@ class _GraphSearch:
         waiting = list(cut)
         while waiting:
             part = waiting.pop(0)
-            done = self._saturated(part, self._left / (1 + len(waiting)))
+            done = self._saturated(part, self._seconds_left / (1 + len(waiting)))
             if done.by_values:  # the others have other weights
                 alone = [IsomorphicRegions((r,), (n,)) for r, n in zip(part.regions[1:], part.names[1:], strict=True)]
                 waiting = [*alone, *waiting]
@@ -228,7 +231,7 @@ class _GraphSearch:
         options, model = self._options, part.model()
         if options.method == "random-keys":
             chance = RandomKeyOptions(seed=options.seed)
-            found = search_by_random_keys(
+            outcome = search_by_random_keys(
                 model,
                 self._rules,
                 self._pricing,
@@ -238,7 +241,7 @@ class _GraphSearch:
                 options=chance,
             )
         else:
-            found = backtrack(
+            outcome = backtrack(
                 model,
                 self._rules,
                 self._pricing,
@@ -247,9 +250,9 @@ class _GraphSearch:
                 seconds=seconds,
                 keep=options.keep,
             )
-        self._counts.add(found.counts)
-        self._stopped[found.stop] = self._stopped.get(found.stop, 0) + 1
-        return found.best
+        self._counts.add(outcome.counts)
+        self._stopped[outcome.stop] = self._stopped.get(outcome.stop, 0) + 1
+        return outcome.best
 
     def _offer(self, workspace: Workspace) -> float:
         """Puts a graph among the candidates; its cost."""
@@ -265,7 +268,7 @@ class _GraphSearch:
             )
         return cost
 
-    def _finished(self, candidate: GraphCandidate) -> GraphCandidate:
+    def _finish_candidate(self, candidate: GraphCandidate) -> GraphCandidate:
         simplify(candidate.model)
         return candidate
 
@@ -293,5 +296,5 @@ def combinations(costs: Sequence[Sequence[float]], count: int) -> Iterator[tuple
             following = (*choice[:place], chosen + 1, *choice[place + 1 :])
             if following not in seen:
                 seen.add(following)
-                own = costs[place]
-                heapq.heappush(queue, (total - own[chosen] + own[chosen + 1], following))
+                part_costs = costs[place]
+                heapq.heappush(queue, (total - part_costs[chosen] + part_costs[chosen + 1], following))

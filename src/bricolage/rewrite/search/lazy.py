@@ -50,7 +50,7 @@ class Expression:
     def _given(self) -> list[ir.LazyTensor]:
         """Constants of the graph that it is computed from, through however many expressions, each once."""
         if self._leaves is None:
-            found: dict[int, ir.LazyTensor] = {}
+            leaves: dict[int, ir.LazyTensor] = {}
             waiting, seen = [self.node], {self.node}
             while waiting:
                 for value in waiting.pop().inputs:
@@ -58,11 +58,11 @@ class Expression:
                     if not isinstance(tensor, ir.LazyTensor):
                         continue
                     if not isinstance(tensor.raw, Expression):
-                        found[id(tensor)] = tensor
+                        leaves[id(tensor)] = tensor
                     elif tensor.raw.node not in seen:
                         seen.add(tensor.raw.node)
                         waiting.append(tensor.raw.node)
-            self._leaves = list(found.values())
+            self._leaves = list(leaves.values())
         return self._leaves
 
 
@@ -89,8 +89,8 @@ class Watch:
 
 def expression(value: ir.Value) -> Expression | None:
     """How a constant is computed from others; None where it is given."""
-    found = value.meta.get(_EXPRESSION)
-    return found if isinstance(found, Expression) else None
+    cached = value.meta.get(_EXPRESSION)
+    return cached if isinstance(cached, Expression) else None
 
 
 class LazyBuilder(GraphBuilder):
@@ -109,7 +109,7 @@ class LazyBuilder(GraphBuilder):
         if any(info.bytes > _LARGE for info in infos):
             return None
         key = node_key(node, [0 if value is None else constant_key(value) for value in node.inputs], self._opsets)
-        copy, opsets = _detached(node), dict(self._opsets)
+        copy, opsets = _copy_detached_node(node), dict(self._opsets)
         detach(node)
         values = [self._lazy(Expression(copy, index, opsets), hash((key, index))) for index in range(len(infos))]
         self.constants += values
@@ -135,7 +135,7 @@ class LazyBuilder(GraphBuilder):
         return value
 
 
-def _detached(node: ir.Node) -> ir.Node:
+def _copy_detached_node(node: ir.Node) -> ir.Node:
     """The operator on copies of its constants, so that these do not count it as a reader, under names that are surely different."""
     inputs: list[ir.Value | None] = []
     for index, value in enumerate(node.inputs):
@@ -144,9 +144,9 @@ def _detached(node: ir.Node) -> ir.Node:
             copy = ir.Value(name=f"input{index}", type=value.type, shape=value.shape, const_value=value.const_value)
             copy.meta.update(value.meta)
         inputs.append(copy)
-    own = ir.Node(
+    node_copy = ir.Node(
         node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(node.outputs), name=node.name
     )
-    for output, value in zip(own.outputs, node.outputs, strict=True):
+    for output, value in zip(node_copy.outputs, node.outputs, strict=True):
         output.name, output.type, output.shape = value.name, value.type, value.shape
-    return own
+    return node_copy

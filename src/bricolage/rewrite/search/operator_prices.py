@@ -21,7 +21,7 @@ def price_operators(
 ) -> float:
     """Milliseconds of operators one after another. `sizes`: of symbolic dimensions; 0 for operators of which nothing is known."""
     works = [operator_work(operator, sizes) for operator in operators]
-    return float(sum(found.ms for found in costs.estimate(works, on) if found is not None))
+    return float(sum(estimate.ms for estimate in costs.estimate(works, on) if estimate is not None))
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,16 @@ class Pricing:
 
     def of(self, node: ir.Node) -> float:
         """Milliseconds of one operator; 0 where everything it reads is constant, since it will be folded."""
-        known = node.meta.get(_CACHE)
-        if isinstance(known, float):
-            return known
+        cached_ms = node.meta.get(_CACHE)
+        if isinstance(cached_ms, float):
+            return cached_ms
         if node.inputs and all(value is None or is_known(value) for value in node.inputs):
             return 0.0
-        found = price_operators(self.costs, self.on, [Operator(0, node, self.opsets.get(node.domain, 1))], self.sizes)
-        node.meta[_CACHE] = found
-        return found
+        price_ms = price_operators(
+            self.costs, self.on, [Operator(0, node, self.opsets.get(node.domain, 1))], self.sizes
+        )
+        node.meta[_CACHE] = price_ms
+        return price_ms
 
     def total(self, nodes: Iterable[ir.Node]) -> float:
         """Of several operators; the sum does not depend on their order."""

@@ -44,15 +44,15 @@ def partition(graph: Graph, *, largest: int, shifted: bool) -> list[IsomorphicRe
     """The parts of a graph, of at most `largest` operators each, equal ones together, in the graph's order. `shifted` ones are cut
     elsewhere, so that what crosses a border here lies within a part there."""
     identities = Identities(graph)
-    found: dict[tuple[str, tuple[int, ...]], list[tuple[Region, tuple[str, ...]]]] = {}
+    groups: dict[tuple[str, tuple[int, ...]], list[tuple[Region, tuple[str, ...]]]] = {}
     for bits in _intervals(graph, largest, shifted):
         region = graph.region(bits)
         names = _names(region, identities.order(region))
         # The identity of a region does not tell which operators share a weight.
         first: dict[str, int] = {}
         sharing = tuple(first.setdefault(name, place) for place, name in enumerate(names))
-        found.setdefault((identities.key(region), sharing), []).append((region, names))
-    return [IsomorphicRegions(*zip(*copies, strict=True)) for copies in found.values()]
+        groups.setdefault((identities.key(region), sharing), []).append((region, names))
+    return [IsomorphicRegions(*zip(*copies, strict=True)) for copies in groups.values()]
 
 
 def _intervals(graph: Graph, largest: int, shifted: bool) -> list[int]:

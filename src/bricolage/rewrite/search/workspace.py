@@ -89,7 +89,7 @@ class Workspace:
             raise MatchFailure(f"{step.rule} finds none of {', '.join(step.roots)}")
         rule = self.index.graph_rule(step.rule)
         if rule is not None:
-            return self._found(rule, step)
+            return self._find_site_proposal(rule, step)
         indexed = self.index.pattern(step.rule, step.pattern)
         reason = MatchFailure(f"{step.rule} does not match at '{node.name}'")
         for match in self._matcher.matches(indexed.roots, node):
@@ -103,7 +103,7 @@ class Workspace:
                     reason = mismatch
         raise reason
 
-    def _found(self, rule: GraphRule, step: RewriteStep) -> RewriteProposal:
+    def _find_site_proposal(self, rule: GraphRule, step: RewriteStep) -> RewriteProposal:
         for _, replacement in rule.find_sites(self.model.graph):
             try:
                 proposal = propose_replacement(rule, replacement, self.builder())
@@ -174,13 +174,15 @@ class Workspace:
         except MatchFailure:
             builder.discard()
             raise
-        gone, before = edit.lost(pairs), pairs[0][0].producer()
+        gone, before = edit.collect_dead_nodes(pairs), pairs[0][0].producer()
         assert before is not None
         names = _names(pairs)
         edit.replace(pairs, gone, builder, before)
         self.model.graph.sort()
         self._know(names, pairs, builder, gone)
-        self.applications += [replace(one, number=len(self.applications) + 1 + i) for i, one in enumerate(applications)]
+        self.applications += [
+            replace(application, number=len(self.applications) + 1 + i) for i, application in enumerate(applications)
+        ]
 
     def value(self, name: str) -> ir.Value | None:
         """The value of a name, or what has replaced it."""
@@ -231,14 +233,14 @@ def replay_on(pattern: Workspace, copy: Workspace, steps: Sequence[RewriteStep],
         except MatchFailure:
             first.discard()
             raise
-        own, other = _made(first), _made(second)
-        if len(own) != len(other):
+        pattern_values, other = _list_rule_values(first), _list_rule_values(second)
+        if len(pattern_values) != len(other):
             first.discard()
             second.discard()
             raise MatchFailure(f"{step.rule} builds something else on the copy")
         pattern.accept(first)
         copy.accept(second)
-        names.update((a.name or "", b.name or "") for a, b in zip(own, other, strict=True))
+        names.update((a.name or "", b.name or "") for a, b in zip(pattern_values, other, strict=True))
 
 
 def repeat_without(
@@ -277,9 +279,9 @@ def repeat_without(
                 {new.name or "": names.get(old, old) for old, (_, new) in zip(before, first.pairs, strict=True)}
             )
             continue
-        made, own = _made(first), _made(second)
+        whole_values, part_values = _list_rule_values(first), _list_rule_values(second)
         part.accept(second)
-        names.update({a.name or "": b.name or "" for a, b in zip(made, own, strict=False)})
+        names.update({a.name or "": b.name or "" for a, b in zip(whole_values, part_values, strict=False)})
     return part
 
 
@@ -287,7 +289,7 @@ def _names(pairs: Pairs) -> list[str]:
     return [old.name or "" for old, _ in pairs]
 
 
-def _made(proposal: RewriteProposal) -> list[ir.Value]:
+def _list_rule_values(proposal: RewriteProposal) -> list[ir.Value]:
     """The values that the rule itself made; an output of the part may need an Identity that the whole does not."""
     nodes = proposal.new[: proposal.built]
     return [*(value for node in nodes for value in node.outputs), *proposal.builder.constants]

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from bricolage.lowering.arrays import Step
 from bricolage.lowering.common import Array, Dtype
 from bricolage.rulemaking.proof import extremes, transcendental
-from bricolage.rulemaking.proof.field_contractions import convolved, convolved_transposed, spread
+from bricolage.rulemaking.proof.field_contractions import convolve_windows, convolved_transposed, spread
 from bricolage.rulemaking.proof.random_point import NotModelled, RandomPoint
 from bricolage.rulemaking.proof.tensor import BOOL, FLOAT, FieldTensor, align, gather, opaque, tensor
 
@@ -43,7 +43,7 @@ class _Library:
         return call
 
 
-def _refused(reason: str) -> Callable[..., NoReturn]:
+def _make_refusal(reason: str) -> Callable[..., NoReturn]:
     """What the field has no model for."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
@@ -98,7 +98,7 @@ class FieldArrays:
     def cast(self, x: Array, onnx_type: int) -> Array:
         return self.astype(x, self.dtype(onnx_type))
 
-    bitcast = _refused("bits of numbers")
+    bitcast = _make_refusal("bits of numbers")
 
     def widen(self, x: Array) -> Array:
         return x
@@ -181,12 +181,12 @@ class FieldArrays:
             return x.sum(axes, dtype=x.dtype, keepdims=keepdims)
         summed = self.point.field.sum(x.values, tuple(axis + 1 for axis in axes))
         degree = x.degree.summed(self._count(x, axes))
-        return self._dropped(x.derived(summed, degree), axes, keepdims)
+        return self._drop_axes(x.derived(summed, degree), axes, keepdims)
 
     def _count(self, x: Array, axes: tuple[int, ...]) -> int:
         return int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
 
-    def _dropped(self, x: FieldTensor, axes: tuple[int, ...], keepdims: bool) -> FieldTensor:
+    def _drop_axes(self, x: FieldTensor, axes: tuple[int, ...], keepdims: bool) -> FieldTensor:
         return x if keepdims else x.reshape(tuple(d for i, d in enumerate(x.shape) if i not in axes))
 
     def mean(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
@@ -200,7 +200,7 @@ class FieldArrays:
         values = x.values
         for axis in axes:
             values = self.point.field.product(values, axis + 1)
-        return self._dropped(x.derived(values, x.degree.power(self._count(x, axes))), axes, keepdims)
+        return self._drop_axes(x.derived(values, x.degree.power(self._count(x, axes))), axes, keepdims)
 
     def max(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
         if isinstance(x, np.ndarray):
@@ -215,7 +215,7 @@ class FieldArrays:
     def logsumexp(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
         return opaque("log", self.sum(transcendental.exponential(x), axes, keepdims))
 
-    argmax = _refused("the position of a maximum")
+    argmax = _make_refusal("the position of a maximum")
 
     def softmax(self, x: Array, axis: int) -> Array:
         grown = transcendental.exponential(x)
@@ -240,7 +240,7 @@ class FieldArrays:
             steps[i] = combine(steps[i - 1], steps[i])
         return self.concat(steps, axis) if steps else x
 
-    topk = _refused("sorting")
+    topk = _make_refusal("sorting")
 
     # --- movement
 
@@ -338,7 +338,7 @@ class FieldArrays:
         degree = left.degree.times(right.degree).summed(inner)
         product = left.derived(self.point.field.matmul(left.values, right.values), degree)
         dropped = ((product.ndim - 2,) if row else ()) + ((product.ndim - 1,) if column else ())
-        return self._dropped(product, dropped, not dropped)
+        return self._drop_axes(product, dropped, not dropped)
 
     def einsum(self, equation: str, *xs: Array) -> Array:
         """One product of everything, broadcast over all letters, then one sum: for small tensors."""
@@ -358,9 +358,9 @@ class FieldArrays:
         product = self.broadcast_to(product, [sizes[letter] for letter in letters])
         return self.sum(product, tuple(range(len(output), len(letters))))
 
-    det = _refused("a determinant")
+    det = _make_refusal("a determinant")
 
-    fft = complex = real = imag = _refused("complex numbers")
+    fft = complex = real = imag = _make_refusal("complex numbers")
 
     def convolution(
         self,
@@ -372,7 +372,7 @@ class FieldArrays:
         groups: int,
     ) -> Array:
         x, w = self._tensors(x, w)
-        return convolved(self, x, w, strides, pads, dilations, groups)
+        return convolve_windows(self, x, w, strides, pads, dilations, groups)
 
     def convolution_transpose(
         self, x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int

@@ -13,7 +13,7 @@ from bricolage.lowering.window_indices import window_table
 from bricolage.rulemaking.proof.tensor import FieldTensor, gather, tensor
 
 
-def convolved(
+def convolve_windows(
     xp: Arrays,
     x: FieldTensor,
     w: FieldTensor,
@@ -57,16 +57,16 @@ def convolved_transposed(
 
     stretched = gather([x, tensor(x.point, 0)], stretch)
     reach = [((k - 1) * d, (k - 1) * d) for k, d in zip(spatial, dilations, strict=True)]
-    return convolved(xp, stretched, w, (1,) * len(spatial), reach, dilations, groups)
+    return convolve_windows(xp, stretched, w, (1,) * len(spatial), reach, dilations, groups)
 
 
 def spread(x: FieldTensor, term: str, letters: str) -> FieldTensor:
     """The tensor with one axis for each of `letters`, of size 1 where the term lacks it; repeated ones diagonal."""
-    own = "".join(letter for letter in letters if letter in term)
+    term_letters = "".join(letter for letter in letters if letter in term)
 
     def place(i: np.ndarray) -> np.ndarray:
         sizes = dict(zip(term, i.shape, strict=True))
-        diagonal: np.ndarray = np.einsum(f"{term}->{own}", i)
+        diagonal: np.ndarray = np.einsum(f"{term}->{term_letters}", i)
         return diagonal.reshape([sizes.get(letter, 1) for letter in letters])
 
     return x.move(place)

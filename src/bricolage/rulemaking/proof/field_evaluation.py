@@ -87,17 +87,17 @@ def evaluate_over_field(model: ir.Model, point: RandomPoint, givens: Givens) -> 
         if value.const_value is None:
             raise NotModelled(f"initializer '{name}' has no value")
         array = np.asarray(value.const_value.numpy())
-        values[value] = _drawn(name, array.shape, point, givens) if name in givens.free else xp.constant(array)
+        values[value] = _draw_input(name, array.shape, point, givens) if name in givens.free else xp.constant(array)
     for value in model.graph.inputs:
         if value not in values:
-            values[value] = _entered(value, xp, givens)
+            values[value] = _read_input(value, xp, givens)
     for node in model.graph:
         results = _run(node, xp, opset_for(node, imports), [None if v is None else values[v] for v in node.inputs])
         values.update(zip(node.outputs, results, strict=False))
     return [values[value] for value in model.graph.outputs]
 
 
-def _entered(value: ir.Value, xp: FieldArrays, givens: Givens) -> Array:
+def _read_input(value: ir.Value, xp: FieldArrays, givens: Givens) -> Array:
     name, shape = value.name or "", static_shape(value)
     if name in givens.values:
         return xp.constant(np.asarray(givens.values[name]))
@@ -105,13 +105,13 @@ def _entered(value: ir.Value, xp: FieldArrays, givens: Givens) -> Array:
         raise NotModelled(f"input '{name}' has no fixed shape")
     if value.dtype is None or not (value.dtype.is_floating_point() or value.dtype == ir.DataType.BOOL):
         raise NotModelled(f"input '{name}' is neither floating-point nor boolean, and no value is given for it")
-    drawn = _drawn(name, shape, xp.point, givens)
+    drawn = _draw_input(name, shape, xp.point, givens)
     if value.dtype == ir.DataType.BOOL:
         return drawn.derived(xp.point.truth("truth of an input", drawn.values), VARIABLE, BOOL)
     return drawn
 
 
-def _drawn(name: str, shape: Ints, point: RandomPoint, givens: Givens) -> FieldTensor:
+def _draw_input(name: str, shape: Ints, point: RandomPoint, givens: Givens) -> FieldTensor:
     if name in givens.nonnegative:
         return FieldTensor(point, point.draw_square(name, shape), VARIABLE.power(2))
     return FieldTensor(point, point.draw(name, shape), VARIABLE)

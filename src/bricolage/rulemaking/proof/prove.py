@@ -130,8 +130,8 @@ def _words(facts: tuple[Any, Any]) -> str:
 def _variables(model: ir.Model, givens: Givens) -> dict[str, ir.Value]:
     """Inputs and free initializers by name."""
     constants = model.graph.initializers
-    found = {v.name: v for v in model.graph.inputs if v.name and v.name not in constants}
-    return found | {name: constants[name] for name in givens.free if name in constants}
+    graph_inputs = {v.name: v for v in model.graph.inputs if v.name and v.name not in constants}
+    return graph_inputs | {name: constants[name] for name in givens.free if name in constants}
 
 
 def _compare(results: list[list[Any]], point: RandomPoint, trials: int) -> Proved | None:
@@ -184,10 +184,10 @@ def _refute(left: ir.Model, right: ir.Model, point: RandomPoint, givens: Givens,
             answers = [_answer(model, inputs, givens) for model in (left, right)]
         except NoReference as error:
             return Unprovable(f"the graphs differ in exact arithmetic, and float64 cannot evaluate them: {error}")
-        found = _difference(left, answers, inputs)
-        if isinstance(found, Disproved):
-            return found
-        closest = min(closest, found)
+        difference = _difference(left, answers, inputs)
+        if isinstance(difference, Disproved):
+            return difference
+        closest = min(closest, difference)
     used = ", ".join(sorted(point.functions)) or "none"
     return Unprovable(
         f"float64 answers agree to {closest:.0e}, but no law that is modelled makes the graphs equal (functions: {used})"
@@ -214,10 +214,10 @@ def _answer(model: ir.Model, inputs: Mapping[str, Any], givens: Givens) -> list[
             model.graph.initializers[name].const_value = ir.tensor(inputs[name], name=name)
     named = {name: inputs[name] for name in _variables(model, Givens())}
     try:
-        found = evaluate_float64(model, named, library="onnx")
+        outputs = evaluate_float64(model, named, library="onnx")
     except NoReference:
-        found = evaluate_float64(model, named)
-    return [np.asarray(found[value.name or ""]) for value in model.graph.outputs]
+        outputs = evaluate_float64(model, named)
+    return [np.asarray(outputs[value.name or ""]) for value in model.graph.outputs]
 
 
 def _difference(left: ir.Model, answers: list[list[np.ndarray]], inputs: Mapping[str, np.ndarray]) -> Disproved | float:

@@ -70,22 +70,22 @@ class RandomPoint:
         squares = self.field.multiply(roots, roots)
         flat = squares.reshape(self.field.rows, -1)
         order = np.argsort(flat, 1)
-        found = roots.reshape(self.field.rows, -1)
-        self._squares.append((np.take_along_axis(flat, order, 1), np.take_along_axis(found, order, 1)))
+        flat_roots = roots.reshape(self.field.rows, -1)
+        self._squares.append((np.take_along_axis(flat, order, 1), np.take_along_axis(flat_roots, order, 1)))
         return squares
 
     def known_roots(self, values: Residues) -> tuple[np.ndarray, Residues]:
         """Which of the values are squares drawn before, in every row, and the roots of those."""
         flat = values.reshape(self.field.rows, -1)
-        known, roots = np.zeros(flat.shape, bool), np.zeros_like(flat)
-        for squares, found in self._squares:
+        square_mask, roots = np.zeros(flat.shape, bool), np.zeros_like(flat)
+        for squares, square_roots in self._squares:
             for row in range(self.field.rows if squares.shape[1] else 0):
                 position = np.minimum(np.searchsorted(squares[row], flat[row]), squares.shape[1] - 1)
                 here = squares[row][position] == flat[row]
-                roots[row] = np.where(here, found[row][position], roots[row])
-                known[row] |= here
+                roots[row] = np.where(here, square_roots[row][position], roots[row])
+                square_mask[row] |= here
         shape = values.shape
-        return np.broadcast_to(known.all(0), flat.shape).reshape(shape), roots.reshape(shape)
+        return np.broadcast_to(square_mask.all(0), flat.shape).reshape(shape), roots.reshape(shape)
 
     # --- constants
 

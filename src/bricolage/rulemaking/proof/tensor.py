@@ -97,8 +97,8 @@ class FieldTensor:
     def reshape(self, *shape: int | Sequence[int]) -> FieldTensor:
         """As of numpy: sizes one by one, or as one sequence."""
         sizes: list[int] = []
-        for one in shape:
-            sizes += [one] if isinstance(one, int) else one
+        for size in shape:
+            sizes += [size] if isinstance(size, int) else size
         return self.move(lambda i: i.reshape(sizes))
 
     def __getitem__(self, key: Index | tuple[Index, ...]) -> FieldTensor:
@@ -195,10 +195,10 @@ class FieldTensor:
     __rxor__ = __xor__
 
     def _truth(self, value: Operand) -> FieldTensor:
-        found = tensor(self.point, value)
-        if found.dtype != BOOL:
+        operand = tensor(self.point, value)
+        if operand.dtype != BOOL:
             raise NotModelled("bits of numbers")
-        return found
+        return operand
 
     def __bool__(self) -> bool:
         raise NotModelled("a decision that depends on data")
@@ -229,10 +229,10 @@ def align(a: FieldTensor, other: Operand) -> tuple[FieldTensor, FieldTensor]:
     """Both operands with the same number of axes, so that their rows stay in front when they broadcast."""
     b = tensor(a.point, other)
     rank = max(a.ndim, b.ndim)
-    return _lifted(a, rank), _lifted(b, rank)
+    return _lift_rank(a, rank), _lift_rank(b, rank)
 
 
-def _lifted(x: FieldTensor, rank: int) -> FieldTensor:
+def _lift_rank(x: FieldTensor, rank: int) -> FieldTensor:
     if x.ndim == rank:
         return x
     return x.reshape((1,) * (rank - x.ndim) + x.shape)
@@ -293,11 +293,11 @@ def square_root(x: FieldTensor) -> FieldTensor:
     if x.literal is not None and x.literal.size and all(_has_root(float(v)) for v in x.literal.flat):
         values, degree = x.point.constants(np.sqrt(x.literal.astype(np.float64)))
         return x.derived(values, degree)
-    known, roots = x.point.known_roots(x.values)
-    if known.all():
+    square_mask, roots = x.point.known_roots(x.values)
+    if square_mask.all():
         return x.derived(roots, x.degree)
     other = opaque("sqrt", x)
-    return x.derived(np.where(known, roots, other.values), x.degree.either(other.degree))
+    return x.derived(np.where(square_mask, roots, other.values), x.degree.either(other.degree))
 
 
 def _has_root(value: float) -> bool:
@@ -315,12 +315,12 @@ def absolute(x: FieldTensor) -> FieldTensor:
     x ** k with a random even k.
     """
     point = x.point
-    known, _ = point.known_roots(x.values)
-    if known.all():
+    square_mask, _ = point.known_roots(x.values)
+    if square_mask.all():
         return x
     point.count("abs", x.size, [x.degree])
     powers = point.field.power(x.values, point.exponents("abs"))
-    return x.derived(np.where(known, x.values, powers), x.degree.either(VARIABLE))
+    return x.derived(np.where(square_mask, x.values, powers), x.degree.either(VARIABLE))
 
 
 def power(x: FieldTensor, exponent: FieldTensor) -> FieldTensor:

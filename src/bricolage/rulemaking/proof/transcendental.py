@@ -74,7 +74,7 @@ def softplus(x: FieldTensor) -> FieldTensor:
     return opaque("log", 1 + exponential(x))
 
 
-def _named(
+def _bind_names(
     law: Callable[[str, FieldTensor], FieldTensor], *names: str
 ) -> dict[str, Callable[[FieldTensor], FieldTensor]]:
     return {name: functools.partial(law, name) for name in names}
@@ -92,8 +92,8 @@ UNARY: dict[str, Callable[[FieldTensor], FieldTensor]] = {
     "sinh": sinh,
     "sqrt": square_root,
     "tanh": tanh,
-    **_named(even, "cos"),
-    **_named(odd, *_ODD),
-    **_named(opaque, "arccos", "arccosh", "ceil", "floor", "log"),
+    **_bind_names(even, "cos"),
+    **_bind_names(odd, *_ODD),
+    **_bind_names(opaque, "arccos", "arccosh", "ceil", "floor", "log"),
 }
 """By numpy's names, as `lowering.arrays` calls them."""

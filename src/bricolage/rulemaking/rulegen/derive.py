@@ -9,7 +9,7 @@ from functools import cache
 from bricolage.egraph import tree_pattern
 from bricolage.egraph.egraph import EGraph, ENode
 from bricolage.egraph.saturate import EGraphRule, SaturationLimits, saturate
-from bricolage.equations.term import Equation, Term, directed, subterms
+from bricolage.equations.term import Equation, Term, is_directed, subterms
 from bricolage.equations.term_shapes import Shape, is_row, substitute
 from bricolage.equations.vocabulary import BY_NAME, OPERATORS
 
@@ -46,9 +46,9 @@ class _Shapes:
     def make(self, egraph: EGraph[Shape], node: ENode, /) -> Shape:
         if isinstance(node.operator, _Leaf):
             return node.operator.shape
-        found = _result(str(node.operator), *(egraph.data(child) for child in node.children))
-        assert found is not None, "only well-typed terms are added"
-        return found
+        shape = _result(str(node.operator), *(egraph.data(child) for child in node.children))
+        assert shape is not None, "only well-typed terms are added"
+        return shape
 
     def join(self, left: Shape, right: Shape, /) -> Shape:
         assert left == right, "only terms of one shape are merged"
@@ -59,14 +59,14 @@ def rules_of(equation: Equation, name: str) -> list[TypedRule]:
     """An equation as rewrites of terms, in the directions that it has."""
     return [
         TypedRule(
-            EGraphRule(f"{name}{mark}", tuple(_apply(term) for term in left), _typed(right)),
+            EGraphRule(f"{name}{mark}", tuple(_apply(term) for term in left), _make_typed_writer(right)),
             _operators(left),
             _operators(right),
         )
         for mark, (left, right) in zip(
             ("", " back"), ((equation.left, equation.right), (equation.right, equation.left)), strict=True
         )
-        if directed(Equation(left, right))
+        if is_directed(Equation(left, right))
     ]
 
 
@@ -76,13 +76,13 @@ def _operators(terms: Sequence[Term]) -> frozenset[str]:
 
 def _relevant(rules: Sequence[TypedRule], terms: Sequence[Term]) -> list[EGraphRule[Shape]]:
     """Those that can ever match, by operators alone."""
-    present, left, found = _operators(terms), list(enumerate(rules)), dict[int, EGraphRule[Shape]]()
+    present, left, egraph_rules = _operators(terms), list(enumerate(rules)), dict[int, EGraphRule[Shape]]()
     while True:
         usable = [(i, rule) for i, rule in left if rule.needs <= present]
         if not usable:
-            return [found[i] for i in sorted(found)]
-        found.update((i, rule.rule) for i, rule in usable)
-        left = [(i, rule) for i, rule in left if i not in found]
+            return [egraph_rules[i] for i in sorted(egraph_rules)]
+        egraph_rules.update((i, rule.rule) for i, rule in usable)
+        left = [(i, rule) for i, rule in left if i not in egraph_rules]
         present = present.union(*(rule.makes for _, rule in usable))
 
 
@@ -96,9 +96,9 @@ def _commutative() -> list[TypedRule]:
 
 
 def _apply(term: Term) -> tree_pattern.Apply:
-    found = _pattern(term)
-    assert isinstance(found, tree_pattern.Apply)
-    return found
+    pattern = _pattern(term)
+    assert isinstance(pattern, tree_pattern.Apply)
+    return pattern
 
 
 def _pattern(term: Term) -> tree_pattern.Term:
@@ -107,7 +107,7 @@ def _pattern(term: Term) -> tree_pattern.Term:
     return tree_pattern.Apply(term[0], tuple(_pattern(child) for child in term[1:]))
 
 
-def _typed(terms: Sequence[Term]) -> Callable[[EGraph[Shape], tree_pattern.EGraphMatch], list[int] | None]:
+def _make_typed_writer(terms: Sequence[Term]) -> Callable[[EGraph[Shape], tree_pattern.EGraphMatch], list[int] | None]:
     """The right side where it has the shapes of the left."""
     patterns = [_pattern(term) for term in terms]
 
@@ -124,8 +124,8 @@ def _shape(egraph: EGraph[Shape], term: Term, match: tree_pattern.EGraphMatch) -
     if isinstance(term, str):
         return egraph.data(match.class_of(term))
     shapes = [_shape(egraph, child, match) for child in term[1:]]
-    known = [shape for shape in shapes if shape is not None]
-    return _result(term[0], *known) if len(known) == len(shapes) else None
+    known_shapes = [shape for shape in shapes if shape is not None]
+    return _result(term[0], *known_shapes) if len(known_shapes) == len(shapes) else None
 
 
 def derivable(equation: Equation, rules: Sequence[TypedRule]) -> bool:

@@ -95,7 +95,7 @@ class Enumeration:
                 if shape is None or nesting_depth(shape) > 1 or not _sensible(operator, shapes):
                     continue
                 blocks += [
-                    self._evaluated(operator, shapes, shape, operands, keep=not last)
+                    self._evaluate_block(operator, shapes, shape, operands, keep=not last)
                     for operands in self._operands(operator, shapes, size, by_size)
                 ]
         self._classify(blocks, size, last)
@@ -119,9 +119,9 @@ class Enumeration:
     ) -> Iterator[Array]:
         """Blocks [count, operands] of representatives whose operators together are `size - 1`."""
         if len(shapes) == 1:
-            found = by_size[shapes[0], size - 1]
-            if len(found):
-                yield found[:, None]
+            representatives = by_size[shapes[0], size - 1]
+            if len(representatives):
+                yield representatives[:, None]
             return
         elements = _SAMPLES * max(self._elements(shape) for shape in shapes)
         step = max(_CHUNK // elements, 1)
@@ -129,10 +129,10 @@ class Enumeration:
         for i in range(size):
             first, second = by_size[left, i], by_size[right, size - 1 - i]
             for pairs in self._separate(first, second, step) if len(first) and len(second) else ():
-                yield self._ordered(operator, pairs, size)
+                yield self._order_pairs(operator, pairs, size)
         sharing = self._pairs.get((left, right), np.zeros((0, 2), np.int64))
         for start in range(0, len(sharing), step):
-            yield self._ordered(operator, sharing[start : start + step], size)
+            yield self._order_pairs(operator, sharing[start : start + step], size)
 
     def _elements(self, shape: Shape) -> int:
         return int(np.prod(concrete(substitute(shape, self._grammar.sizes)), dtype=np.int64))
@@ -145,7 +145,7 @@ class Enumeration:
                 other = right[begin : begin + step]
                 yield np.stack([np.repeat(part, len(other)), np.tile(other, len(part))], 1)
 
-    def _ordered(self, operator: TermOperator, pairs: Array, size: int) -> Array:
+    def _order_pairs(self, operator: TermOperator, pairs: Array, size: int) -> Array:
         """The pairs that have `size - 1` operators together, each once where the order does not matter."""
         if operator.commutative:
             pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
@@ -158,32 +158,32 @@ class Enumeration:
     def _sharing(self, size: int) -> dict[tuple[Shape, Shape], Array]:
         """Pairs of representatives that have operators in common, more than `size - 1` if these were counted twice. Either one
         has all operators of the other, or (for four operators) both have two and share one."""
-        found: dict[tuple[int, int], None] = {}
+        shared_pairs: dict[tuple[int, int], None] = {}
         holders: dict[frozenset[int], list[int]] = {}
-        for one, own in enumerate(self._nodes):
-            if own:
-                holders.setdefault(own, []).append(one)
-        for own, members in holders.items():
-            if len(own) == size - 1:
-                inner = [other for part in _subsets(own) for other in holders.get(part, ())]
-                found.update(
+        for representative, node_set in enumerate(self._nodes):
+            if node_set:
+                holders.setdefault(node_set, []).append(representative)
+        for node_set, members in holders.items():
+            if len(node_set) == size - 1:
+                inner = [other for part in _subsets(node_set) for other in holders.get(part, ())]
+                shared_pairs.update(
                     (pair, None) for member in members for other in inner for pair in ((member, other), (other, member))
                 )
         if size == 4:
             containing: dict[int, list[int]] = {}
-            for one, own in enumerate(self._nodes):
-                if len(own) == 2:
-                    for node in own:
-                        containing.setdefault(node, []).append(one)
-            found.update(
+            for representative, node_set in enumerate(self._nodes):
+                if len(node_set) == 2:
+                    for node in node_set:
+                        containing.setdefault(node, []).append(representative)
+            shared_pairs.update(
                 ((member, other), None) for members in containing.values() for member in members for other in members
             )
         grouped: dict[tuple[Shape, Shape], list[tuple[int, int]]] = {}
-        for pair in found:
+        for pair in shared_pairs:
             grouped.setdefault((self._shapes[pair[0]], self._shapes[pair[1]]), []).append(pair)
         return {shapes: np.asarray(pairs, np.int64) for shapes, pairs in grouped.items()}
 
-    def _evaluated(
+    def _evaluate_block(
         self, operator: TermOperator, shapes: tuple[Shape, ...], shape: Shape, operands: Array, *, keep: bool
     ) -> _Block:
         bound = operator.bind(*shapes)
@@ -221,9 +221,9 @@ class Enumeration:
         hashes = np.concatenate([block.fingerprints for block in blocks])
         owner = np.repeat(np.arange(len(blocks)), [len(block.operands) for block in blocks])
         place = np.concatenate([np.arange(len(block.operands)) for block in blocks])
-        known = np.fromiter(self._known, np.uint64, len(self._known))
+        seen_hashes = np.fromiter(self._known, np.uint64, len(self._known))
         _, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-        wanted = np.isin(hashes, known) | (counts[inverse] > 1)
+        wanted = np.isin(hashes, seen_hashes) | (counts[inverse] > 1)
         if not last:
             wanted[:] = True
         first: dict[int, Term] = {}

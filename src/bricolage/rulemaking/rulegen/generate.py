@@ -57,7 +57,7 @@ def generate_equations(
         enumeration = Enumeration(limited, seed).run()
         generation_result.visited += enumeration.visited
         for equation in enumeration.equations:
-            candidates.setdefault(str(_renamed(equation)), equation)
+            candidates.setdefault(str(_rename_variables(equation)), equation)
         progress.advance(1, grammar.name)
     progress.finish()
     generation_result.candidates = len(candidates)
@@ -87,7 +87,7 @@ def _sides(equation: Equation) -> tuple[Terms, Terms]:
     return equation.left, equation.right
 
 
-def _renamed(equation: Equation) -> Equation:
+def _rename_variables(equation: Equation) -> Equation:
     """A cheap stand-in for the canonical equation, equal for most of those that differ in names alone."""
     order = variables(*equation.left, *equation.right)
     names = {name: f"x{i}" for i, name in enumerate(order, 1)}
@@ -155,11 +155,11 @@ def _pairs(found: GenerationResult, max_operators: int) -> Iterator[Equation]:
     """
     parts: dict[str, dict[str, list[tuple[Term, Term]]]] = {}
     for equation in (*found.rules, *found.derived):
-        for one, other in ((equation.left[0], equation.right[0]), (equation.right[0], equation.left[0])):
-            if isinstance(one, str) or isinstance(other, str) or not BY_NAME[one[0]].node:
+        for part_term, other in ((equation.left[0], equation.right[0]), (equation.right[0], equation.left[0])):
+            if isinstance(part_term, str) or isinstance(other, str) or not BY_NAME[part_term[0]].node:
                 continue
-            whole = _renamed(Equation((one[1],), (other,)))
-            parts.setdefault(format_term(whole.left[0]), {}).setdefault(one[0], []).append(
+            whole = _rename_variables(Equation((part_term[1],), (other,)))
+            parts.setdefault(format_term(whole.left[0]), {}).setdefault(part_term[0], []).append(
                 (whole.left[0], whole.right[0])
             )
     for by_part in parts.values():

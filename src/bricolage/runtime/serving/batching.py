@@ -75,11 +75,11 @@ class Batching:
             NotBatchable: they differ by more than twice what an answer may be off, or there are not as many of them as of inputs.
         """
         source = programs.source
-        fits = [one for one in source.plan.buckets if one.sizes.get(self.dimension, 0) <= self.batch]
-        bucket = max(fits or source.plan.buckets, key=lambda one: one.sizes.get(self.dimension, 0))
+        fits = [candidate for candidate in source.plan.buckets if candidate.sizes.get(self.dimension, 0) <= self.batch]
+        bucket = max(fits or source.plan.buckets, key=lambda candidate: candidate.sizes.get(self.dimension, 0))
         sizes = {**bucket.sizes, self.dimension: self.batch}
         limit = min(_MOST, 2 * max(bucket.bound, _ROUNDING * bucket.original_error))
-        mine, others = (_drawn(source, sizes, seed) for seed in _SEEDS)
+        mine, others = (_draw_model_inputs(source, sizes, seed) for seed in _SEEDS)
         whole = self._run(programs, sizes, mine)
         for row in sorted({0, self.batch // 2, self.batch - 1}):
             alone = {name: array[row : row + 1] for name, array in mine.items()}
@@ -89,8 +89,8 @@ class Batching:
             among_others = self._run(programs, sizes, mixed)
             by_itself = self._run(programs, {**sizes, self.dimension: 1}, alone)
             for name, wanted in whole.items():
-                for what, found in (("among others", among_others[name][row]), ("by itself", by_itself[name][0])):
-                    (error,) = errors([np.asarray(found)], [np.asarray(wanted[row])])
+                for what, actual in (("among others", among_others[name][row]), ("by itself", by_itself[name][0])):
+                    (error,) = errors([np.asarray(actual)], [np.asarray(wanted[row])])
                     if not error <= limit:
                         reason = f"row {row} of output '{name}' is another one {what} (relative difference {error:.2g})"
                         raise NotBatchable(model=source.plan.model, reason=reason)
@@ -112,7 +112,7 @@ def _others(sizes: Mapping[str, int], dimension: str) -> tuple[tuple[str, int], 
     return tuple(sorted((name, size) for name, size in sizes.items() if name != dimension))
 
 
-def _drawn(source: PlanSource, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
+def _draw_model_inputs(source: PlanSource, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     """Inputs of the model at these sizes."""
     model = bind(model_interface.read_written_model(source.directory / artifact.MODEL), sizes)
     try:

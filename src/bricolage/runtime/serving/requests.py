@@ -114,7 +114,7 @@ class Waiting:
             return False
         assert isinstance(group, deque)
         group.remove(request)
-        self._left(request)
+        self._leave_group(request)
         return True
 
     def take(self, now_s: float, *, at_once: bool = False) -> list[Request]:
@@ -135,7 +135,7 @@ class Waiting:
         while group and (not taken or rows + group[0].rows <= self._batch):
             taken.append(group.popleft())
             rows += taken[-1].rows
-            self._left(taken[-1])
+            self._leave_group(taken[-1])
         return taken
 
     def deadline_s(self) -> float:
@@ -152,7 +152,7 @@ class Waiting:
         self._groups.clear()
         self._rows.clear()
 
-    def _left(self, request: Request) -> None:
+    def _leave_group(self, request: Request) -> None:
         if request.key is None:
             return
         self._rows[request.key] -= request.rows

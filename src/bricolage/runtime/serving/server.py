@@ -127,10 +127,10 @@ class Server:
             if self._waiting.remove(request):
                 self._recorder.cancelled += 1
                 self._room.notify()
-                self._dropped(request)
+                self._notify_cancelled(request)
 
     @staticmethod
-    def _dropped(request: Request) -> None:
+    def _notify_cancelled(request: Request) -> None:
         """Tells those who wait for a request that was cancelled; once."""
         request.set_running_or_notify_cancel()
         request.release()
@@ -162,7 +162,7 @@ class Server:
         self.finish()
         for request in dropped:
             request.cancel()
-            self._dropped(request)
+            self._notify_cancelled(request)
         if wait:
             for thread in self._threads:
                 if thread is not threading.current_thread():

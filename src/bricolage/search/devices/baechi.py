@@ -28,8 +28,8 @@ def m_topo(problem: ScheduleProblem) -> Schedule:
     for task in range(len(problem)):
         while len(devices) > 1 and (filled[devices[0]] + sizes[task] > cap or not _later(passing, task, devices[0])):
             devices.pop(0)
-        able = {one.device for one in passing.room.for_task(task)}
-        device = devices[0] if devices[0] in able else min(able, key=lambda one: filled[one])
+        able = {allotment.device for allotment in passing.room.for_task(task)}
+        device = devices[0] if devices[0] in able else min(able, key=lambda candidate: filled[candidate])
         filled[device] += sizes[task]
         passing.run(task, device)
     return passing.schedule("m-TOPO")
@@ -85,7 +85,7 @@ def favourite_children(problem: ScheduleProblem) -> dict[int, int]:
             if len(mine) > 1:
                 rows.append(dict.fromkeys(mine, -1.0))
                 limits.append(1.0 - len(mine))
-    entries = [(row, column, value) for row, some in enumerate(rows) for column, value in some.items()]
+    entries = [(row, column, value) for row, coefficients in enumerate(rows) for column, value in coefficients.items()]
     at_row, at_column, values = zip(*entries, strict=True)
     matrix = csr_array((values, (at_row, at_column)), shape=(len(rows), last + 1))
     cost = np.zeros(last + 1)
@@ -94,13 +94,13 @@ def favourite_children(problem: ScheduleProblem) -> dict[int, int]:
     solved = linprog(cost, A_ub=matrix, b_ub=limits, bounds=bounds, method="highs")
     if not solved.success:
         return {}
-    found: dict[int, int] = {}
-    for number in sorted(range(len(edges)), key=lambda one: (solved.x[count + one], one)):
+    favourites: dict[int, int] = {}
+    for number in sorted(range(len(edges)), key=lambda edge_number: (solved.x[count + edge_number], edge_number)):
         source, target = edges[number]
         # Rounding may leave several; the one that the programme wants most stays.
-        if solved.x[count + number] < 0.5 and source not in found and target not in found.values():
-            found[source] = target
-    return found
+        if solved.x[count + number] < 0.5 and source not in favourites and target not in favourites.values():
+            favourites[source] = target
+    return favourites
 
 
 def _worst_delay(problem: ScheduleProblem, source: int, target: int) -> float:
@@ -135,11 +135,11 @@ class _Passing:
     def run(self, task: int, device: str) -> None:
         """The next task of a device, as soon as it can start."""
         start = max(self.free[device], self._move(task, device, self._sends, self._receives, self._there))
-        one = allot_device(self.problem, task, device)
-        self.free[device] = start + one.ms
+        allotment = allot_device(self.problem, task, device)
+        self.free[device] = start + allotment.ms
         self.last[device] = task
         self.room.take(task, device)
-        self.intervals[task] = Interval(device, tuple(range(one.cores)), start, start + one.ms)
+        self.intervals[task] = Interval(device, tuple(range(allotment.cores)), start, start + allotment.ms)
 
     def _move(
         self,
@@ -181,16 +181,16 @@ def _earliest_first(problem: ScheduleProblem, favourite: dict[int, int], method:
         best: tuple[float, float, int, str] | None = None
         patient: tuple[float, float, int, str] | None = None
         for task in sorted(ready):
-            devices = sorted({one.device for one in passing.room.for_task(task)})
+            devices = sorted({allotment.device for allotment in passing.room.for_task(task)})
             arrivals = {device: passing.arrival(task, device) for device in devices}
             for device in devices:
                 start = max(passing.free[device], arrivals[device])
-                found = (start, start + allot_device(problem, task, device).ms, task, device)
-                best = found if best is None or found < best else best
+                candidate = (start, start + allot_device(problem, task, device).ms, task, device)
+                best = candidate if best is None or candidate < best else best
                 child = favourite.get(passing.last.get(device, -1), task)
                 kept = child not in (task, *passing.intervals) and not max(arrivals.values()) <= passing.free[device]
                 if not kept:
-                    patient = found if patient is None or found < patient else patient
+                    patient = candidate if patient is None or candidate < patient else patient
         chosen = patient or best
         assert chosen is not None
         _, _, task, device = chosen

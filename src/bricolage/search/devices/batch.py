@@ -14,13 +14,13 @@ class PlacementLoads:
     def __init__(self, problem: DevicePlacementProblem) -> None:
         self._problem = problem
         self._devices = problem.accelerators + problem.processors
-        accelerator, processor = (np.array(one, float) for one in (problem.accelerator_ms, problem.processor_ms))
+        accelerator, processor = (np.array(times, float) for times in (problem.accelerator_ms, problem.processor_ms))
         self._unable = np.isinf(accelerator)
         self._ms = np.stack(
             [np.where(self._unable, 0.0, accelerator)] * problem.accelerators + [processor] * problem.processors, axis=1
         )
         self._move, self._memory = np.array(problem.move_ms, float), np.array(problem.memory, float)
-        edges = [(source, reader) for source, some in enumerate(problem.readers) for reader in some]
+        edges = [(source, reader) for source, readers in enumerate(problem.readers) for reader in readers]
         self._edges = np.array(edges, int).reshape(-1, 2)
 
     def loads(self, placements: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

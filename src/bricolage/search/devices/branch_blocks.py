@@ -39,7 +39,7 @@ def contract_branches(problem: DevicePlacementProblem) -> DevicePlacementProblem
             colour = joined[colour]
         return colour
 
-    parts = biconnected(len(numbers), edges)
+    parts = label_biconnected(len(numbers), edges)
     first: dict[int, int] = {}
     for source, reader in sorted(edges):
         colour = find(colour_of[source])
@@ -53,15 +53,15 @@ def _is_next_to_nothing(problem: DevicePlacementProblem, operator: int) -> bool:
     return not takes_time and problem.move_ms[operator] < _NEXT_TO_NOTHING_MS
 
 
-def biconnected(count: int, edges: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+def label_biconnected(count: int, edges: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
     """By edge, its smaller end first, the number of its part: two edges are in one where a simple circle holds both.
 
     Hopcroft and Tarjan (1973): one walk in depth, without recursion. Directions do not count.
     """
     near: list[set[int]] = [set() for _ in range(count)]
-    for one, other in edges:
-        near[one].add(other)
-        near[other].add(one)
+    for end, other in edges:
+        near[end].add(other)
+        near[other].add(end)
     entered, low = [0] * count, [0] * count
     parts: dict[tuple[int, int], int] = {}
     time = number = 0

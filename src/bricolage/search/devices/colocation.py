@@ -31,70 +31,70 @@ class PlacementBlocks:
     @cached_property
     def after(self) -> tuple[int, ...]:
         """As sets of bits the blocks that come directly after each."""
-        found = [0] * len(self)
+        successors = [0] * len(self)
         for block, sources in enumerate(self.before):
             for source in members(sources):
-                found[source] |= 1 << block
-        return tuple(found)
+                successors[source] |= 1 << block
+        return tuple(successors)
 
     @cached_property
     def of(self) -> tuple[int, ...]:
         """By operator its block."""
-        found = [0] * sum(map(len, self.operators))
+        block_of = [0] * sum(map(len, self.operators))
         for block, operator in enumerate(self.operators):
-            for one in operator:
-                found[one] = block
-        return tuple(found)
+            for number in operator:
+                block_of[number] = block
+        return tuple(block_of)
 
 
 def contract(problem: DevicePlacementProblem) -> PlacementBlocks:
     """The blocks of a problem."""
-    block, orphan = _coloured(problem)
+    block, orphan = _number_colours(problem)
     edges = set()
     for source, readers in enumerate(problem.readers):
         for reader in readers:
-            one, other = block[source], block[reader]
-            if one == other:
+            source_block, other = block[source], block[reader]
+            if source_block == other:
                 continue
             if not problem.backward[source] and not problem.backward[reader]:
-                edges.add((one, other))
-            elif problem.backward[source] and problem.backward[reader] and (one in orphan or other in orphan):
-                edges.add((other, one))
+                edges.add((source_block, other))
+            elif problem.backward[source] and problem.backward[reader] and (source_block in orphan or other in orphan):
+                edges.add((other, source_block))
     count = max(block, default=-1) + 1
     label = _strong(count, edges)
-    block = [label[one] for one in block]
+    block = [label[number] for number in block]
     block, edges = fold_blocks(
-        problem, block, {(label[one], label[other]) for one, other in edges if label[one] != label[other]}
+        problem, block, {(label[start], label[other]) for start, other in edges if label[start] != label[other]}
     )
     order = depth_first(range(max(block, default=-1) + 1), sorted(edges))
-    place = {one: index for index, one in enumerate(order)}
+    place = {number: index for index, number in enumerate(order)}
     operators: list[list[int]] = [[] for _ in order]
-    for one, mine in enumerate(block):
-        operators[place[mine]].append(one)
+    for operator, mine in enumerate(block):
+        operators[place[mine]].append(operator)
     before = [0] * len(order)
-    for one, other in edges:
-        before[place[other]] |= 1 << place[one]
+    for start, other in edges:
+        before[place[other]] |= 1 << place[start]
     return PlacementBlocks(tuple(map(tuple, operators)), tuple(before))
 
 
-def coloured(problem: DevicePlacementProblem) -> PlacementBlocks:
+def group_colours(problem: DevicePlacementProblem) -> PlacementBlocks:
     """Operators of one colour, and nothing more: for placements of any shape. No block is before another."""
-    block, _ = _coloured(problem)
-    found: list[list[int]] = [[] for _ in range(max(block, default=-1) + 1)]
-    for one, mine in enumerate(block):
-        found[mine].append(one)
-    return PlacementBlocks(tuple(map(tuple, found)), (0,) * len(found))
+    block, _ = _number_colours(problem)
+    groups: list[list[int]] = [[] for _ in range(max(block, default=-1) + 1)]
+    for operator, mine in enumerate(block):
+        groups[mine].append(operator)
+    return PlacementBlocks(tuple(map(tuple, groups)), (0,) * len(groups))
 
 
-def _coloured(problem: DevicePlacementProblem) -> tuple[list[int], set[int]]:
+def _number_colours(problem: DevicePlacementProblem) -> tuple[list[int], set[int]]:
     """By operator a block by its colour; and those blocks that have no forward operator."""
-    known: dict[tuple[str, int], int] = {}
+    numbers: dict[tuple[str, int], int] = {}
     block = []
     forward = set()
-    for one, colour in enumerate(problem.colours):
-        mine = known.setdefault(("colour", colour) if colour >= 0 else ("operator", one), len(known))
+    for operator, colour in enumerate(problem.colours):
+        mine = numbers.setdefault(("colour", colour) if colour >= 0 else ("operator", operator), len(numbers))
         block.append(mine)
-        if not problem.backward[one]:
+        if not problem.backward[operator]:
             forward.add(mine)
     return block, set(block) - forward
 
@@ -104,20 +104,20 @@ def _strong(count: int, edges: set[tuple[int, int]]) -> list[int]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    some = sorted(edges)
-    ones = np.ones(len(some), dtype=np.int8)
-    rows, columns = [one for one, _ in some], [other for _, other in some]
+    edge_list = sorted(edges)
+    ones = np.ones(len(edge_list), dtype=np.int8)
+    rows, columns = [source for source, _ in edge_list], [other for _, other in edge_list]
     matrix = csr_array((ones, (rows, columns)), shape=(count, count))
     _, labels = connected_components(matrix, directed=True, connection="strong")
-    found: list[int] = labels.tolist()
-    return found
+    part_numbers: list[int] = labels.tolist()
+    return part_numbers
 
 
 def downsets(blocks: PlacementBlocks, most: int) -> list[int] | None:
     """All sets of blocks that hold whatever comes before one of theirs; None where there are more than `most`."""
-    level = {0: sum(1 << one for one, sources in enumerate(blocks.before) if not sources)}
-    found = [0]
-    after = [members(one) for one in blocks.after]
+    level = {0: sum(1 << block for block, sources in enumerate(blocks.before) if not sources)}
+    closed_sets = [0]
+    after = [members(mask) for mask in blocks.after]
     while level:
         following: dict[int, int] = {}
         for held, able in level.items():
@@ -133,11 +133,11 @@ def downsets(blocks: PlacementBlocks, most: int) -> list[int] | None:
                     if not blocks.before[other] & ~grown:
                         ready |= 1 << other
                 following[grown] = ready
-            if len(found) + len(following) > most:
+            if len(closed_sets) + len(following) > most:
                 return None
-        found.extend(following)
+        closed_sets.extend(following)
         level = following
-    return found
+    return closed_sets
 
 
 def prefixes(blocks: PlacementBlocks) -> list[int]:

@@ -64,12 +64,14 @@ class DevicePlacementProblem:
         """Milliseconds that a device is busy for one sample when it has these operators; infinite where they do not fit."""
         inside = set(part)
         if processor:
-            return math.fsum(self.processor_ms[one] for one in inside)
-        if math.fsum(self.memory[one] for one in inside) > self.memory_bytes:
+            return math.fsum(self.processor_ms[operator] for operator in inside)
+        if math.fsum(self.memory[operator] for operator in inside) > self.memory_bytes:
             return math.inf
-        moved = {one for one in inside if any(reader not in inside for reader in self.readers[one])}
-        moved |= {source for one in inside for source in self.graph.predecessors[one] if source not in inside}
-        return math.fsum(self.accelerator_ms[one] for one in inside) + math.fsum(self.move_ms[one] for one in moved)
+        moved = {operator for operator in inside if any(reader not in inside for reader in self.readers[operator])}
+        moved |= {source for operator in inside for source in self.graph.predecessors[operator] if source not in inside}
+        return math.fsum(self.accelerator_ms[operator] for operator in inside) + math.fsum(
+            self.move_ms[operator] for operator in moved
+        )
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,17 @@ def max_load(problem: DevicePlacementProblem, devices: Sequence[int]) -> float:
     Raises:
         ValueError: it does not give each operator one of the devices.
     """
-    if len(devices) != len(problem) or not all(0 <= one < problem.accelerators + problem.processors for one in devices):
+    if len(devices) != len(problem) or not all(
+        0 <= number < problem.accelerators + problem.processors for number in devices
+    ):
         raise ValueError("a placement gives each operator one of the devices")
     where: dict[int, int] = {}
     for colour, device in zip(problem.colours, devices, strict=True):
         if colour >= 0 and where.setdefault(colour, device) != device:
             return math.inf
     parts: dict[int, list[int]] = {}
-    for one, device in enumerate(devices):
-        parts.setdefault(device, []).append(one)
+    for operator, device in enumerate(devices):
+        parts.setdefault(device, []).append(operator)
     loads = (problem.load(part, processor=device >= problem.accelerators) for device, part in parts.items())
     return max(loads, default=0.0)
 
@@ -126,7 +130,7 @@ def least_load(problem: DevicePlacementProblem) -> float:
     usable = [(accelerator, problem.accelerators), (processor, problem.processors)]
     longest = float(np.min([ms for ms, count in usable if count], axis=0).max(initial=0.0))
     if not problem.processors or not problem.accelerators:
-        ms, count = next(one for one in usable if one[1])
+        ms, count = next(kind for kind in usable if kind[1])
         return max(math.fsum(ms.tolist()) / count, longest)
     whole = np.where(np.isinf(accelerator), 0.0, accelerator)
     prices = {0.0, 1.0, *(processor / np.maximum(whole + processor, 1e-300)).tolist()}

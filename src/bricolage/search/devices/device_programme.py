@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bricolage.search.devices.colocation import PlacementBlocks, coloured, contract
+from bricolage.search.devices.colocation import PlacementBlocks, contract, group_colours
 from bricolage.search.devices.device_problem import SLACK, DevicePlacementProblem, PlacedOperators, least_load, max_load
 from bricolage.search.placement.linear_rows import LinearRows
 from bricolage.work.bits import members
@@ -39,7 +39,7 @@ def integer_programme(
     method = "integer programme, convex parts" if connected else "integer programme, any parts"
     most = math.inf if known is None or not known.devices else known.max_load
     low = least_load(problem)
-    blocks = contract(problem) if connected else coloured(problem)
+    blocks = contract(problem) if connected else group_colours(problem)
     fewer = replace(
         problem,
         accelerators=min(problem.accelerators, len(blocks)),
@@ -80,8 +80,8 @@ class _Programme:
         self._scale = low or 1.0
         self._there = [[self._column() for _ in range(self._count)] for _ in blocks.operators]
         for block, operator in enumerate(blocks.operators):
-            self._rows.add([(one, 1.0) for one in self._there[block]], 1.0, 1.0)
-            unable = any(math.isinf(problem.accelerator_ms[one]) for one in operator)
+            self._rows.add([(column, 1.0) for column in self._there[block]], 1.0, 1.0)
+            unable = any(math.isinf(problem.accelerator_ms[number]) for number in operator)
             for device in range(problem.accelerators):
                 # Accelerators are alike: the first block may be on the first, the second on the first two.
                 if unable or (device > block and not connected):
@@ -100,13 +100,13 @@ class _Programme:
 
     def _outputs(self) -> list[_Output]:
         of = self._blocks.of
-        found: dict[tuple[int, tuple[int, ...]], float] = {}
-        for one, readers in enumerate(self._problem.readers):
-            there = tuple(sorted({of[reader] for reader in readers} - {of[one]}))
-            if there and self._problem.move_ms[one]:
-                key = (of[one], there)
-                found[key] = found.get(key, 0.0) + self._problem.move_ms[one]
-        return [_Output(cost, *key) for key, cost in found.items()]
+        output_costs: dict[tuple[int, tuple[int, ...]], float] = {}
+        for operator, readers in enumerate(self._problem.readers):
+            there = tuple(sorted({of[reader] for reader in readers} - {of[operator]}))
+            if there and self._problem.move_ms[operator]:
+                key = (of[operator], there)
+                output_costs[key] = output_costs.get(key, 0.0) + self._problem.move_ms[operator]
+        return [_Output(cost, *key) for key, cost in output_costs.items()]
 
     def _load(self, device: int, outputs: Sequence[_Output]) -> None:
         """What the device is busy for is at most the largest load, and its memory suffices."""
@@ -115,14 +115,14 @@ class _Programme:
         entries, memory = [(0, -1.0)], []
         for block, operator in enumerate(self._blocks.operators):
             column = self._there[block][device]
-            busy = math.fsum(ms[one] for one in operator)
+            busy = math.fsum(ms[number] for number in operator)
             entries.append((column, busy if math.isfinite(busy) else 0.0))
-            memory.append((column, math.fsum(problem.memory[one] for one in operator)))
-        for one in outputs:
+            memory.append((column, math.fsum(problem.memory[number] for number in operator)))
+        for output in outputs:
             paid = self._column(whole=False)
-            entries.append((paid, one.cost))
-            source = self._there[one.source][device]
-            for reader in one.readers:
+            entries.append((paid, output.cost))
+            source = self._there[output.source][device]
+            for reader in output.readers:
                 other = self._there[reader][device]
                 rows.add([(paid, 1.0), (source, -1.0), (other, 1.0)], 0.0, math.inf)
                 rows.add([(paid, 1.0), (source, 1.0), (other, -1.0)], 0.0, math.inf)
@@ -152,9 +152,9 @@ class _Programme:
         low = self._low[0] if result.bound is None else result.bound
         if result.x is None:
             return None, low
-        found = [0] * len(self._problem)
+        devices = [0] * len(self._problem)
         for block, columns in enumerate(self._there):
             device = int(np.argmax(result.x[columns]))
             for operator in self._blocks.operators[block]:
-                found[operator] = device
-        return tuple(found), low
+                devices[operator] = device
+        return tuple(devices), low

@@ -34,36 +34,36 @@ def contiguous(
     bound of `least_load`.
     """
     started = time.monotonic()
-    first = linearised(problem)
+    first = place_along_order(problem)
     blocks = contract(problem)
     sets = downsets(blocks, max_downsets)
     general = least_load(problem)
-    if sets is None or len(sets) * math.prod(_used(problem, blocks)) > MAX_STATES:
+    if sets is None or len(sets) * math.prod(_count_used_devices(problem, blocks)) > MAX_STATES:
         note = f"more than {max_downsets} downsets" if sets is None else f"{len(sets)} downsets, and too many devices"
         return _result(problem, first.devices, "DP along an order", general, started, note)
     deadline = started + limit_s
-    found = Chains(problem, blocks, sets).best(first.max_load, deadline)
+    chain = Chains(problem, blocks, sets).best(first.max_load, deadline)
     note = f"{len(sets)} downsets"
-    if found.out_of_time:
+    if chain.out_of_time:
         return _result(
-            problem, found.devices or first.devices, "DP over downsets", general, started, f"{note}, out of time"
+            problem, chain.devices or first.devices, "DP over downsets", general, started, f"{note}, out of time"
         )
-    if found.devices is None:
+    if chain.devices is None:
         # Nothing is below the first one, so it is the best; without a first one there is none at all.
         return _result(problem, first.devices, "DP over downsets", first.max_load, started, note)
-    value = max_load(problem, found.devices)
-    return _result(problem, found.devices, "DP over downsets", value, started, note)
+    value = max_load(problem, chain.devices)
+    return _result(problem, chain.devices, "DP over downsets", value, started, note)
 
 
-def linearised(problem: DevicePlacementProblem) -> PlacedOperators:
+def place_along_order(problem: DevicePlacementProblem) -> PlacedOperators:
     """The best placement along one depth-first topological order: `-linearize` in the authors' program.
 
     Its bound is `least_load`.
     """
     started = time.monotonic()
     blocks = contract(problem)
-    found = Chains(problem, blocks, prefixes(blocks)).best(math.inf, math.inf)
-    return _result(problem, found.devices, "DP along an order", least_load(problem), started)
+    chain = Chains(problem, blocks, prefixes(blocks)).best(math.inf, math.inf)
+    return _result(problem, chain.devices, "DP along an order", least_load(problem), started)
 
 
 def pipedream(problem: DevicePlacementProblem, *, max_downsets: int = MAX_DOWNSETS) -> PlacedOperators:
@@ -75,8 +75,8 @@ def pipedream(problem: DevicePlacementProblem, *, max_downsets: int = MAX_DOWNSE
     started = time.monotonic()
     blocks = contract(contract_branches(problem))
     sets = downsets(blocks, max_downsets) or prefixes(blocks)
-    found = Chains(problem, blocks, sets).best(math.inf, math.inf)
-    return _result(problem, found.devices, "PipeDream's planner", least_load(problem), started, f"{len(blocks)} blocks")
+    chain = Chains(problem, blocks, sets).best(math.inf, math.inf)
+    return _result(problem, chain.devices, "PipeDream's planner", least_load(problem), started, f"{len(blocks)} blocks")
 
 
 def antichains(problem: DevicePlacementProblem, *, limit_s: float = math.inf) -> PlacedOperators:
@@ -94,10 +94,10 @@ def antichains(problem: DevicePlacementProblem, *, limit_s: float = math.inf) ->
         accelerators=max(1, problem.accelerators),
         processors=0,
     )
-    found = contiguous(ignoring, limit_s=limit_s)
-    able = problem.accelerators and found.devices and max_load(problem, found.devices) < math.inf
-    devices = found.devices if able else None
-    return _result(problem, devices, "PipeDream's, by antichains", least_load(problem), started, found.note)
+    placement = contiguous(ignoring, limit_s=limit_s)
+    able = problem.accelerators and placement.devices and max_load(problem, placement.devices) < math.inf
+    devices = placement.devices if able else None
+    return _result(problem, devices, "PipeDream's, by antichains", least_load(problem), started, placement.note)
 
 
 def _result(
@@ -112,7 +112,7 @@ def _result(
     return PlacedOperators(devices or (), method, value, min(bound, value), time.monotonic() - started, note)
 
 
-def _used(problem: DevicePlacementProblem, blocks: PlacementBlocks) -> tuple[int, int]:
+def _count_used_devices(problem: DevicePlacementProblem, blocks: PlacementBlocks) -> tuple[int, int]:
     """How many numbers of accelerators and of processors may be in use: more than there are blocks are never."""
     return min(problem.accelerators, len(blocks)) + 1, min(problem.processors, len(blocks)) + 1
 
@@ -132,21 +132,21 @@ class Chains:
         self._problem, self._blocks = problem, blocks
         count = len(blocks)
         sums = np.zeros((5, count))
-        for one, mine in enumerate(blocks.of):
-            able = problem.accelerator_ms[one] < math.inf
-            accelerator = problem.accelerator_ms[one] if able else 0.0
-            sums[:, mine] += (accelerator, problem.processor_ms[one], problem.memory[one], not able, 0.0)
+        for operator, mine in enumerate(blocks.of):
+            able = problem.accelerator_ms[operator] < math.inf
+            accelerator = problem.accelerator_ms[operator] if able else 0.0
+            sums[:, mine] += (accelerator, problem.processor_ms[operator], problem.memory[operator], not able, 0.0)
         nowhere = sums[3] > 0.0
         both = np.minimum(np.where(nowhere, np.inf, sums[0]), sums[1] if problem.processors else np.inf)
         sums[4] = np.where(np.isinf(both), 0.0, both)
         width = max(1, (count + 7) // 8)
-        raw = b"".join(one.to_bytes(width, "little") for one in sets)
+        raw = b"".join(downset.to_bytes(width, "little") for downset in sets)
         member = np.unpackbits(
             np.frombuffer(raw, dtype=np.uint8).reshape(len(sets), width), axis=1, bitorder="little", count=count
         )
         facts = member @ sums.T
         order = np.lexsort((member.sum(axis=1), facts[:, 4]))
-        self._sets = [sets[one] for one in order]
+        self._sets = [sets[place] for place in order]
         member = member[order]
         self._accelerator, self._processor, self._memory, self._unable, self._least = np.ascontiguousarray(
             facts[order].T
@@ -161,10 +161,10 @@ class Chains:
         """Outputs that other blocks read: what each costs, and for each downset whether it is made and how many blocks read it."""
         problem, of = self._problem, self._blocks.of
         costs: dict[tuple[int, tuple[int, ...]], float] = {}
-        for one, readers in enumerate(problem.readers):
-            there = tuple(sorted({of[reader] for reader in readers} - {of[one]}))
-            if there and problem.move_ms[one]:
-                costs[of[one], there] = costs.get((of[one], there), 0.0) + problem.move_ms[one]
+        for operator, readers in enumerate(problem.readers):
+            there = tuple(sorted({of[reader] for reader in readers} - {of[operator]}))
+            if there and problem.move_ms[operator]:
+                costs[of[operator], there] = costs.get((of[operator], there), 0.0) + problem.move_ms[operator]
         self._costs = np.array(list(costs.values()))
         self._made = np.zeros((len(costs), len(member)), dtype=bool)
         self._read = np.zeros((len(costs), len(member)), dtype=np.uint16)
@@ -183,7 +183,7 @@ class Chains:
         For a sum, parts of processors are not counted.
         """
         problem = self._problem
-        many, others = (count - 1 for count in _used(problem, self._blocks))
+        many, others = (count - 1 for count in _count_used_devices(problem, self._blocks))
         others = 0 if total else others if processors is None else processors
         # Fewer devices than there are, where all would be too many: what comes of it is a placement still.
         others = min(others, max(1, MAX_STATES // len(self._sets) // (many + 1) - 1)) if others else 0
@@ -198,9 +198,9 @@ class Chains:
         rest = self._least[-1] - self._least
         for here in range(len(self._sets) - 1):
             alive = [
-                (int(other), int(one))
-                for other, one in np.argwhere(best[:, :, here] < limit)
-                if total or self._holds(whole - self._accelerator[here], many - one, others - other, limit)
+                (int(other), int(accelerators))
+                for other, accelerators in np.argwhere(best[:, :, here] < limit)
+                if total or self._holds(whole - self._accelerator[here], many - accelerators, others - other, limit)
             ]
             if not alive:
                 continue
@@ -208,11 +208,11 @@ class Chains:
                 return Chain(self._devices(best, came, by_processor, total=total), out_of_time=True)
             rows, on_accelerator = self._parts_from(here, limit)
             on_processor = self._processor[rows] - self._processor[here]
-            for other, one in alive:
-                so_far = best[other, one, here]
-                for column, load in ((one + 1, on_accelerator), (one, on_processor)):
-                    row = other + (column == one and not total)
-                    if column > many or row > others or (total and column == one and not problem.processors):
+            for other, accelerators in alive:
+                so_far = best[other, accelerators, here]
+                for column, load in ((accelerators + 1, on_accelerator), (accelerators, on_processor)):
+                    row = other + (column == accelerators and not total)
+                    if column > many or row > others or (total and column == accelerators and not problem.processors):
                         continue
                     value = together(load, so_far)
                     least = value + rest[rows] if total else value
@@ -220,7 +220,7 @@ class Chains:
                     there = rows[better]
                     best[row, column, there] = value[better]
                     came[row, column, there] = here
-                    by_processor[row, column, there] = column == one
+                    by_processor[row, column, there] = column == accelerators
             # Whole placements that are there already are a limit for all others.
             limit = min(limit, float(best[:, :, -1].min()))
         return Chain(self._devices(best, came, by_processor, total=total))
@@ -242,11 +242,11 @@ class Chains:
         )
         load[~fits] = np.inf
         near = np.flatnonzero(load < limit)
-        some = rows[near]
+        near_rows = rows[near]
         crossing = np.flatnonzero(self._split[:, here])
-        outputs = self._crossing[some]
+        outputs = self._crossing[near_rows]
         if len(crossing):
-            square = np.ix_(crossing, some)
+            square = np.ix_(crossing, near_rows)
             pays = self._read[square] > self._read[crossing, here][:, None]
             pays |= self._made[square] & ~self._made[crossing, here][:, None]
             outputs = outputs + self._costs[crossing] @ (pays.astype(np.float64) - self._split[square])
@@ -258,16 +258,16 @@ class Chains:
     ) -> tuple[int, ...] | None:
         """The placement behind the best chain so far, by operator."""
         ends = best[:, :, -1]
-        other, one = (int(place) for place in np.unravel_index(int(ends.argmin()), ends.shape))
-        if not math.isfinite(ends[other, one]):
+        other, accelerators = (int(place) for place in np.unravel_index(int(ends.argmin()), ends.shape))
+        if not math.isfinite(ends[other, accelerators]):
             return None
-        found = [0] * len(self._problem)
+        devices = [0] * len(self._problem)
         end = len(self._sets) - 1
         while end:
-            begin, processor = int(came[other, one, end]), bool(by_processor[other, one, end])
-            device = self._problem.accelerators + (other - 1 if not total else 0) if processor else one - 1
+            begin, processor = int(came[other, accelerators, end]), bool(by_processor[other, accelerators, end])
+            device = self._problem.accelerators + (other - 1 if not total else 0) if processor else accelerators - 1
             for block in members(self._sets[end] & ~self._sets[begin]):
                 for operator in self._blocks.operators[block]:
-                    found[operator] = device
-            other, one, end = other - (processor and not total), one - (not processor), begin
-        return tuple(found)
+                    devices[operator] = device
+            other, accelerators, end = other - (processor and not total), accelerators - (not processor), begin
+        return tuple(devices)

@@ -37,12 +37,14 @@ def duet(problem: ScheduleProblem) -> Schedule:
     while improved:
         improved = False
         for other in _changes(problem, parts, where):
-            found = _until(problem, other)
-            if found.makespan_ms < best.makespan_ms:
-                best, where, improved = found, other, True
+            schedule = _until(problem, other)
+            if schedule.makespan_ms < best.makespan_ms:
+                best, where, improved = schedule, other, True
                 break
     for device in problem.cores:
-        single = _until(problem, {one: device if device in _times(problem, one) else where[one] for one in branches})
+        single = _until(
+            problem, {number: device if device in _times(problem, number) else where[number] for number in branches}
+        )
         best = single if single.makespan_ms <= best.makespan_ms else best
     return best
 
@@ -72,10 +74,10 @@ def _changes(
             for device in _times(problem, branch):
                 if device != where[branch]:
                     yield {**where, branch: device}
-        for one, other in combinations(phase, 2):
-            here, there = where[one], where[other]
-            if here != there and there in _times(problem, one) and here in _times(problem, other):
-                yield {**where, one: there, other: here}
+        for first, other in combinations(phase, 2):
+            here, there = where[first], where[other]
+            if here != there and there in _times(problem, first) and here in _times(problem, other):
+                yield {**where, first: there, other: here}
 
 
 def _until(problem: ScheduleProblem, where: Mapping[int, str]) -> Schedule:
@@ -84,10 +86,10 @@ def _until(problem: ScheduleProblem, where: Mapping[int, str]) -> Schedule:
     free = dict.fromkeys(problem.cores, 0.0)
     intervals: dict[int, Interval] = {}
     for task, device in sorted(home.items()):
-        one, start = _whole(problem, task, device), free[device]
+        allotment, start = _whole(problem, task, device), free[device]
         for source in problem.graph.predecessors[task]:
             before = intervals[source]
             start = max(start, before.end_ms + problem.delay(source, task, before.device, device))
-        free[device] = start + one.ms
-        intervals[task] = Interval(device, tuple(range(one.cores)), start, free[device])
+        free[device] = start + allotment.ms
+        intervals[task] = Interval(device, tuple(range(allotment.cores)), start, free[device])
     return Schedule(tuple(intervals.values()), "DUET")

@@ -49,10 +49,10 @@ def os_dpos(problem: ScheduleProblem, splittable: Collection[int]) -> tuple[Sche
     for name in [problem.graph.operators[task].name for task in path if task in splittable]:
         if name not in names:
             continue
-        task = next(number for number, one in enumerate(best.graph.operators) if one.name == name)
+        task = next(number for number, operator in enumerate(best.graph.operators) if operator.name == name)
         tried = [split_task(best, task, parts) for parts in range(2, len(problem.cores) + 1)]
-        found = [(dpos(one), one) for one in tried]
-        shortest = min(found, key=lambda one: one[0].makespan_ms, default=None)
+        attempts = [(dpos(variant), variant) for variant in tried]
+        shortest = min(attempts, key=lambda attempt: attempt[0].makespan_ms, default=None)
         if shortest is None or shortest[0].makespan_ms >= schedule.makespan_ms:
             break
         schedule, best = shortest
@@ -75,17 +75,21 @@ def split_task(problem: ScheduleProblem, task: int, parts: int) -> ScheduleProbl
     ]
     first, join = task + 1, task + parts + 1
 
-    def moved(number: int) -> int:
+    def shift_number(number: int) -> int:
         return number if number < task else number + more
 
     tensors = []
-    for one in graph.tensors:
+    for tensor in graph.tensors:
         producer = (
-            join if one.producer == task else one.producer if one.producer == GRAPH_INPUT else moved(one.producer)
+            join
+            if tensor.producer == task
+            else tensor.producer
+            if tensor.producer == GRAPH_INPUT
+            else shift_number(tensor.producer)
         )
-        consumers = tuple(task if reader == task else moved(reader) for reader in one.consumers)
-        tensors.append(replace(one, producer=producer, consumers=tuple(sorted(consumers))))
-    read = sum(graph.tensors[one].bytes for one in graph.reads[task])
+        consumers = tuple(task if reader == task else shift_number(reader) for reader in tensor.consumers)
+        tensors.append(replace(tensor, producer=producer, consumers=tuple(sorted(consumers))))
+    read = sum(graph.tensors[index].bytes for index in graph.reads[task])
     written = sum(graph.tensors[write].bytes for write in graph.writes[task])
     for part in range(parts):
         tensors.append(WorkTensor(f"{name}/in{part}", task, (first + part,), read // parts))
@@ -121,7 +125,7 @@ def _critical_path(problem: ScheduleProblem, rank: Sequence[float]) -> list[int]
     path: list[int] = []
     ahead: Sequence[int] = [task for task in range(len(problem)) if not problem.graph.predecessors[task]]
     while ahead:
-        path.append(max(ahead, key=lambda one: (rank[one], -one)))
+        path.append(max(ahead, key=lambda candidate: (rank[candidate], -candidate)))
         ahead = problem.graph.successors[path[-1]]
     return path
 
@@ -134,20 +138,20 @@ def _path_devices(problem: ScheduleProblem, path: Sequence[int]) -> dict[int, st
     while left and devices:
         best: tuple[float, str, list[int]] | None = None
         for device in sorted(devices):
-            some, trial = [], Room(problem)
+            fitting_tasks, trial = [], Room(problem)
             for task in left:
                 if not trial.fits(task, device):
                     break
                 trial.take(task, device)
-                some.append(task)
-            if some:
-                mean = sum(_times(problem, task)[device] for task in some) / len(some)
-                best = min(best or (mean, device, some), (mean, device, some))
+                fitting_tasks.append(task)
+            if fitting_tasks:
+                mean = sum(_times(problem, task)[device] for task in fitting_tasks) / len(fitting_tasks)
+                best = min(best or (mean, device, fitting_tasks), (mean, device, fitting_tasks))
         if best is None:
             break
-        _, device, some = best
-        for task in some:
+        _, device, fitting_tasks = best
+        for task in fitting_tasks:
             path_devices[task] = device
         devices.discard(device)
-        left = left[len(some) :]
+        left = left[len(fitting_tasks) :]
     return path_devices

@@ -28,36 +28,38 @@ def fold_blocks(
     outputs = _outputs(problem, block)
     by_block: dict[int, list[int]] = {}
     for number, (source, readers) in enumerate(outputs):
-        for one in {source, *readers}:
-            by_block.setdefault(one, []).append(number)
-    before: dict[int, set[int]] = {one: set() for one in set(block)}
-    after: dict[int, set[int]] = {one: set() for one in set(block)}
-    for one, other in edges:
-        before[other].add(one)
-        after[one].add(other)
+        for member in {source, *readers}:
+            by_block.setdefault(member, []).append(number)
+    before: dict[int, set[int]] = {node: set() for node in set(block)}
+    after: dict[int, set[int]] = {node: set() for node in set(block)}
+    for start, other in edges:
+        before[other].add(start)
+        after[start].add(other)
     joined: dict[int, int] = {}
     waiting = sorted(free)
     while waiting:
-        one = waiting.pop()
-        if one in joined:
+        free_block = waiting.pop()
+        if free_block in joined:
             continue
-        for anchors in (before[one], after[one]):
+        for anchors in (before[free_block], after[free_block]):
             anchor = next(iter(anchors)) if len(anchors) == 1 else None
-            if anchor is None or not all(_stays(outputs[number], one, anchor) for number in by_block.get(one, ())):
+            if anchor is None or not all(
+                _stays(outputs[number], free_block, anchor) for number in by_block.get(free_block, ())
+            ):
                 continue
-            joined[one] = anchor
-            for number in by_block.pop(one, []):
+            joined[free_block] = anchor
+            for number in by_block.pop(free_block, []):
                 source, readers = outputs[number]
                 outputs[number] = (
-                    anchor if source == one else source,
-                    {anchor if reader == one else reader for reader in readers},
+                    anchor if source == free_block else source,
+                    {anchor if reader == free_block else reader for reader in readers},
                 )
                 by_block.setdefault(anchor, []).append(number)
-            _merge(before, after, one, anchor)
+            _merge(before, after, free_block, anchor)
             waiting += [other for other in (anchor, *before[anchor], *after[anchor]) if other in free]
             break
     _put_first(free, outputs, before, after)
-    return _numbered(block, joined, after)
+    return _number_blocks(block, joined, after)
 
 
 def _free(problem: DevicePlacementProblem, block: list[int]) -> set[int]:
@@ -66,8 +68,8 @@ def _free(problem: DevicePlacementProblem, block: list[int]) -> set[int]:
         return set()
     costly = {
         mine
-        for one, mine in enumerate(block)
-        if problem.accelerator_ms[one] > 0.0 or (problem.processor_ms[one] > 0.0 and problem.processors)
+        for operator, mine in enumerate(block)
+        if problem.accelerator_ms[operator] > 0.0 or (problem.processor_ms[operator] > 0.0 and problem.processors)
     }
     return set(block) - costly
 
@@ -75,9 +77,9 @@ def _free(problem: DevicePlacementProblem, block: list[int]) -> set[int]:
 def _outputs(problem: DevicePlacementProblem, block: list[int]) -> list[tuple[int, set[int]]]:
     """Outputs that cost something: the block that makes each, and those that read it."""
     return [
-        (block[one], {block[reader] for reader in readers})
-        for one, readers in enumerate(problem.readers)
-        if problem.move_ms[one] > 0.0 and readers
+        (block[operator], {block[reader] for reader in readers})
+        for operator, readers in enumerate(problem.readers)
+        if problem.move_ms[operator] > 0.0 and readers
     ]
 
 
@@ -101,20 +103,20 @@ def _put_first(
     free: set[int], outputs: Iterable[tuple[int, set[int]]], before: dict[int, set[int]], after: dict[int, set[int]]
 ) -> None:
     """An edge from free blocks without predecessors, one after another, to all other blocks without predecessors."""
-    touched = {one for source, readers in outputs if readers != {source} for one in (source, *readers)}
-    sources = sorted(one for one in before if not before[one])
-    first = [one for one in sources if one in free and one not in touched]
-    others = [one for one in sources if one not in first]
-    for one, other in itertools.pairwise(first):
-        after[one].add(other)
-        before[other].add(one)
+    touched = {node for source, readers in outputs if readers != {source} for node in (source, *readers)}
+    sources = sorted(node for node in before if not before[node])
+    first = [node for node in sources if node in free and node not in touched]
+    others = [node for node in sources if node not in first]
+    for earlier, other in itertools.pairwise(first):
+        after[earlier].add(other)
+        before[other].add(earlier)
     if first:
         for other in others:
             after[first[-1]].add(other)
             before[other].add(first[-1])
 
 
-def _numbered(
+def _number_blocks(
     block: list[int], joined: dict[int, int], after: dict[int, set[int]]
 ) -> tuple[list[int], set[tuple[int, int]]]:
     number: dict[int, int] = {}
@@ -124,5 +126,7 @@ def _numbered(
             one = joined[one]
         return number.setdefault(one, len(number))
 
-    found = [place(one) for one in block]
-    return found, {(place(one), place(other)) for one, readers in after.items() for other in readers}
+    block_numbers = [place(old_block) for old_block in block]
+    return block_numbers, {
+        (place(old_block), place(other)) for old_block, readers in after.items() for other in readers
+    }

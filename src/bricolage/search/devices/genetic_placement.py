@@ -24,7 +24,7 @@ def random_keys(problem: ScheduleProblem, options: RandomKeyOptions | None = Non
         DevicesTooSmall: HEFT or DPOS finds no room for some task.
     """
     devices, count = list(problem.cores), len(problem)
-    starts = sorted((heft(problem), dpos(problem)), key=lambda one: one.makespan_ms)
+    starts = sorted((heft(problem), dpos(problem)), key=lambda schedule: schedule.makespan_ms)
     if not count:
         return Schedule((), "BRKGA")
     ranks = np.array(upward_ranks(problem))
@@ -32,11 +32,11 @@ def random_keys(problem: ScheduleProblem, options: RandomKeyOptions | None = Non
     for start in starts:
         keys = np.full((count, len(devices) + 1), 0.5)
         keys[:, -1] = ranks / max(float(ranks.max()), 1e-300)
-        for task, one in enumerate(start.intervals):
-            keys[task, devices.index(one.device)] = 1.0
+        for task, interval in enumerate(start.intervals):
+            keys[task, devices.index(interval.device)] = 1.0
         keys_of.append(keys)
 
-    def decoded(keys: np.ndarray) -> Schedule | None:
+    def decode_keys(keys: np.ndarray) -> Schedule | None:
         only = {
             task: max(problem.times[task], key=lambda time: keys[task, devices.index(time)]) for task in range(count)
         }
@@ -50,12 +50,12 @@ def random_keys(problem: ScheduleProblem, options: RandomKeyOptions | None = Non
 
     def score(keys: np.ndarray) -> float:
         nonlocal best
-        found = decoded(keys)
-        if found is None:
+        candidate = decode_keys(keys)
+        if candidate is None:
             return float("inf")
-        if found.makespan_ms < best.makespan_ms:
-            best = found
-        return found.makespan_ms
+        if candidate.makespan_ms < best.makespan_ms:
+            best = candidate
+        return candidate.makespan_ms
 
     minimise(score, keys_of, options or RandomKeyOptions())
     return best

@@ -57,12 +57,12 @@ class PlacementInstance:
 
     def __post_init__(self) -> None:
         ids = [node.id for node in self.nodes]
-        known = set(ids)
-        if len(known) != len(ids):
+        node_ids = set(ids)
+        if len(node_ids) != len(ids):
             raise ValueError("two nodes have one id")
-        for one in self.edges:
-            if one.sourceId not in known or one.destId not in known:
-                raise ValueError(f"an edge leads from {one.sourceId} to {one.destId}, and there is no such node")
+        for edge in self.edges:
+            if edge.sourceId not in node_ids or edge.destId not in node_ids:
+                raise ValueError(f"an edge leads from {edge.sourceId} to {edge.destId}, and there is no such node")
         if len(_order(self)) != len(ids):
             raise ValueError("nodes read from one another in a circle")
 
@@ -79,7 +79,7 @@ def read_instance(path: Path, accelerators: int | None = None) -> DevicePlacemen
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise DecodeError("it is too large")
-        instance = decode(PlacementInstance, _known(parse(path.read_bytes())), "it")
+        instance = decode(PlacementInstance, _select_fields(parse(path.read_bytes())), "it")
         problem = read_problem(instance)
         return problem if accelerators is None else replace(problem, accelerators=accelerators)
     except (OSError, UnicodeDecodeError, ValueError) as error:  # a DecodeError is a ValueError
@@ -89,9 +89,9 @@ def read_instance(path: Path, accelerators: int | None = None) -> DevicePlacemen
 def read_problem(instance: PlacementInstance) -> DevicePlacementProblem:
     """Operators are numbered in a depth-first topological order. An output's cost is the largest that any of its edges has."""
     order = _order(instance)
-    number = {one: index for index, one in enumerate(order)}
+    number = {node_id: index for index, node_id in enumerate(order)}
     nodes = {node.id: node for node in instance.nodes}
-    mine = [nodes[one] for one in order]
+    mine = [nodes[node_id] for node_id in order]
     consumers: list[set[int]] = [set() for _ in order]
     cost = [0.0] * len(order)
     for edge in instance.edges:
@@ -99,17 +99,21 @@ def read_problem(instance: PlacementInstance) -> DevicePlacementProblem:
         consumers[source].add(number[edge.destId])
         cost[source] = max(cost[source], edge.cost)
     graph = WorkGraph(
-        tuple(WorkOperator(str(one.id)) for one in mine),
-        tuple(WorkTensor(str(order[one]), one, tuple(sorted(some))) for one, some in enumerate(consumers) if some),
+        tuple(WorkOperator(str(operator.id)) for operator in mine),
+        tuple(
+            WorkTensor(str(order[position]), position, tuple(sorted(readers)))
+            for position, readers in enumerate(consumers)
+            if readers
+        ),
     )
     return DevicePlacementProblem(
         graph,
-        tuple(one.fpgaLatency if one.supportedOnFpga else math.inf for one in mine),
-        processor_ms=tuple(one.cpuLatency for one in mine),
+        tuple(operator.fpgaLatency if operator.supportedOnFpga else math.inf for operator in mine),
+        processor_ms=tuple(operator.cpuLatency for operator in mine),
         move_ms=tuple(cost),
-        memory=tuple(one.size for one in mine),
-        colours=tuple(-1 if one.colorClass is None else one.colorClass for one in mine),
-        backward=tuple(one.isBackwardNode for one in mine),
+        memory=tuple(operator.size for operator in mine),
+        colours=tuple(-1 if operator.colorClass is None else operator.colorClass for operator in mine),
+        backward=tuple(operator.isBackwardNode for operator in mine),
         accelerators=instance.maxFPGAs,
         processors=instance.maxCPUs,
         memory_bytes=instance.maxSizePerFPGA,
@@ -126,19 +130,19 @@ def by_hand(
     """
     where: dict[str, int] = {}
     for first, kind, most in ((0, "fpgas", problem.accelerators), (problem.accelerators, "cpus", problem.processors)):
-        for device, part in enumerate(one for one in data[kind] if one["nodes"]):
+        for device, part in enumerate(entry for entry in data[kind] if entry["nodes"]):
             if device >= most:
                 raise ValueError(f"more than {most} of the {kind} have nodes")
-            for one in part["nodes"]:
-                if where.setdefault(str(one), first + device) != first + device:
-                    raise ValueError(f"node {one} is on two devices")
+            for node in part["nodes"]:
+                if where.setdefault(str(node), first + device) != first + device:
+                    raise ValueError(f"node {node} is on two devices")
     names = [operator.name for operator in problem.graph.operators]
     if set(names) != set(where):
         raise ValueError("it has other nodes than the instance")
     return tuple(where[name] for name in names)
 
 
-def _known(data: object) -> object:
+def _select_fields(data: object) -> object:
     """Without the fields that say nothing of the problem (names, layers), with numbers for truth where files have them."""
     if not isinstance(data, dict):
         return data
@@ -151,14 +155,14 @@ def _known(data: object) -> object:
         truths = ("supportedOnFpga", "isBackwardNode")
         return {key: bool(value) if key in truths and value in (0, 1) else value for key, value in kept.items()}
 
-    known = {field.name for field in dataclasses.fields(PlacementInstance)}
-    found = {key: value for key, value in data.items() if key in known}
+    field_names = {field.name for field in dataclasses.fields(PlacementInstance)}
+    problem_fields = {key: value for key, value in data.items() if key in field_names}
     kinds: dict[str, type[InstanceNode | InstanceEdge]] = {"nodes": InstanceNode, "edges": InstanceEdge}
     for key, kind in kinds.items():
-        rows = found.get(key)
+        rows = problem_fields.get(key)
         if isinstance(rows, list):
-            found[key] = [only(row, kind) for row in rows]
-    return found
+            problem_fields[key] = [only(row, kind) for row in rows]
+    return problem_fields
 
 
 def _order(instance: PlacementInstance) -> Sequence[int]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bricolage.base.torch_library import load_torch
 from bricolage.search.devices.batch import PlacementLoads
-from bricolage.search.devices.colocation import coloured
+from bricolage.search.devices.colocation import group_colours
 from bricolage.search.devices.device_problem import DevicePlacementProblem, PlacedOperators, least_load, max_load
 from bricolage.search.devices.solve import PlacementSearch
 
@@ -50,7 +50,7 @@ class LearningOptions:
             raise ValueError("learning needs a group, a unit, a round, an epoch and two samples")
 
 
-def learned(
+def learn_placement(
     problem: DevicePlacementProblem, options: LearningOptions | None = None, *, limit_s: float = 60.0
 ) -> PlacedOperators:
     """The best placement that was sampled. A function of its arguments, but for rounds that `limit_s` cuts off.
@@ -81,8 +81,8 @@ def learned(
 
 
 LEARNED: Mapping[str, PlacementSearch] = {
-    "reinforce": lambda problem, _known, limit: learned(problem, LearningOptions("reinforce"), limit_s=limit),
-    "ppo": lambda problem, _known, limit: learned(problem, LearningOptions("ppo"), limit_s=limit),
+    "reinforce": lambda problem, _known, limit: learn_placement(problem, LearningOptions("reinforce"), limit_s=limit),
+    "ppo": lambda problem, _known, limit: learn_placement(problem, LearningOptions("ppo"), limit_s=limit),
 }
 """By name, as `search.devices.solve.place` takes them."""
 
@@ -110,9 +110,9 @@ def _learn(
         where = placed.gather(1, groups).numpy()[:, of]
         each, excess = loads.loads(where)
         most = each.max(axis=1)
-        for one in np.flatnonzero(excess == 0.0):
-            if best is None or most[one] < best[0]:
-                best = float(most[one]), tuple(where[one].tolist())
+        for sample in np.flatnonzero(excess == 0.0):
+            if best is None or most[sample] < best[0]:
+                best = float(most[sample]), tuple(where[sample].tolist())
         reward = -np.log(np.maximum(most / scale, 1e-9)) - 2.0 * np.minimum(excess, 2.0)
         mean = float(reward.mean()) if mean is None else 0.9 * mean + 0.1 * float(reward.mean())
         gain = torch.tensor((reward - mean) / (reward.std() + 1e-3), dtype=torch.float32)
@@ -141,11 +141,11 @@ def _loss(now: torch.Tensor, before: torch.Tensor, gain: torch.Tensor, options: 
 def _features(problem: DevicePlacementProblem) -> tuple[np.ndarray, np.ndarray]:
     """By operator its block of one colour; of each block what is known: times, memory, moves, neighbours, and where it is in the
     graph."""
-    blocks = coloured(problem)
+    blocks = group_colours(problem)
     of, count = np.array(blocks.of), len(blocks)
     depth = np.zeros(len(problem))
-    for one, sources in enumerate(problem.graph.predecessors):
-        depth[one] = max((depth[source] + 1.0 for source in sources), default=0.0)
+    for operator, sources in enumerate(problem.graph.predecessors):
+        depth[operator] = max((depth[source] + 1.0 for source in sources), default=0.0)
     accelerator = np.array(problem.accelerator_ms)
     columns = [
         np.where(np.isinf(accelerator), 0.0, accelerator),

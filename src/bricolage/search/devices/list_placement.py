@@ -38,11 +38,11 @@ def cpop(problem: ScheduleProblem) -> Schedule:
         DevicesTooSmall: no device has room left for some task.
     """
     up, down = upward_ranks(problem), downward_ranks(problem)
-    length = [one + other for one, other in zip(up, down, strict=True)]
+    length = [upward + other for upward, other in zip(up, down, strict=True)]
     path, longest = [], max(length, default=0.0)
     ahead: Sequence[int] = [task for task in range(len(problem)) if not problem.graph.predecessors[task]]
     while ahead:
-        task = max(ahead, key=lambda one: (length[one], -one))
+        task = max(ahead, key=lambda candidate: (length[candidate], -candidate))
         if length[task] < longest * (1.0 - SLACK):
             break
         path.append(task)
@@ -63,7 +63,7 @@ def downward_ranks(problem: ScheduleProblem) -> list[float]:
     for task in range(len(problem)):
         for source in problem.graph.predecessors[task]:
             fastest = _fastest(problem, source).values()
-            mean = sum(one.ms for one in fastest) / len(fastest)
+            mean = sum(allotment.ms for allotment in fastest) / len(fastest)
             ranks[task] = max(ranks[task], ranks[source] + mean + mean_delay(problem, source, task))
     return ranks
 
@@ -92,7 +92,7 @@ def upward_ranks(problem: ScheduleProblem) -> list[float]:
         after = (
             mean_delay(problem, task, successor) + ranks[successor] for successor in problem.graph.successors[task]
         )
-        ranks[task] = sum(one.ms for one in fastest) / len(fastest) + max(after, default=0.0)
+        ranks[task] = sum(allotment.ms for allotment in fastest) / len(fastest) + max(after, default=0.0)
     return ranks
 
 
@@ -106,8 +106,10 @@ def optimistic_costs(problem: ScheduleProblem) -> list[Mapping[str, float]]:
             row[device] = max(
                 (
                     min(
-                        table[after][there] + one.ms + (0.0 if there == device else mean_delay(problem, task, after))
-                        for there, one in _fastest(problem, after).items()
+                        table[after][there]
+                        + allotment.ms
+                        + (0.0 if there == device else mean_delay(problem, task, after))
+                        for there, allotment in _fastest(problem, after).items()
                     )
                     for after in problem.graph.successors[task]
                 ),
@@ -126,7 +128,7 @@ def mean_delay(problem: ScheduleProblem, source: int, target: int) -> float:
     """Milliseconds of a transfer, over the pairs of different devices."""
     pairs = [(core, other) for core in problem.cores for other in problem.cores if core != other]
     size = problem.moved_bytes[source, target]
-    return sum(problem.transfer(one, other, size) for one, other in pairs) / len(pairs) if pairs else 0.0
+    return sum(problem.transfer(device, other, size) for device, other in pairs) / len(pairs) if pairs else 0.0
 
 
 def insert(
@@ -156,20 +158,22 @@ def insert(
     for task in order:
         best: tuple[float, int, Interval] | None = None
         able = room.for_task(task)
-        for one in able:
-            if wanted.get(task, one.device) != one.device and any(other.device == wanted[task] for other in able):
+        for allotment in able:
+            if wanted.get(task, allotment.device) != allotment.device and any(
+                other.device == wanted[task] for other in able
+            ):
                 continue
             ready = max(
                 (
-                    intervals[source].end_ms + problem.delay(source, task, intervals[source].device, one.device)
+                    intervals[source].end_ms + problem.delay(source, task, intervals[source].device, allotment.device)
                     for source in problem.graph.predecessors[task]
                 ),
                 default=0.0,
             )
-            found = _earliest(busy, problem.cores[one.device], one, ready)
-            worth = (found.end_ms + ahead[task][one.device], one.cores)
+            interval = _earliest(busy, problem.cores[allotment.device], allotment, ready)
+            worth = (interval.end_ms + ahead[task][allotment.device], allotment.cores)
             if best is None or worth < best[:2]:
-                best = (*worth, found)
+                best = (*worth, interval)
         assert best is not None
         intervals[task] = best[2]
         room.take(task, best[2].device)

@@ -29,7 +29,7 @@ def on_machine(
     if not processors or len({accelerator.memory_bytes for accelerator in accelerators}) > 1:
         return None
     links = {name: _link(machine, processors, name) for name in names}
-    if len({(one.gbytes, one.latency_us) if one else None for one in links.values()}) > 1:
+    if len({(host_link.gbytes, host_link.latency_us) if host_link else None for host_link in links.values()}) > 1:
         return None
     rows = []
     for kind in (names, processors):
@@ -40,7 +40,7 @@ def on_machine(
     if math.inf in rows[1]:
         return None  # every operator has to run on the host's processors, as in the problem
     link = next(iter(links.values()), None)
-    move = tuple(0.0 if link is None else _moved_ms(graph, one, link) for one in range(len(graph)))
+    move = tuple(0.0 if link is None else _moved_ms(graph, operator, link) for operator in range(len(graph)))
     nothing = (0.0,) * len(graph)
     problem = DevicePlacementProblem(
         graph,

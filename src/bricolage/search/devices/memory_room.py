@@ -33,8 +33,8 @@ class Room:
         Raises:
             DevicesTooSmall: nowhere.
         """
-        found = [allotment for allotment in self._problem.allotments[task] if self.fits(task, allotment.device)]
-        if not found:
+        allotments = [allotment for allotment in self._problem.allotments[task] if self.fits(task, allotment.device)]
+        if not allotments:
             name = self._problem.graph.operators[task].name
             raise DevicesTooSmall(task=name, wanted=f"{self.bytes_of(task)} bytes")
-        return found
+        return allotments

@@ -44,5 +44,5 @@ class Policy(torch.nn.Module):
         grouping, placing = self._logits()
         chosen = grouping[torch.arange(groups.shape[1]), groups]
         devices = placing[torch.arange(placed.shape[1]), placed]
-        entropy = torch.cat([-(one.exp() * one).sum(dim=1) for one in (grouping, placing)])
+        entropy = torch.cat([-(log_probs.exp() * log_probs).sum(dim=1) for log_probs in (grouping, placing)])
         return torch.cat([chosen, devices], dim=1), entropy

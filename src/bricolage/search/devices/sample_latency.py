@@ -25,25 +25,28 @@ from bricolage.work.bits import members, of
 
 def latency(problem: DevicePlacementProblem, devices: Sequence[int]) -> float:
     """When one sample is done, milliseconds; infinite where blocks wait for each other, or do not fit."""
-    block = [one if one < problem.accelerators else problem.accelerators + number for number, one in enumerate(devices)]
+    block = [
+        device if device < problem.accelerators else problem.accelerators + number
+        for number, device in enumerate(devices)
+    ]
     inside: dict[int, list[int]] = {}
     for number, mine in enumerate(block):
         inside.setdefault(mine, []).append(number)
-    before: dict[int, set[int]] = {one: set() for one in inside}
-    after: dict[int, set[int]] = {one: set() for one in inside}
+    before: dict[int, set[int]] = {part: set() for part in inside}
+    after: dict[int, set[int]] = {part: set() for part in inside}
     for source, readers in enumerate(problem.readers):
         for reader in readers:
             if block[source] != block[reader]:
                 before[block[reader]].add(block[source])
                 after[block[source]].add(block[reader])
-    waiting = {one: len(some) for one, some in before.items()}
+    waiting = {part: len(sources) for part, sources in before.items()}
     ends: dict[int, float] = {}
-    ready = [one for one, count in waiting.items() if not count]
+    ready = [part for part, count in waiting.items() if not count]
     while ready:
-        one = heapq.heappop(ready)
-        load = problem.load(inside[one], processor=one >= problem.accelerators)
-        ends[one] = max((ends[other] for other in before[one]), default=0.0) + load
-        for other in after[one]:
+        part = heapq.heappop(ready)
+        load = problem.load(inside[part], processor=part >= problem.accelerators)
+        ends[part] = max((ends[other] for other in before[part]), default=0.0) + load
+        for other in after[part]:
             waiting[other] -= 1
             if not waiting[other]:
                 heapq.heappush(ready, other)
@@ -61,30 +64,34 @@ def least_latency(
     started = time.monotonic()
     deadline = started + limit_s
     blocks = contract(problem)
-    found: list[tuple[float, tuple[int, ...]]] = []
+    placements: list[tuple[float, tuple[int, ...]]] = []
     limit = math.inf
     for family in (prefixes(blocks), downsets(blocks, max_downsets)):
         if family is not None:
             chain = Chains(problem, blocks, family).best(limit, deadline, total=True)
             if chain.devices is not None:
-                found.append((latency(problem, chain.devices), chain.devices))
+                placements.append((latency(problem, chain.devices), chain.devices))
                 limit = min(limit, _sum_of_loads(problem, chain.devices))
-    if not found:
+    if not placements:
         return PlacedOperators((), "blocks in a row", math.inf, latency_bound(problem), time.monotonic() - started)
-    value, devices = min(found)
-    value, devices = _improved(problem, [blocks.operators[one] for one in range(len(blocks))], value, devices, deadline)
+    value, devices = min(placements)
+    value, devices = _improve_placement(
+        problem, [blocks.operators[number] for number in range(len(blocks))], value, devices, deadline
+    )
     bound = min(latency_bound(problem), value)
     return PlacedOperators(devices, "blocks in a row", value, bound, time.monotonic() - started)
 
 
 def _sum_of_loads(problem: DevicePlacementProblem, devices: Sequence[int]) -> float:
     parts: dict[int, list[int]] = {}
-    for number, one in enumerate(devices):
-        parts.setdefault(min(one, problem.accelerators), []).append(number)
-    return math.fsum(problem.load(some, processor=one == problem.accelerators) for one, some in parts.items())
+    for number, device in enumerate(devices):
+        parts.setdefault(min(device, problem.accelerators), []).append(number)
+    return math.fsum(
+        problem.load(operators, processor=device == problem.accelerators) for device, operators in parts.items()
+    )
 
 
-def _improved(
+def _improve_placement(
     problem: DevicePlacementProblem,
     groups: Sequence[tuple[int, ...]],
     value: float,
@@ -97,16 +104,20 @@ def _improved(
         better = False
         for group in groups:
             near = {
-                devices[other] for one in group for other in (*problem.readers[one], *problem.graph.predecessors[one])
+                devices[other]
+                for operator in group
+                for other in (*problem.readers[operator], *problem.graph.predecessors[operator])
             }
-            unused = next((one for one in range(problem.accelerators) if one not in devices), None)
+            unused = next(
+                (accelerator for accelerator in range(problem.accelerators) if accelerator not in devices), None
+            )
             near |= {unused} if unused is not None else set()
             for device in sorted(near - {devices[group[0]]}):
                 if time.monotonic() > deadline:
                     return value, devices
                 changed = list(devices)
-                for one in group:
-                    changed[one] = device
+                for operator in group:
+                    changed[operator] = device
                 sooner = latency(problem, changed)
                 if sooner < value * (1.0 - 1e-12):
                     value, devices, better = sooner, tuple(changed), True
@@ -132,28 +143,28 @@ def latency_bound(problem: DevicePlacementProblem) -> float:
 
 def _reach(near: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
     """As sets of bits, all that each can reach, itself included."""
-    found = [0] * len(near)
-    for one in order:
-        found[one] = 1 << one
-        for other in near[one]:
-            found[one] |= found[other]
-    return found
+    reachable = [0] * len(near)
+    for node in order:
+        reachable[node] = 1 << node
+        for other in near[node]:
+            reachable[node] |= reachable[other]
+    return reachable
 
 
 def _longest(problem: DevicePlacementProblem, weights: Sequence[float]) -> list[int]:
     ahead = [0.0] * len(problem)
     following = [-1] * len(problem)
-    for one in reversed(range(len(problem))):
-        for reader in problem.readers[one]:
-            if ahead[reader] >= ahead[one]:
-                ahead[one], following[one] = ahead[reader], reader
-        ahead[one] += weights[one]
+    for operator in reversed(range(len(problem))):
+        for reader in problem.readers[operator]:
+            if ahead[reader] >= ahead[operator]:
+                ahead[operator], following[operator] = ahead[reader], reader
+        ahead[operator] += weights[operator]
     if not ahead:
         return []
-    one, path = max(range(len(problem)), key=ahead.__getitem__), []
-    while one >= 0:
-        path.append(one)
-        one = following[one]
+    operator, path = max(range(len(problem)), key=ahead.__getitem__), []
+    while operator >= 0:
+        path.append(operator)
+        operator = following[operator]
     return path
 
 
@@ -161,42 +172,42 @@ def _pieces(problem: DevicePlacementProblem, path: Sequence[int], above: Sequenc
     """The least time of a path that is divided between accelerators, in at most as many pieces, and processors."""
     count, many = len(path), problem.accelerators
     sources = [
-        of(member for member in members(some) if problem.move_ms[member]) for some in _sets(problem.graph.predecessors)
+        of(member for member in members(mask) if problem.move_ms[member]) for mask in _sets(problem.graph.predecessors)
     ]
     # By place of the path: what has a reader from the next place on, and so is moved out if the piece ends here.
     leaving = []
     for place in range(count):
         beyond = members(below[path[place + 1]]) if place + 1 < count else []
         outside = 0
-        for one in beyond:
-            outside |= sources[one]
+        for operator in beyond:
+            outside |= sources[operator]
         leaving.append(outside)
     best = [[math.inf] * (many + 1) for _ in range(count + 1)]
     best[0][0] = 0.0
     for begin, first in enumerate(path):
-        known = best[begin]
+        prefix_ms = best[begin]
         if problem.processors:
             after = best[begin + 1]
             for used in range(many + 1):
-                after[used] = min(after[used], known[used] + problem.processor_ms[first])
+                after[used] = min(after[used], prefix_ms[used] + problem.processor_ms[first])
         coming = above[path[begin - 1]] if begin else 0
         inside, paid, work, memory = 0, 0, 0.0, 0.0
         for end in range(begin, count):
             added = members(below[first] & above[path[end]] & ~inside)
-            for one in added:
-                inside |= 1 << one
-                paid |= sources[one] & coming
-                work += problem.accelerator_ms[one]
-                memory += problem.memory[one]
+            for operator in added:
+                inside |= 1 << operator
+                paid |= sources[operator] & coming
+                work += problem.accelerator_ms[operator]
+                memory += problem.memory[operator]
             if memory > problem.memory_bytes or math.isinf(work):
                 break
             moved = paid | (inside & leaving[end])
             load = work + math.fsum(problem.move_ms[member] for member in members(moved))
             after = best[end + 1]
             for used in range(many):
-                after[used + 1] = min(after[used + 1], known[used] + load)
+                after[used + 1] = min(after[used + 1], prefix_ms[used] + load)
     return min(best[count])
 
 
 def _sets(near: Sequence[Sequence[int]]) -> list[int]:
-    return [of(some) for some in near]
+    return [of(numbers) for numbers in near]

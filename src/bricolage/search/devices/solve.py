@@ -10,7 +10,7 @@ from dataclasses import replace
 from bricolage.errors import BadOption
 from bricolage.search.devices.device_problem import DevicePlacementProblem, PlacedOperators, least_load, max_load
 from bricolage.search.devices.device_programme import integer_programme
-from bricolage.search.devices.downsets import antichains, contiguous, linearised, pipedream
+from bricolage.search.devices.downsets import antichains, contiguous, pipedream, place_along_order
 
 PlacementSearch = Callable[[DevicePlacementProblem, PlacedOperators | None, float], PlacedOperators]
 """A problem, the best placement so far if there is one, and seconds."""
@@ -18,7 +18,7 @@ PlacementSearch = Callable[[DevicePlacementProblem, PlacedOperators | None, floa
 SEARCHES: Mapping[str, PlacementSearch] = {
     "pipedream": lambda problem, _known, _limit: pipedream(problem),
     "pipedream-antichains": lambda problem, _known, limit: antichains(problem, limit_s=limit),
-    "order": lambda problem, _known, _limit: linearised(problem),
+    "order": lambda problem, _known, _limit: place_along_order(problem),
     "dp": lambda problem, _known, limit: contiguous(problem, limit_s=limit),
     "ip-convex": lambda problem, known, limit: integer_programme(problem, known, connected=True, limit_s=limit),
     "ip": lambda problem, known, limit: integer_programme(problem, known, limit_s=limit),
@@ -49,11 +49,15 @@ def place(
         if name not in able:
             raise BadOption(option="search", value=name, advice=f"Use {', '.join(able)}")
     deadline = time.monotonic() + limit_s
-    found: list[PlacedOperators] = []
+    placements: list[PlacedOperators] = []
     for name in searches:
-        known = min((one for one in found if one.devices), key=lambda one: one.max_load, default=None)
-        found.append(able[name](problem, known, max(0.0, deadline - time.monotonic())))
-    return found
+        start = min(
+            (placement for placement in placements if placement.devices),
+            key=lambda placement: placement.max_load,
+            default=None,
+        )
+        placements.append(able[name](problem, start, max(0.0, deadline - time.monotonic())))
+    return placements
 
 
 def judge_placement(problem: DevicePlacementProblem, devices: Sequence[int], method: str) -> PlacedOperators:
@@ -68,5 +72,5 @@ def judge_placement(problem: DevicePlacementProblem, devices: Sequence[int], met
 
 def together(found: Sequence[PlacedOperators]) -> PlacedOperators:
     """The best placement, with the seconds of all. Its bound is that of its own search: others look among other placements."""
-    best = min(found, key=lambda one: (one.max_load, -one.bound))
-    return replace(best, seconds=math.fsum(one.seconds for one in found))
+    best = min(found, key=lambda placement: (placement.max_load, -placement.bound))
+    return replace(best, seconds=math.fsum(placement.seconds for placement in found))

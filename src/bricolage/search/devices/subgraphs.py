@@ -13,19 +13,19 @@ def chains(graph: WorkGraph, apart: Sequence[int] = (), part: int | None = None)
     """Bit-sets of operators that cover the graph, or a `part` of it, in executable order: in each, an operator is the only reader
     of the one before and reads nothing else of that part. No chain holds operators of two of the sets `apart`."""
     inside = members((1 << len(graph)) - 1 if part is None else part)
-    home = {number: index for index, some in enumerate(apart) for number in members(some)}
+    home = {number: index for index, region in enumerate(apart) for number in members(region)}
     chain: dict[int, int] = {}
-    found: list[int] = []
+    chain_masks: list[int] = []
     for number in inside:
         sources = [source for source in graph.predecessors[number] if source in chain]
         before = sources[0] if len(sources) == 1 else None
         if before is not None and len(graph.successors[before]) == 1 and home.get(before) == home.get(number):
             chain[number] = chain[before]
         else:
-            chain[number] = len(found)
-            found.append(0)
-        found[chain[number]] |= 1 << number
-    return tuple(found)
+            chain[number] = len(chain_masks)
+            chain_masks.append(0)
+        chain_masks[chain[number]] |= 1 << number
+    return tuple(chain_masks)
 
 
 def contract_regions(graph: WorkGraph, regions: Sequence[int], names: Sequence[str]) -> WorkGraph:

@@ -10,15 +10,15 @@ def depth_first(nodes: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[
     begins. Nodes on a circle, and behind one, are missing."""
     readers: dict[int, list[int]] = {node: [] for node in nodes}
     waiting = dict.fromkeys(readers, 0)
-    for one, other in edges:
-        readers[one].append(other)
+    for source, other in edges:
+        readers[source].append(other)
         waiting[other] += 1
     stack = [node for node in reversed(nodes) if not waiting[node]]
     order = []
     while stack:
-        one = stack.pop()
-        order.append(one)
-        for other in reversed(readers[one]):
+        current = stack.pop()
+        order.append(current)
+        for other in reversed(readers[current]):
             waiting[other] -= 1
             if not waiting[other]:
                 stack.append(other)

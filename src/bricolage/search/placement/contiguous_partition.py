@@ -36,8 +36,8 @@ def partitions(weights: Sequence[float], parts: int) -> list[list[int]]:
 
 
 def _cuts(chosen: Sequence[Sequence[int]], end: int) -> list[int]:
-    found = []
+    cuts = []
     for cut in reversed(chosen):
         end = cut[end]
-        found.append(end)
-    return found[::-1]
+        cuts.append(end)
+    return cuts[::-1]

@@ -40,10 +40,10 @@ def additive_optimum(
                 after = covered | region
                 step = (~after & (after + 1)).bit_length() - 1
                 level, rest = levels[low + step], after >> step
-                known = level.get(rest)
-                if known is None:
+                previous = level.get(rest)
+                if previous is None:
                     states += 1
-                elif known[0] <= cost + extra:
+                elif previous[0] <= cost + extra:
                     continue
                 level[rest] = (cost + extra, low, covered, index)
         if states > max_states:

@@ -127,7 +127,7 @@ def evolve(
             return EvolutionResult(best, tuple(history), "exhausted")
         seen.update(individual.placement for individual in brood)
         times = measure([individual.placement for individual in brood])
-        measured = tuple(replace(one, measured_ms=ms) for one, ms in zip(brood, times, strict=True))
+        measured = tuple(replace(child, measured_ms=ms) for child, ms in zip(brood, times, strict=True))
         # Stable: of equals the earlier one stays, so the best never changes without a gain.
         survivors = sorted([*survivors, *measured], key=_fitness)[: options.population]
         gained = _fitness(survivors[0]) < _fitness(best)
@@ -151,17 +151,17 @@ def _brood(
 ) -> list[Individual]:
     """The most promising of many new offspring, by prediction; fewer, or none, when little is left to try."""
     wanted = options.offspring * options.oversampling
-    found: dict[Placement, Individual] = {}
+    offspring: dict[Placement, Individual] = {}
     for _ in range(10 * wanted):
-        if len(found) >= wanted:
+        if len(offspring) >= wanted:
             break
         parents = [min(rng.choices(survivors, k=options.tournament), key=_fitness) for _ in range(2)]
         genome = space.vary([parent.genome for parent in parents], rng, options)
         placement = space.placement(genome)
         if placement not in seen:
-            found.setdefault(placement, Individual(genome, placement, None))
+            offspring.setdefault(placement, Individual(genome, placement, None))
     # Python's sort is stable, so equal predictions keep the order in which they were made.
-    return sorted(found.values(), key=lambda individual: predict(individual.placement))[: options.offspring]
+    return sorted(offspring.values(), key=lambda individual: predict(individual.placement))[: options.offspring]
 
 
 class _Space:
@@ -180,7 +180,10 @@ class _Space:
         for group in self._groups:
             engines = dict.fromkeys([group.implementation, *allowed(group.region)])
             self._gene.append({engine: index for index, engine in enumerate(engines)})
-            moved = [replace(group, implementation=one, merges=True, key="") for one in list(engines)[1:]]
+            moved = [
+                replace(group, implementation=implementation, merges=True, key="")
+                for implementation in list(engines)[1:]
+            ]
             self._values.append([group, *moved])
         self._engines = sorted({engine for genes in self._gene for engine in genes})
         self._movable = [index for index, genes in enumerate(self._gene) if len(genes) > 1]
@@ -204,12 +207,12 @@ class _Space:
 
     def fresh(self, genomes: Sequence[Genome], seen: set[Placement]) -> list[Individual]:
         """Individuals for the genomes with distinct placements that are not in `seen`."""
-        found: dict[Placement, Individual] = {}
+        individuals: dict[Placement, Individual] = {}
         for genome in genomes:
             placement = self.placement(genome)
             if placement not in seen:
-                found.setdefault(placement, Individual(genome, placement, None))
-        return list(found.values())
+                individuals.setdefault(placement, Individual(genome, placement, None))
+        return list(individuals.values())
 
     def vary(self, parents: Sequence[Genome], rng: random.Random, options: EvolutionOptions) -> Genome:
         """A child of `parents`: crossed over between two points, then mutated."""

@@ -63,9 +63,9 @@ def solve_additive(
     """
     started = time.monotonic()
     able = keep_cheapest(usable_candidates(graph, candidates))
-    found = additive_optimum(graph, able, max_states)
-    if found is not None and execution_order(graph, found[0]) is not None:
-        choices, statistics = found
+    optimum = additive_optimum(graph, able, max_states)
+    if optimum is not None and execution_order(graph, optimum[0]) is not None:
+        choices, statistics = optimum
         return price(
             graph, choices, NoTransferCosts(), statistics=replace(statistics, seconds=time.monotonic() - started)
         )
@@ -103,10 +103,10 @@ def _with_transfers(
     network = Network(graph, candidates, transfers)
     bound, cuts, order = 0.0, 0, network.order()
     while order.largest <= max_table and order.entries <= max_entries:
-        found = network.solve(order)
-        if found is None:
+        assignment = network.solve(order)
+        if assignment is None:
             raise NoCover(where="")
-        bound, chosen = found
+        bound, chosen = assignment
         choices = [candidates[index] for index in chosen]
         cycles = find_cycles(graph, [choice.region for choice in choices])
         if not cycles:
@@ -132,16 +132,16 @@ def _through_milp(
 ) -> PlacementResult:
     """The binary programme, and the best of the quick covers if time runs out before it has found a better one."""
     started = time.monotonic()
-    found = solve_milp(graph, candidates, transfers, time_limit_s=time_limit_s)
-    if found.placement is not None and found.placement.proven_optimal:
-        return found.placement
-    bound = max(bound, found.lower_bound_ms)
+    milp_result = solve_milp(graph, candidates, transfers, time_limit_s=time_limit_s)
+    if milp_result.placement is not None and milp_result.placement.proven_optimal:
+        return milp_result.placement
+    bound = max(bound, milp_result.lower_bound_ms)
     options = quick_covers(graph, candidates, transfers, MAX_TABLE, MAX_ENTRIES)
-    if found.placement is not None:
-        options.append(found.placement.choices)
+    if milp_result.placement is not None:
+        options.append(milp_result.placement.choices)
     if not options:
         raise NoCover(where=" (the search ran out of time)")
     seconds = time.monotonic() - started
-    statistics = SearchStatistics("binary programme, out of time", cuts=found.cuts, seconds=seconds)
+    statistics = SearchStatistics("binary programme, out of time", cuts=milp_result.cuts, seconds=seconds)
     priced = [price(graph, choices, transfers, lower_bound_ms=bound, statistics=statistics) for choices in options]
     return min(priced, key=lambda placement: placement.total_ms)

@@ -78,14 +78,14 @@ class _Quotient:
 
     def _reach(self, edges: Sequence[set[int]], start: int, within: Callable[[int], bool], skip: int) -> set[int]:
         """The nodes reached from `start`, itself and `skip` excluded, along nodes whose rank is `within` bounds."""
-        found: set[int] = set()
+        reached: set[int] = set()
         stack = [start]
         while stack:
             for node in edges[stack.pop()]:
-                if node != skip and node not in found and within(self.rank[node]):
-                    found.add(node)
+                if node != skip and node not in reached and within(self.rank[node]):
+                    reached.add(node)
                     stack.append(node)
-        return found
+        return reached
 
     def _rerank(self, source: int, target: int, before: set[int], after: set[int]) -> None:
         """Hand out the ranks of all involved anew: first what `target` needs, then the merged node, then the rest."""

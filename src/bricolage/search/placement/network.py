@@ -71,10 +71,10 @@ class Network:
 
     def solve(self, order: EliminationOrder) -> tuple[float, tuple[int, ...]] | None:
         """The least cost in ms and the indices of the chosen candidates; None when no cover exists."""
-        found = minimise_sum(self._sizes, self._factors, order)
-        if found is None:
+        assignment = minimise_sum(self._sizes, self._factors, order)
+        if assignment is None:
             return None
-        cost, values = found
+        cost, values = assignment
         chosen = {int(self._domain[operator][values[operator]]) for operator in range(len(self.graph))}
         return cost, tuple(sorted(chosen))
 
@@ -132,9 +132,9 @@ class Network:
                 table[:, column] = np.where(labels == candidate, 0.0, np.inf)
             elif any(candidate in self._covering[other] for other in earlier):
                 table[:, column] = 0.0  # paid for at an earlier reader of the same region
-        own = self._covering[consumer]
+        covering = self._covering[consumer]
         for row, label in enumerate(labels.tolist()):
-            if label >= 0 and label in own:
+            if label >= 0 and label in covering:
                 table[row] = np.where(domain == label, 0.0, np.inf)
         return table
 

@@ -13,10 +13,10 @@ def front(points: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
     Sorted by falling gain, a point is on the front if it is cheaper than all before it: O(n log n) (Kung, Luccio and Preparata,
     "On Finding the Maxima of a Set of Vectors", J. ACM 22, 1975, the case of two dimensions).
     """
-    found: list[str] = []
+    names: list[str] = []
     cheapest = math.inf
     for name, (_, price) in sorted(points.items(), key=lambda item: (-item[1][0], item[1][1], item[0])):
-        if price < cheapest or (not found and price == cheapest):
-            found.append(name)
+        if price < cheapest or (not names and price == cheapest):
+            names.append(name)
             cheapest = price
-    return tuple(found)
+    return tuple(names)

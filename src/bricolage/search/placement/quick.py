@@ -33,8 +33,8 @@ def quick_covers(
         order = network.order()
         if order.largest > max_table or order.entries > max_entries:
             return None
-        found = network.solve(order)
-        return None if found is None else tuple(network.candidates[index] for index in found[1])
+        assignment = network.solve(order)
+        return None if assignment is None else tuple(network.candidates[index] for index in assignment[1])
 
     def add_up(favourite: str | None, pool: Sequence[Candidate]) -> Cover | None:
         weighted = [
@@ -45,8 +45,8 @@ def quick_covers(
             )
             for index, c in enumerate(pool)
         ]
-        found = additive_optimum(graph, keep_cheapest(usable_candidates(graph, weighted)), _ENOUGH_STATES)
-        return None if found is None else tuple(pool[int(choice.key)] for choice in found[0])
+        optimum = additive_optimum(graph, keep_cheapest(usable_candidates(graph, weighted)), _ENOUGH_STATES)
+        return None if optimum is None else tuple(pool[int(choice.key)] for choice in optimum[0])
 
     favourites = (None, *sorted({candidate.implementation.backend for candidate in candidates}))
     covers = [_without_cycles(graph, connected, eliminate)]

@@ -44,16 +44,16 @@ def phases(graph: WorkGraph) -> list[tuple[int, ...]]:
     """Bit-sets of operators, phase by phase: one in a sequential phase, the branches by their lowest operator in a multi-path
     phase."""
     reach = TransitiveClosure(graph.predecessors)
-    found: list[tuple[int, ...]] = []
+    phase_masks: list[tuple[int, ...]] = []
     between = 0
     for number in range(len(graph)):
         if reach.parallel(number):
             between |= 1 << number
             continue
-        found += [graph.components(between)] if between else []
-        found.append((1 << number,))
+        phase_masks += [graph.components(between)] if between else []
+        phase_masks.append((1 << number,))
         between = 0
-    return found + ([graph.components(between)] if between else [])
+    return phase_masks + ([graph.components(between)] if between else [])
 
 
 def can_fork(graph: WorkGraph) -> bool:
@@ -66,7 +66,7 @@ def cut_branches(graph: WorkGraph, ms: Sequence[float], efficiency: float) -> Cu
     """Branch regions of a graph whose operators take `ms` on all cores. On one core all of it takes `efficiency` × cores times as
     long: 1 where cores speed it up without loss, so that nothing could be saved."""
     total = sum(ms)
-    found: list[int] = []
+    regions: list[int] = []
     open_region, saved = 0, 0.0
     for phase in phases(graph):
         branches = phase if len(phase) > 1 else chains(graph, part=phase[0])
@@ -75,18 +75,18 @@ def cut_branches(graph: WorkGraph, ms: Sequence[float], efficiency: float) -> Cu
         if gain <= 0.0:
             open_region |= everything
             continue
-        found += [open_region] if open_region else []
-        found += branches
+        regions += [open_region] if open_region else []
+        regions += branches
         open_region = 0
         saved += gain
-    found += [open_region] if open_region else []
-    return Cut(tuple(found), total, total - saved)
+    regions += [open_region] if open_region else []
+    return Cut(tuple(regions), total, total - saved)
 
 
 def _gain(graph: WorkGraph, part: int, ms: Sequence[float], efficiency: float) -> float:
     """What side by side could save of a part: what it takes one after the other, less its longest path, or less its volume by the
     cores, whichever is longer."""
-    own = [time if part >> number & 1 else 0.0 for number, time in enumerate(ms)]
-    volume = sum(own)
-    path = max(bottom_levels(graph, own), default=0.0)
+    part_ms = [time if part >> number & 1 else 0.0 for number, time in enumerate(ms)]
+    volume = sum(part_ms)
+    path = max(bottom_levels(graph, part_ms), default=0.0)
     return volume - max(path, min(efficiency, 1.0) * volume)

@@ -12,7 +12,7 @@ from bricolage.search.schedules.exact_schedule import shortest_schedule
 from bricolage.search.schedules.moldable import METHODS
 from bricolage.search.schedules.schedule import Schedule, check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
-from bricolage.search.schedules.simulate import BandwidthContention, retimed
+from bricolage.search.schedules.simulate import BandwidthContention, retime_schedule
 from bricolage.search.schedules.stages import ios, wavefront
 
 STAGES_UP_TO, EXACT_UP_TO = 16, 20
@@ -53,13 +53,16 @@ def propose_schedules(problem: ScheduleProblem, contention: BandwidthContention,
     if len(problem) <= STAGES_UP_TO:
         methods.append(ios)
     if len(problem) <= EXACT_UP_TO:
-        methods.append(lambda one: shortest_schedule(one, time_limit_s=exact_s).schedule)
+        methods.append(lambda instance: shortest_schedule(instance, time_limit_s=exact_s).schedule)
     schedules = [method(problem) for method in methods]
-    for one in schedules:
-        check(problem, one)
-    found = sorted(
-        (Proposal(schedule, retimed(problem, schedule, contention=contention).makespan_ms) for schedule in schedules),
+    for candidate in schedules:
+        check(problem, candidate)
+    proposals = sorted(
+        (
+            Proposal(schedule, retime_schedule(problem, schedule, contention=contention).makespan_ms)
+            for schedule in schedules
+        ),
         key=lambda pair: (pair.simulated_ms, pair.schedule.makespan_ms),
     )
     sequential_ms = next(schedule.makespan_ms for schedule in schedules if schedule.method == "sequential")
-    return Proposals(tuple(found), sequential_ms, lower_bound(problem))
+    return Proposals(tuple(proposals), sequential_ms, lower_bound(problem))

@@ -35,7 +35,7 @@ class TypedTasks:
 
     def volume(self, device: str) -> float:
         """All work of a device, core × ms."""
-        return sum(ms for ms, one in zip(self.ms, self.device, strict=True) if one == device)
+        return sum(ms for ms, task_device in zip(self.ms, self.device, strict=True) if task_device == device)
 
     @property
     def spread(self) -> float:
@@ -50,8 +50,10 @@ def lower_bound(problem: ScheduleProblem) -> float:
     volumes = [0.0]
     for count in range(1, len(devices) + 1):
         for combination in combinations(devices, count):
-            bound_there = [mine for mine in problem.allotments if {one.device for one in mine} <= set(combination)]
-            area = sum(min(one.area for one in mine) for mine in bound_there)
+            bound_there = [
+                mine for mine in problem.allotments if {allotment.device for allotment in mine} <= set(combination)
+            ]
+            area = sum(min(allotment.area for allotment in mine) for mine in bound_there)
             volumes.append(area / sum(problem.cores[device] for device in combination))
     return max(path, *volumes)
 

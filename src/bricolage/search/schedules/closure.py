@@ -16,22 +16,22 @@ class TransitiveClosure:
     @cached_property
     def before(self) -> tuple[int, ...]:
         """For each task all that it depends on, directly or not."""
-        found: list[int] = []
+        ancestors: list[int] = []
         for sources in self._predecessors:
             bits = 0
             for source in sources:
-                bits |= found[source] | (1 << source)
-            found.append(bits)
-        return tuple(found)
+                bits |= ancestors[source] | (1 << source)
+            ancestors.append(bits)
+        return tuple(ancestors)
 
     @cached_property
     def after(self) -> tuple[int, ...]:
         """For each task all that depend on it, directly or not."""
-        found = [0] * len(self._predecessors)
-        for task in reversed(range(len(found))):
+        descendants = [0] * len(self._predecessors)
+        for task in reversed(range(len(descendants))):
             for source in self._predecessors[task]:
-                found[source] |= found[task] | (1 << task)
-        return tuple(found)
+                descendants[source] |= descendants[task] | (1 << task)
+        return tuple(descendants)
 
     def parallel(self, task: int) -> int:
         """All that is neither before nor after a task."""

@@ -66,7 +66,7 @@ class _Search:
     def __init__(self, problem: ScheduleProblem, best: Schedule, until: float) -> None:
         self.problem, self.best, self.until = problem, best, until
         self.floor = LowerBounds(problem)
-        self.moves = [(task, one) for task, mine in enumerate(problem.allotments) for one in mine]
+        self.moves = [(task, allotment) for task, mine in enumerate(problem.allotments) for allotment in mine]
         self.alike = _alike(problem)
         self.nodes = 0
 
@@ -86,7 +86,7 @@ class _Search:
             if len(states) > width:
                 order = np.argsort(states.bound, kind="stable")
                 dropped = min(dropped, float(states.bound[order[width]]))
-                states, step = states.take(order[:width]), _taken(step, order[:width])
+                states, step = states.take(order[:width]), _take_rows(step, order[:width])
             steps.append(step)
         end = states.free.max(axis=1)
         row = int(end.argmin())
@@ -96,28 +96,28 @@ class _Search:
 
     def _next(self, states: States) -> tuple[States, _Step]:
         """The states with one more task, each with its parent and the move."""
-        found: list[tuple[States, _Step]] = []
+        batches: list[tuple[States, _Step]] = []
         for begin in range(0, len(states), _CHUNK):
             if time.monotonic() > self.until:
                 raise _OutOfTime
-            some = states.take(np.arange(begin, min(begin + _CHUNK, len(states))))
-            self.nodes += len(some)
-            made = [self._moved(some, index, begin) for index in range(len(self.moves))]
-            made = [one for one in made if len(one[0])]
-            if made:
-                found.append(self._pruned(made))
-        if not found:
+            chunk = states.take(np.arange(begin, min(begin + _CHUNK, len(states))))
+            self.nodes += len(chunk)
+            extensions = [self._extend_states(chunk, index, begin) for index in range(len(self.moves))]
+            extensions = [extension for extension in extensions if len(extension[0])]
+            if extensions:
+                batches.append(self._prune_states(extensions))
+        if not batches:
             return states.take(np.empty(0, np.intp)), _Step(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
-        return self._pruned(found, again=len(found) > 1)
+        return self._prune_states(batches, again=len(batches) > 1)
 
-    def _moved(self, states: States, index: int, begin: int) -> tuple[States, _Step]:
-        task, one = self.moves[index]
+    def _extend_states(self, states: States, index: int, begin: int) -> tuple[States, _Step]:
+        task, allotment = self.moves[index]
         floor = self.floor
         rows = np.flatnonzero(floor.startable(states, task) & self._canonical(states, task))
-        start = floor.start(states, rows, task, one)
-        keep = start + one.ms + floor.after(task, one.device) < self.limit
+        start = floor.start(states, rows, task, allotment)
+        keep = start + allotment.ms + floor.after(task, allotment.device) < self.limit
         rows, start = rows[keep], start[keep]
-        return floor.started(states, rows, task, one, start), _Step(
+        return floor.started(states, rows, task, allotment, start), _Step(
             rows + begin, np.full(len(rows), index, np.intp), start
         )
 
@@ -130,18 +130,18 @@ class _Search:
             else (states.tasks >> np.uint64(before) & np.uint64(1)).astype(bool)
         )
 
-    def _pruned(self, made: list[tuple[States, _Step]], again: bool = True) -> tuple[States, _Step]:
+    def _prune_states(self, made: list[tuple[States, _Step]], again: bool = True) -> tuple[States, _Step]:
         """What may become the shortest schedule and is not later than another state of the same tasks."""
-        states = States.joined([one for one, _ in made])
+        states = States.joined([group for group, _ in made])
         step = _Step(
             *(np.concatenate(columns) for columns in zip(*((s.parent, s.move, s.start) for _, s in made), strict=True))
         )
         if not again:
             return states, step
         keep = np.flatnonzero(self.floor.bounded(states, self.limit))
-        states, step = states.take(keep), _taken(step, keep)
-        keep = _undominated(states)
-        return states.take(keep), _taken(step, keep)
+        states, step = states.take(keep), _take_rows(step, keep)
+        keep = _find_undominated(states)
+        return states.take(keep), _take_rows(step, keep)
 
     def _schedule(self, steps: list[_Step], row: int) -> Schedule:
         starts: list[tuple[float, int]] = []
@@ -151,22 +151,24 @@ class _Search:
         intervals: dict[int, Interval] = {}
         free = {(device, lane): 0.0 for device, count in self.problem.cores.items() for lane in range(count)}
         for start, index in reversed(starts):
-            task, one = self.moves[index]
-            idle = sorted((end, lane) for (device, lane), end in free.items() if device == one.device)[: one.cores]
+            task, allotment = self.moves[index]
+            idle = sorted((end, lane) for (device, lane), end in free.items() if device == allotment.device)[
+                : allotment.cores
+            ]
             lanes = tuple(sorted(lane for _, lane in idle))
-            intervals[task] = Interval(one.device, lanes, start, start + one.ms)
-            free |= {(one.device, lane): start + one.ms for lane in lanes}
+            intervals[task] = Interval(allotment.device, lanes, start, start + allotment.ms)
+            free |= {(allotment.device, lane): start + allotment.ms for lane in lanes}
         return Schedule(tuple(intervals[task] for task in range(len(self.problem))), "exact")
 
 
-def _taken(step: _Step, rows: np.ndarray) -> _Step:
+def _take_rows(step: _Step, rows: np.ndarray) -> _Step:
     return _Step(step.parent[rows], step.move[rows], step.start[rows])
 
 
 def _alike(problem: ScheduleProblem) -> list[int]:
     """For each task the last one before it that differs from it in nothing, or -1."""
-    known: dict[object, int] = {}
-    found = []
+    latest: dict[object, int] = {}
+    twins = []
     graph, moved = problem.graph, problem.moved_bytes
     for task in range(len(problem)):
         key = (
@@ -174,12 +176,12 @@ def _alike(problem: ScheduleProblem) -> list[int]:
             tuple((successor, moved[task, successor]) for successor in graph.successors[task]),
             problem.allotments[task],
         )
-        found.append(known.get(key, -1))
-        known[key] = task
-    return found
+        twins.append(latest.get(key, -1))
+        latest[key] = task
+    return twins
 
 
-def _undominated(states: States) -> np.ndarray:
+def _find_undominated(states: States) -> np.ndarray:
     """Rows that are somewhere earlier than each of the first states, by promise, of the same tasks."""
     vector = states.vector()
     order = np.lexsort((vector.sum(axis=1), states.tasks))
@@ -210,8 +212,8 @@ def shortest_schedule(
 ) -> ExactResult:
     """The shortest schedule over all devices and counts of cores, or the best found within the limits. Of more than `MOST_TASKS`
     tasks it is what the heuristics find."""
-    fastest = [min(mine, key=lambda one: (one.ms, one.cores)) for mine in problem.allotments]
-    narrow = [min(mine, key=lambda one: (one.area, one.ms)) for mine in problem.allotments]
+    fastest = [min(mine, key=lambda allotment: (allotment.ms, allotment.cores)) for mine in problem.allotments]
+    narrow = [min(mine, key=lambda allotment: (allotment.area, allotment.ms)) for mine in problem.allotments]
     ways = [heft(problem), peft(problem), list_schedule(problem, fastest), list_schedule(problem, narrow)]
     if len(problem.cores) == 1:
         ways += [cpa(problem), cpr(problem)]

@@ -38,7 +38,7 @@ class IosEndings:
                 following = [(length[other][0], -other) for other in members(self.after[task] & left)]
                 best = max(following, default=(0, 1))
                 length[task] = (best[0] + 1, -best[1])
-            task = max(length, key=lambda one: (length[one][0], -one))
+            task = max(length, key=lambda candidate: (length[candidate][0], -candidate))
             chain = []
             while task >= 0:
                 chain.append(task)
@@ -52,10 +52,10 @@ class IosEndings:
         for ending in self._suffixes(tasks, 0, 0, 0, 0):
             if ending:
                 groups = self.graph.components(ending)
-                if len(groups) <= self.most and all(self._allowed(group) for group in groups):
+                if len(groups) <= self.most and all(self._is_allowed(group) for group in groups):
                     yield ending, groups
 
-    def _allowed(self, group: int) -> bool:
+    def _is_allowed(self, group: int) -> bool:
         if group.bit_count() > self.largest:
             return False
         first = lowest(group)

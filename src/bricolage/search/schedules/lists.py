@@ -22,9 +22,9 @@ def list_schedule(
     Raises:
         ValueError: a task is allotted more cores than its device has.
     """
-    if any(one.cores > problem.cores[one.device] for one in allotted):
+    if any(allotment.cores > problem.cores[allotment.device] for allotment in allotted):
         raise ValueError("a task is allotted more cores than its device has")
-    urgency = bottom_levels(problem.graph, [one.ms for one in allotted]) if priority is None else priority
+    urgency = bottom_levels(problem.graph, [allotment.ms for allotment in allotted]) if priority is None else priority
     graph = problem.graph
     waiting = [len(sources) for sources in graph.predecessors]
     arrival = [0.0] * len(problem)
@@ -40,26 +40,29 @@ def list_schedule(
             ready.append((-urgency[task], task))
         left = []
         for entry in sorted(ready):
-            task, one = entry[1], allotted[entry[1]]
-            if len(free[one.device]) < one.cores:
+            task, allotment = entry[1], allotted[entry[1]]
+            if len(free[allotment.device]) < allotment.cores:
                 left.append(entry)
                 continue
-            lanes, free[one.device] = tuple(free[one.device][: one.cores]), free[one.device][one.cores :]
-            intervals[task] = Interval(one.device, lanes, now, now + one.ms)
-            heapq.heappush(running, (now + one.ms, task))
+            lanes, free[allotment.device] = (
+                tuple(free[allotment.device][: allotment.cores]),
+                free[allotment.device][allotment.cores :],
+            )
+            intervals[task] = Interval(allotment.device, lanes, now, now + allotment.ms)
+            heapq.heappush(running, (now + allotment.ms, task))
         ready = left
         now = min([queue[0][0] for queue in (running, coming) if queue], default=now)
         while running and running[0][0] <= now:
             end, task = heapq.heappop(running)
-            one = allotted[task]
+            allotment = allotted[task]
             interval = intervals[task]
             assert interval is not None
-            free[one.device] = sorted((*free[one.device], *interval.lanes))
+            free[allotment.device] = sorted((*free[allotment.device], *interval.lanes))
             for after in graph.successors[task]:
                 waiting[after] -= 1
                 arrival[after] = max(
-                    arrival[after], end + problem.delay(task, after, one.device, allotted[after].device)
+                    arrival[after], end + problem.delay(task, after, allotment.device, allotted[after].device)
                 )
                 if not waiting[after]:
                     heapq.heappush(coming, (arrival[after], after))
-    return Schedule(tuple(one for one in intervals if one is not None), method)
+    return Schedule(tuple(slot for slot in intervals if slot is not None), method)

@@ -50,7 +50,7 @@ class States:
     @staticmethod
     def joined(some: Sequence[States]) -> States:
         """One after the other."""
-        columns = zip(*((one.tasks, one.free, one.ready, one.bound) for one in some), strict=True)
+        columns = zip(*((block.tasks, block.free, block.ready, block.bound) for block in some), strict=True)
         return States(*(np.concatenate(column) for column in columns))
 
 
@@ -67,15 +67,17 @@ class LowerBounds:
         self._ms = np.full((len(problem), len(counts)), np.inf)
         self._area = np.full_like(self._ms, np.inf)
         for task, mine in enumerate(problem.allotments):
-            for one in mine:
-                device = self._devices.index(one.device)
-                self._ms[task, device] = min(self._ms[task, device], one.ms)
-                self._area[task, device] = min(self._area[task, device], one.area)
+            for allotment in mine:
+                device = self._devices.index(allotment.device)
+                self._ms[task, device] = min(self._ms[task, device], allotment.ms)
+                self._area[task, device] = min(self._area[task, device], allotment.area)
         self._able = np.isfinite(self._ms)
         self._on = [tuple(int(device) for device in np.flatnonzero(row)) for row in self._able]
         self._tail = self._tails()
         self._behind = np.where(self._able, self._tail - np.where(self._able, self._ms, 0.0), np.inf)
-        self._sources = [np.uint64(sum(1 << one for one in predecessor)) for predecessor in self._graph.predecessors]
+        self._sources = [
+            np.uint64(sum(1 << source for source in predecessor)) for predecessor in self._graph.predecessors
+        ]
         self._least_behind = self._behind.min(axis=1)
         self._prices, self._weights, self._follow = self._volumes()
 
@@ -96,16 +98,16 @@ class LowerBounds:
     def startable(self, states: States, task: int) -> np.ndarray:
         """Which states have all its sources, and not the task."""
         bit = np.uint64(1 << task)
-        found: np.ndarray = ((states.tasks & bit) == 0) & ((states.tasks & self._sources[task]) == self._sources[task])
-        return found
+        mask: np.ndarray = ((states.tasks & bit) == 0) & ((states.tasks & self._sources[task]) == self._sources[task])
+        return mask
 
     def start(self, states: States, rows: np.ndarray, task: int, one: Allotment) -> np.ndarray:
         """The earliest, in some of the states; `free` is never before the last start."""
         device = self._devices.index(one.device)
-        found: np.ndarray = np.maximum(
+        starts: np.ndarray = np.maximum(
             states.free[rows, self._lanes[device].start + one.cores - 1], states.ready[rows, task, device]
         )
-        return found
+        return starts
 
     def started(self, states: States, rows: np.ndarray, task: int, one: Allotment, start: np.ndarray) -> States:
         """Some of the states with one more task."""
@@ -198,13 +200,13 @@ class LowerBounds:
     def _volumes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Prices of the devices, what each task then weighs, and what must follow."""
         follow = self._least_behind
-        known = np.unique(follow)
-        if len(known) > _THRESHOLDS:
-            known = np.unique(np.quantile(follow, np.linspace(0.0, 1.0, _THRESHOLDS), method="lower"))
+        thresholds = np.unique(follow)
+        if len(thresholds) > _THRESHOLDS:
+            thresholds = np.unique(np.quantile(follow, np.linspace(0.0, 1.0, _THRESHOLDS), method="lower"))
         equal = (1.0,) * len(self._devices)
         rows = [
             (prices, threshold)
-            for threshold in (0.0, *known.tolist())
+            for threshold in (0.0, *thresholds.tolist())
             for prices in (self._duals(follow >= threshold), equal)
         ]
         rows += [(tuple(row), 0.0) for row in np.eye(len(self._devices))]

@@ -15,9 +15,9 @@ def sequential(problem: ScheduleProblem) -> Schedule:
     device, now = problem.device, 0.0
     intervals = []
     for allotments in problem.allotments:
-        one = allotments[-1]  # the fastest of one device
-        intervals.append(Interval(device, tuple(range(one.cores)), now, now + one.ms))
-        now += one.ms
+        allotment = allotments[-1]  # the fastest of one device
+        intervals.append(Interval(device, tuple(range(allotment.cores)), now, now + allotment.ms))
+        now += allotment.ms
     return Schedule(tuple(intervals), "sequential")
 
 
@@ -28,16 +28,16 @@ def cpa(problem: ScheduleProblem) -> Schedule:
     cores, graph = problem.cores[problem.device], problem.graph
     step = [0] * len(problem)
     while True:
-        allotted = _allotted(problem, step)
-        levels = bottom_levels(graph, [one.ms for one in allotted])
-        area = sum(one.area for one in allotted) / cores
+        allotted = _pick_allotments(problem, step)
+        levels = bottom_levels(graph, [allotment.ms for allotment in allotted])
+        area = sum(allotment.area for allotment in allotted) / cores
         if max(levels, default=0.0) <= area:
             break
         growing = [task for task in _critical_path(problem, levels) if step[task] + 1 < len(problem.allotments[task])]
         if not growing:
             break
         step[max(growing, key=lambda task: (_gain(problem.allotments[task], step[task]), -task))] += 1
-    return list_schedule(problem, _allotted(problem, step), method="CPA")
+    return list_schedule(problem, _pick_allotments(problem, step), method="CPA")
 
 
 def cpr(problem: ScheduleProblem) -> Schedule:
@@ -45,17 +45,17 @@ def cpr(problem: ScheduleProblem) -> Schedule:
     (Radulescu, Nicolescu, van Gemund and Jonker, "CPR: mixed task and data parallel scheduling for distributed systems", IPDPS
     2001)."""
     step = [0] * len(problem)
-    best = list_schedule(problem, _allotted(problem, step), method="CPR")
+    best = list_schedule(problem, _pick_allotments(problem, step), method="CPR")
     improved = problem.cores[problem.device] > 1
     while improved:
         improved = False
-        levels = bottom_levels(problem.graph, [one.ms for one in _allotted(problem, step)])
+        levels = bottom_levels(problem.graph, [allotment.ms for allotment in _pick_allotments(problem, step)])
         path = _critical_path(problem, levels)
         for task in sorted(path, key=lambda task: (-_gain(problem.allotments[task], step[task]), task)):
             if step[task] + 1 == len(problem.allotments[task]):
                 continue
             step[task] += 1
-            other = list_schedule(problem, _allotted(problem, step), method="CPR")
+            other = list_schedule(problem, _pick_allotments(problem, step), method="CPR")
             if other.makespan_ms < best.makespan_ms:
                 best, improved = other, True
                 break
@@ -85,11 +85,11 @@ def corun(problem: ScheduleProblem) -> Schedule:
             ]
             if not fitting:
                 continue
-            one = fitting[-1]
+            widest = fitting[-1]
             ready.remove(entry)
-            intervals[task] = Interval(device, tuple(free[: one.cores]), now, now + one.ms)
-            free = free[one.cores :]
-            heapq.heappush(running, (now + one.ms, task))
+            intervals[task] = Interval(device, tuple(free[: widest.cores]), now, now + widest.ms)
+            free = free[widest.cores :]
+            heapq.heappush(running, (now + widest.ms, task))
         now = running[0][0]
         while running and running[0][0] <= now:
             _, task = heapq.heappop(running)
@@ -109,7 +109,7 @@ METHODS: dict[str, Callable[[ScheduleProblem], Schedule]] = {
 }  # fmt: skip
 
 
-def _allotted(problem: ScheduleProblem, step: Sequence[int]) -> list[Allotment]:
+def _pick_allotments(problem: ScheduleProblem, step: Sequence[int]) -> list[Allotment]:
     return [mine[index] for mine, index in zip(problem.allotments, step, strict=True)]
 
 

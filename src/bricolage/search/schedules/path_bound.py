@@ -61,28 +61,28 @@ class PathBound:
     def countable(self) -> tuple[_Counted, ...]:
         """For each task, by device: all that tasks after it could count."""
         nothing = (0,) * len(self._devices)
-        found = [nothing] * len(self._graph)
-        for task in reversed(range(len(found))):
+        reachable = [nothing] * len(self._graph)
+        for task in reversed(range(len(reachable))):
             bits = list(nothing)
             for after in self._graph.successors[task]:
-                for device, theirs in enumerate(found[after]):
+                for device, theirs in enumerate(reachable[after]):
                     if theirs:
                         bits[device] |= theirs
                 bits[self._index[after]] |= self.parallel[after]
-            found[task] = tuple(bits)
-        return tuple(found)
+            reachable[task] = tuple(bits)
+        return tuple(reachable)
 
     def value(self) -> float:
         """The bound in ms."""
         if not len(self._graph):
             return 0.0
-        found = self._walk(0.0, widest=_NARROW)
-        if found is not None:
-            return found
+        bound_ms = self._walk(0.0, widest=_NARROW)
+        if bound_ms is not None:
+            return bound_ms
         best = self._walk(0.0, most=1)
-        found = self._walk(best or 0.0)
-        assert found is not None
-        return found
+        bound_ms = self._walk(best or 0.0)
+        assert bound_ms is not None
+        return bound_ms
 
     def _walk(self, best: float, *, most: int | None = None, widest: int | None = None) -> float | None:
         """The largest value of a path, at least `best`; with `most`, that of some path, from that number of tuples a task. With
@@ -98,7 +98,7 @@ class PathBound:
             else:
                 if widest is not None and len(front) > widest:
                     return None
-                kept = self._undominated(task, front, best if widest is None else None, most)
+                kept = self._find_undominated(task, front, best if widest is None else None, most)
             self.tuples += len(kept)
             if not self._graph.successors[task]:
                 best = max([best, *(value for _, value in kept)])
@@ -117,9 +117,9 @@ class PathBound:
             value += self._share(more, device)
         later = self.countable[task]
         # Most graphs have few kinds, and most sets of a chain are empty: loops over tuples beat generators here.
-        known = [bits & some if bits else 0 for bits, some in zip(counted, later, strict=True)]
-        known[device] = parallel & later[device]
-        key = tuple(known)
+        counted_bits = [bits & later_bits if bits else 0 for bits, later_bits in zip(counted, later, strict=True)]
+        counted_bits[device] = parallel & later[device]
+        key = tuple(counted_bits)
         if value > front.get(key, -1.0):
             front[key] = value
 
@@ -129,7 +129,7 @@ class PathBound:
         levels = bottom_levels(self._graph, self._tasks.ms)
         return [level - ms for level, ms in zip(levels, self._tasks.ms, strict=True)]
 
-    def _undominated(
+    def _find_undominated(
         self, task: int, front: dict[_Counted, float], best: float | None, most: int | None
     ) -> list[tuple[_Counted, float]]:
         """Those that may lie on the best path: by falling value; `most` of them at most, and with `best` those alone that may
@@ -141,8 +141,8 @@ class PathBound:
                 break
             if most is None and best is not None:
                 to_come = self._tails[task] + sum(
-                    self._share(bits & ~known, device)
-                    for device, (bits, known) in enumerate(zip(later, counted, strict=True))
+                    self._share(bits & ~counted_bits, device)
+                    for device, (bits, counted_bits) in enumerate(zip(later, counted, strict=True))
                 )
                 if value + to_come <= best:
                     continue
@@ -152,8 +152,8 @@ class PathBound:
 
     def _never_overtaken(self, ahead: _Counted, lead: float, behind: _Counted) -> bool:
         """Whether what only the one ahead has counted already is not worth more than its lead."""
-        for device, (one, other) in enumerate(zip(ahead, behind, strict=True)):
-            only = one & ~other
+        for device, (ahead_bits, other) in enumerate(zip(ahead, behind, strict=True)):
+            only = ahead_bits & ~other
             if only:
                 lead -= self._share(only, device)
                 if lead < 0.0:
@@ -162,19 +162,19 @@ class PathBound:
 
     def _share(self, bits: int, device: int) -> float:
         """The volume of tasks by the cores of their device, in ms."""
-        found = self._volumes.get(bits)
-        if found is None:
-            found = self._volumes[bits] = self._volume(bits)
-        return found / self._tasks.cores[self._devices[device]]
+        volume = self._volumes.get(bits)
+        if volume is None:
+            volume = self._volumes[bits] = self._volume(bits)
+        return volume / self._tasks.cores[self._devices[device]]
 
     def _volume(self, bits: int) -> float:
         if bits.bit_count() <= _FEW:
-            found = 0.0
+            total_ms = 0.0
             while bits:
                 lowest = bits & -bits
-                found += self._tasks.ms[lowest.bit_length() - 1]
+                total_ms += self._tasks.ms[lowest.bit_length() - 1]
                 bits ^= lowest
-            return found
+            return total_ms
         raw = np.frombuffer(bits.to_bytes((len(self._ms) + 7) // 8, "little"), dtype=np.uint8)
         return float(np.add.reduce(self._ms[np.unpackbits(raw, bitorder="little", count=len(self._ms)).view(bool)]))
 

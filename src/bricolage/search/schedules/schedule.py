@@ -52,14 +52,16 @@ class Move:
 
 def moves(problem: ScheduleProblem, schedule: Schedule) -> tuple[Move, ...]:
     """Those of a schedule that take time, each as soon as its source ends, by their start."""
-    found = []
+    transfers = []
     for task, interval in enumerate(schedule.intervals):
         for source in problem.graph.predecessors[task]:
             before = schedule.intervals[source]
             delay = problem.delay(source, task, before.device, interval.device)
             if delay > 0.0:
-                found.append(Move(source, task, before.device, interval.device, before.end_ms, before.end_ms + delay))
-    return tuple(sorted(found, key=lambda move: (move.start_ms, move.source, move.target)))
+                transfers.append(
+                    Move(source, task, before.device, interval.device, before.end_ms, before.end_ms + delay)
+                )
+    return tuple(sorted(transfers, key=lambda move: (move.start_ms, move.source, move.target)))
 
 
 def check(problem: ScheduleProblem, schedule: Schedule) -> None:
@@ -73,25 +75,29 @@ def check(problem: ScheduleProblem, schedule: Schedule) -> None:
     if len(intervals) != len(problem):
         raise ValueError(f"{len(problem)} tasks, and intervals of {len(intervals)}")
     lanes: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
-    for task, one in enumerate(intervals):
-        if one.device not in problem.times[task]:
-            raise ValueError(f"task {task} does not run on '{one.device}'")
-        if len(set(one.lanes)) != len(one.lanes) or not one.lanes:
+    for task, interval in enumerate(intervals):
+        if interval.device not in problem.times[task]:
+            raise ValueError(f"task {task} does not run on '{interval.device}'")
+        if len(set(interval.lanes)) != len(interval.lanes) or not interval.lanes:
             raise ValueError(f"task {task} has no cores, or one twice")
-        if not all(0 <= lane < problem.cores[one.device] for lane in one.lanes):
-            raise ValueError(f"task {task} runs on cores that '{one.device}' does not have")
-        takes = problem.ms(task, one.device, len(one.lanes))
-        if one.start_ms < 0.0 or abs(one.end_ms - one.start_ms - takes) > slack:
-            raise ValueError(f"task {task} takes {takes} ms, not from {one.start_ms} to {one.end_ms}")
+        if not all(0 <= lane < problem.cores[interval.device] for lane in interval.lanes):
+            raise ValueError(f"task {task} runs on cores that '{interval.device}' does not have")
+        takes = problem.ms(task, interval.device, len(interval.lanes))
+        if interval.start_ms < 0.0 or abs(interval.end_ms - interval.start_ms - takes) > slack:
+            raise ValueError(f"task {task} takes {takes} ms, not from {interval.start_ms} to {interval.end_ms}")
         for source in problem.graph.predecessors[task]:
             before = intervals[source]
-            arrived = before.end_ms + problem.delay(source, task, before.device, one.device)
-            if one.start_ms < arrived - slack:
-                raise ValueError(f"task {task} starts at {one.start_ms}, before the results of task {source} have come")
-        for lane in one.lanes:
-            lanes.setdefault((one.device, lane), []).append((one.start_ms, one.end_ms, task))
+            arrived = before.end_ms + problem.delay(source, task, before.device, interval.device)
+            if interval.start_ms < arrived - slack:
+                raise ValueError(
+                    f"task {task} starts at {interval.start_ms}, before the results of task {source} have come"
+                )
+        for lane in interval.lanes:
+            lanes.setdefault((interval.device, lane), []).append((interval.start_ms, interval.end_ms, task))
     for device, most in problem.memory.items():
-        taken = sum(size for size, one in zip(problem.task_bytes, intervals, strict=False) if one.device == device)
+        taken = sum(
+            size for size, interval in zip(problem.task_bytes, intervals, strict=False) if interval.device == device
+        )
         if taken > most:
             raise ValueError(f"tasks on '{device}' take {taken} bytes, and it has {most}")
     for (device, lane), busy in lanes.items():

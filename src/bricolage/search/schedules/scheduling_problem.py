@@ -22,14 +22,14 @@ TaskTimes: TypeAlias = Mapping[str, Sequence[float]]
 
 def task_times(works: Sequence[Work], devices: Sequence[Device], costs: CostModel) -> tuple[TaskTimes, ...]:
     """What tasks take on devices, by a model of costs; without the devices on which it does not know all of a task's times."""
-    found: list[dict[str, list[float]]] = [{} for _ in works]
+    times: list[dict[str, list[float]]] = [{} for _ in works]
     for device in devices:
         rows = [costs.estimate(works, Setting(device, cores)) for cores in range(1, device.threads + 1)]
-        for mine, row in zip(found, zip(*rows, strict=True), strict=True):
-            known = [one.ms for one in row if one is not None]
-            if len(known) == len(row):
-                mine[device.name] = known
-    return tuple(found)
+        for mine, row in zip(times, zip(*rows, strict=True), strict=True):
+            row_ms = [estimate.ms for estimate in row if estimate is not None]
+            if len(row_ms) == len(row):
+                mine[device.name] = row_ms
+    return tuple(times)
 
 
 def shared_memory(source: str, target: str, size: int) -> float:  # noqa: ARG001 - the shape of a Transfer
@@ -94,7 +94,7 @@ class ScheduleProblem:
     @cached_property
     def allotments(self) -> tuple[tuple[Allotment, ...], ...]:
         """For each task those that are not slower than one with fewer cores of the same device, by device and cores."""
-        found = []
+        by_task = []
         for able in self.times:
             mine: list[Allotment] = []
             for device, row in able.items():
@@ -103,24 +103,24 @@ class ScheduleProblem:
                     if ms < best:
                         mine.append(Allotment(device, cores, ms))
                         best = ms
-            found.append(tuple(mine))
-        return tuple(found)
+            by_task.append(tuple(mine))
+        return tuple(by_task)
 
     @cached_property
     def shortest_ms(self) -> tuple[float, ...]:
         """For each task its least time on anything."""
-        return tuple(min(one.ms for one in mine) for mine in self.allotments)
+        return tuple(min(allotment.ms for allotment in mine) for mine in self.allotments)
 
     @cached_property
     def moved_bytes(self) -> Mapping[tuple[int, int], int]:
         """By edge (from task, to task): the bytes of all tensors along it."""
-        found: dict[tuple[int, int], int] = {}
+        edge_bytes: dict[tuple[int, int], int] = {}
         for tensor in self.graph.tensors:
             if tensor.producer != GRAPH_INPUT:
                 for consumer in set(tensor.consumers):
                     edge = (tensor.producer, consumer)
-                    found[edge] = found.get(edge, 0) + tensor.bytes
-        return found
+                    edge_bytes[edge] = edge_bytes.get(edge, 0) + tensor.bytes
+        return edge_bytes
 
     def delay(self, source: int, target: int, from_device: str, to_device: str) -> float:
         """Milliseconds from the end of a task until another, that reads from it, has its results."""

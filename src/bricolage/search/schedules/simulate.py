@@ -41,7 +41,7 @@ class BandwidthContention:
         return [rate if number < len(self.bytes) else 1.0 for number in running]
 
 
-def retimed(
+def retime_schedule(
     problem: ScheduleProblem,
     schedule: Schedule,
     ms: Sequence[float] | None = None,
@@ -53,23 +53,23 @@ def retimed(
     alone = [interval.end_ms - interval.start_ms for interval in schedule.intervals] if ms is None else ms
     tasks: list[Task] = []
     transfers: list[Task] = []
-    for number, one in enumerate(schedule.intervals):
+    for number, slot in enumerate(schedule.intervals):
         after = []
         for source in problem.graph.predecessors[number]:
-            delay = problem.delay(source, number, schedule.intervals[source].device, one.device)
+            delay = problem.delay(source, number, schedule.intervals[source].device, slot.device)
             if delay > 0.0:
                 after.append(len(problem) + len(transfers))
                 transfers.append(Task(delay, (), (source,)))
             else:
                 after.append(source)
-        tasks.append(Task(alone[number], tuple((one.device, lane) for lane in one.lanes), tuple(after)))
+        tasks.append(Task(alone[number], tuple((slot.device, lane) for lane in slot.lanes), tuple(after)))
     order = sorted(
         range(len(tasks)),
         key=lambda number: (schedule.intervals[number].start_ms, schedule.intervals[number].end_ms, number),
     )
     times = simulate([*tasks, *transfers], order, contention)
-    found = (
-        Interval(one.device, one.lanes, times.starts[number], times.ends[number])
-        for number, one in enumerate(schedule.intervals)
+    intervals = (
+        Interval(slot.device, slot.lanes, times.starts[number], times.ends[number])
+        for number, slot in enumerate(schedule.intervals)
     )
-    return Schedule(tuple(found), schedule.method)
+    return Schedule(tuple(intervals), schedule.method)

@@ -46,20 +46,20 @@ def best_stages(
     """
     endings = IosEndings(graph, largest_group, most_groups)
     costs: dict[int, float] = {}
-    found: dict[int, tuple[float, tuple[int, ...], int]] = {0: (0.0, (), 0)}
+    optima: dict[int, tuple[float, tuple[int, ...], int]] = {0: (0.0, (), 0)}
     ways: dict[int, int] = {0: 1}
     transitions = 0
     stack = [graph.everything]
     options: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
     while stack:
         state = stack[-1]
-        if state in found:
+        if state in optima:
             stack.pop()
             continue
         if state not in options:
             options[state] = list(endings.of(state))
             transitions += len(options[state])
-            missing = {state & ~ending for ending, _ in options[state]} - found.keys()
+            missing = {state & ~ending for ending, _ in options[state]} - optima.keys()
             if missing:
                 stack += missing
                 continue
@@ -71,19 +71,19 @@ def best_stages(
             total += ways[rest]
             if ending not in costs:
                 costs[ending] = cost(groups)
-            price = found[rest][0] + costs[ending]
+            price = optima[rest][0] + costs[ending]
             if best is None or price < best[0]:
                 best = (price, groups, rest)
         if best is None:
             raise ValueError("no row of stages keeps to the limits")
-        found[state], ways[state] = best, total
+        optima[state], ways[state] = best, total
     stages = []
     state = graph.everything
     while state:
-        _, chosen, state = found[state]
+        _, chosen, state = optima[state]
         stages.append(chosen)
     everything = graph.everything
-    return StageSearch(tuple(reversed(stages)), found[everything][0], len(found) - 1, transitions, ways[everything])
+    return StageSearch(tuple(reversed(stages)), optima[everything][0], len(optima) - 1, transitions, ways[everything])
 
 
 @dataclass(frozen=True)
@@ -111,22 +111,24 @@ class StageCosts:
         """For each group its cores, start and duration in ms: cores go to the group that ends last, as long as that helps."""
         jobs = [self._job(group) for group in groups]
         share = [1] * len(jobs)
-        best = self._packed(jobs, share)
+        best = self._pack_jobs(jobs, share)
         while True:
             last = max(range(len(jobs)), key=lambda index: best[index][2] + best[index][3])
             if share[last] == self._cores:
                 return best
             share[last] += 1
-            other = self._packed(jobs, share)
+            other = self._pack_jobs(jobs, share)
             if _end(other) >= _end(best):
                 return best
             best = other
 
-    def _packed(self, jobs: Sequence[_Job], share: Sequence[int]) -> list[tuple[_Job, tuple[int, ...], float, float]]:
+    def _pack_jobs(
+        self, jobs: Sequence[_Job], share: Sequence[int]
+    ) -> list[tuple[_Job, tuple[int, ...], float, float]]:
         """The longest first, each on the cores that are free first."""
         free = [0.0] * self._cores
         placed: dict[int, tuple[_Job, tuple[int, ...], float, float]] = {}
-        for index in sorted(range(len(jobs)), key=lambda one: (-jobs[one].ms[share[one] - 1], one)):
+        for index in sorted(range(len(jobs)), key=lambda number: (-jobs[number].ms[share[number] - 1], number)):
             lanes = sorted(range(self._cores), key=lambda lane: (free[lane], lane))[: share[index]]
             start, ms = max(free[lane] for lane in lanes), jobs[index].ms[share[index] - 1]
             for lane in lanes:
@@ -150,8 +152,8 @@ def _end(placed: Sequence[tuple[_Job, tuple[int, ...], float, float]]) -> float:
 def ios(problem: ScheduleProblem, *, largest_group: int | None = 3, most_groups: int | None = 8) -> Schedule:
     """The schedule of the best stages, with IOS's pruning unless told otherwise."""
     costs = StageCosts(problem)
-    found = best_stages(problem.graph, costs, largest_group=largest_group, most_groups=most_groups)
-    return _timed(problem, costs, found.stages, "IOS")
+    stage_search = best_stages(problem.graph, costs, largest_group=largest_group, most_groups=most_groups)
+    return _schedule_stages(problem, costs, stage_search.stages, "IOS")
 
 
 def wavefront(problem: ScheduleProblem) -> Schedule:
@@ -166,10 +168,12 @@ def wavefront(problem: ScheduleProblem) -> Schedule:
         ]
         stages.append(tuple(1 << task for task in ready))
         done |= sum(1 << task for task in ready)
-    return _timed(problem, StageCosts(problem), stages, "wavefront")
+    return _schedule_stages(problem, StageCosts(problem), stages, "wavefront")
 
 
-def _timed(problem: ScheduleProblem, costs: StageCosts, stages: Sequence[tuple[int, ...]], method: str) -> Schedule:
+def _schedule_stages(
+    problem: ScheduleProblem, costs: StageCosts, stages: Sequence[tuple[int, ...]], method: str
+) -> Schedule:
     intervals: dict[int, Interval] = {}
     now = 0.0
     for groups in stages:

@@ -55,8 +55,8 @@ class StagedPlan:
 
 def submeshes(devices: int, host: int) -> list[int]:
     """Numbers of devices of a group: powers of two up to a host's, then whole hosts, as in Alpa."""
-    found = [1 << power for power in range(max(host, 1).bit_length()) if 1 << power <= min(host, devices)]
-    return found + [count * host for count in range(2, devices // host + 1)]
+    powers = [1 << power for power in range(max(host, 1).bit_length()) if 1 << power <= min(host, devices)]
+    return powers + [count * host for count in range(2, devices // host + 1)]
 
 
 def plan_stages(
@@ -108,15 +108,15 @@ def plan_stages(
         if free[0] + (micro_batches - 1) * limit >= best * (1.0 - tolerance):
             break
         tried += 1
-        found = solve(limit)
-        if found is not None:
-            slowest = max(table.cost[one].ms for one in found[1])
-            total = found[0] + (micro_batches - 1) * slowest
+        solution = solve(limit)
+        if solution is not None:
+            slowest = max(table.cost[stage_key].ms for stage_key in solution[1])
+            total = solution[0] + (micro_batches - 1) * slowest
             if total < best:
-                best, chosen = total, found[1]
+                best, chosen = total, solution[1]
         step = limit + tolerance * best / max(1, micro_batches - 1) if math.isfinite(best) else limit
         first = max(first + 1, int(np.searchsorted(table.limits, step)))
-    stages = tuple(PlannedStage(*one[:3], table.cost[one]) for one in chosen)
+    stages = tuple(PlannedStage(*stage_key[:3], table.cost[stage_key]) for stage_key in chosen)
     total = math.fsum(stage.cost.ms for stage in stages) + (micro_batches - 1) * max(stage.cost.ms for stage in stages)
     return StagedPlan(stages, total, tried)
 
@@ -127,24 +127,24 @@ class _Table:
     def __init__(self, costs: StageCosts, layers: int, groups: Sequence[int]) -> None:
         self.cost: dict[tuple[int, int, int, int], StageCost] = {}
         unit = math.gcd(*groups)
-        found = {
+        stage_costs = {
             (begin, end, group): costs(begin, end, group)
             for group in groups
             for begin in range(layers)
             for end in range(begin + 1, layers + 1)
         }
-        ways = max(map(len, found.values()), default=0)
+        ways = max(map(len, stage_costs.values()), default=0)
         self._layers, self._unit = layers, unit
         self._ways = [(group // unit, way) for group in groups for way in range(ways)]
-        place = {one: number for number, one in enumerate(self._ways)}
+        place = {way_key: number for number, way_key in enumerate(self._ways)}
         shape = (len(self._ways), layers + 1, layers + 1)
         self._ms, self._kept, self._lasting = (np.full(shape, math.inf) for _ in range(3))
-        for (begin, end, group), several in found.items():
-            for way, one in enumerate(several):
-                self.cost[begin, end, group, way] = one
+        for (begin, end, group), several in stage_costs.items():
+            for way, cost in enumerate(several):
+                self.cost[begin, end, group, way] = cost
                 where = place[group // unit, way], begin, end
-                self._ms[where], self._kept[where], self._lasting[where] = one.ms, one.kept_bytes, one.lasting_bytes
-        self.limits: np.ndarray = np.array(sorted({one.ms for one in self.cost.values()}))
+                self._ms[where], self._kept[where], self._lasting[where] = cost.ms, cost.kept_bytes, cost.lasting_bytes
+        self.limits: np.ndarray = np.array(sorted({cost.ms for cost in self.cost.values()}))
 
     def solve(
         self, limit: float, deepest: int, devices: int, micro_batches: int, memory: float
@@ -180,11 +180,11 @@ class _Table:
         return best[0], self._walk(chosen[: best[1]], devices)
 
     def _walk(self, chosen: Sequence[np.ndarray], devices: int) -> list[tuple[int, int, int, int]]:
-        found, begin = [], 0
+        stages, begin = [], 0
         for how in reversed(chosen):
-            end, place = (int(one) for one in how[begin, devices])
+            end, place = (int(number) for number in how[begin, devices])
             group, way = self._ways[place]
-            found.append((begin, end, group * self._unit, way))
+            stages.append((begin, end, group * self._unit, way))
             begin, devices = end, devices - group
         assert begin == self._layers
-        return found
+        return stages

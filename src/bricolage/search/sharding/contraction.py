@@ -24,14 +24,14 @@ def contraction_layouts(
     """
     left, _, output = expression.partition("->")
     operands = left.split(",")
-    found = [((REPLICATED,) * len(operands), REPLICATED)]
+    layouts = [((REPLICATED,) * len(operands), REPLICATED)]
     for letter in dict.fromkeys(left.replace(",", "")):
         if letter in whole or sizes[letter] % workers:
             continue
         inputs = tuple(split_along(operand.index(letter)) if letter in operand else REPLICATED for operand in operands)
-        found.append((inputs, split_along(output.index(letter)) if letter in output else PARTIAL))
+        layouts.append((inputs, split_along(output.index(letter)) if letter in output else PARTIAL))
     if linear:
         for place in range(len(operands)):
             inputs = tuple(PARTIAL if other == place else REPLICATED for other in range(len(operands)))
-            found.append((inputs, PARTIAL))
-    return found
+            layouts.append((inputs, PARTIAL))
+    return layouts

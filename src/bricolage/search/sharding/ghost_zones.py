@@ -24,7 +24,7 @@ Region: TypeAlias = tuple[int, ...]
 
 def surface_regions(dimensions: int) -> list[Region]:
     """Of a block's surface; and its neighbours."""
-    return [one for one in itertools.product((-1, 0, 1), repeat=dimensions) if any(one)]
+    return [region for region in itertools.product((-1, 0, 1), repeat=dimensions) if any(region)]
 
 
 def needs(neighbour: Region, region: Region) -> bool:
@@ -34,7 +34,7 @@ def needs(neighbour: Region, region: Region) -> bool:
 
 def messages(order: Sequence[Region]) -> dict[Region, list[tuple[int, int]]]:
     """By neighbour the runs of consecutive regions that are sent: the first, and the one behind the last."""
-    found: dict[Region, list[tuple[int, int]]] = {}
+    neighbour_runs: dict[Region, list[tuple[int, int]]] = {}
     for neighbour in surface_regions(len(order[0])):
         runs: list[tuple[int, int]] = []
         for place, region in enumerate(order):
@@ -44,8 +44,8 @@ def messages(order: Sequence[Region]) -> dict[Region, list[tuple[int, int]]]:
                 runs[-1] = (runs[-1][0], place + 1)
             else:
                 runs.append((place, place + 1))
-        found[neighbour] = runs
-    return found
+        neighbour_runs[neighbour] = runs
+    return neighbour_runs
 
 
 def order_surface(dimensions: int) -> list[Region]:
@@ -59,7 +59,7 @@ def order_surface(dimensions: int) -> list[Region]:
     if count < 3:
         return every
     edges = list(itertools.combinations(range(count + 1), 2))
-    rows = LinearRows([-float(_both(every, one, other)) for one, other in edges])
+    rows = LinearRows([-float(_both(every, first, other)) for first, other in edges])
     for place in range(count + 1):
         rows.add([(number, 1.0) for number, edge in enumerate(edges) if place in edge], 2.0, 2.0)
     while True:
@@ -67,13 +67,13 @@ def order_surface(dimensions: int) -> list[Region]:
         assert chosen is not None  # a tour through all is a solution
         near: list[list[int]] = [[] for _ in range(count + 1)]
         for number in np.flatnonzero(chosen > 0.5).tolist():
-            one, other = edges[number]
-            near[one].append(other)
-            near[other].append(one)
+            first, other = edges[number]
+            near[first].append(other)
+            near[other].append(first)
         trips = _trips(near)
         if len(trips) == 1:
             place = trips[0].index(count)
-            return [every[one] for one in (*trips[0][place + 1 :], *trips[0][:place])]
+            return [every[index] for index in (*trips[0][place + 1 :], *trips[0][:place])]
         for trip in trips:
             inside = set(trip)
             leaving = [(number, 1.0) for number, edge in enumerate(edges) if (edge[0] in inside) != (edge[1] in inside)]
@@ -95,7 +95,7 @@ def _trips(near: Sequence[Sequence[int]]) -> list[list[int]]:
         trip = [min(left)]
         while True:
             left.discard(trip[-1])
-            after = next((one for one in near[trip[-1]] if one in left), None)
+            after = next((neighbour for neighbour in near[trip[-1]] if neighbour in left), None)
             if after is None:
                 break
             trip.append(after)

@@ -40,20 +40,20 @@ def with_relays(problem: ShardingProblem, tensors: Sequence[int]) -> ShardingPro
     behind: dict[int, list[DividedOperator]] = defaultdict(list)
     for tensor in tensors:
         writer, output = problem.writer[tensor]
-        made, one = len(facts), problem.tensors[tensor]
+        relay, original = len(facts), problem.tensors[tensor]
         wanted = {way.outputs[output] for way in problem.operators[writer].signatures}
         for number, reader in enumerate(operators):
             places = [n for n, read in enumerate(reader.reads) if read == tensor and n not in reader.in_place]
             wanted |= {way.inputs[place] for way in reader.signatures for place in places}
-            reads = tuple(made if place in places else read for place, read in enumerate(reader.reads))
+            reads = tuple(relay if place in places else read for place, read in enumerate(reader.reads))
             operators[number] = replace(reader, reads=reads)
             for written in reader.writes if places else ():
                 if facts[written].root == tensor:
                     facts[written] = replace(facts[written], root=-1)  # the relay's copy may be its own
-        facts.append(DividedTensor(f"{one.name} relayed", one.bytes))
+        facts.append(DividedTensor(f"{original.name} relayed", original.bytes))
         ways = tuple(Signature((layout,), (layout,), 0.0) for layout in sorted(wanted))
-        behind[writer].append(DividedOperator(RELAY, (tensor,), (made,), ways))
-    order = [one for number, first in enumerate(operators) for one in (first, *behind[number])]
+        behind[writer].append(DividedOperator(RELAY, (tensor,), (relay,), ways))
+    order = [operator for number, first in enumerate(operators) for operator in (first, *behind[number])]
     return replace(problem, operators=tuple(order), tensors=tuple(facts))
 
 
@@ -63,15 +63,17 @@ def candidates(problem: ShardingProblem, plan: ShardingPlan) -> list[int]:
     readings: dict[int, int] = defaultdict(int)
     spent: dict[tuple[int, str], list[float]] = defaultdict(list)
     for edge in problem.edges:
-        one, way = problem.operators[edge[2]], plan.choices[edge[2]]
+        reader, way = problem.operators[edge[2]], plan.choices[edge[2]]
         ms = problem.conversion(edge, plan.choices[edge[0]], way)
-        readings[one.reads[edge[3]]] += edge[3] not in one.in_place
+        readings[reader.reads[edge[3]]] += edge[3] not in reader.in_place
         if ms > 0.0:
-            spent[one.reads[edge[3]], one.signatures[way].inputs[edge[3]]].append(ms)
+            spent[reader.reads[edge[3]], reader.signatures[way].inputs[edge[3]]].append(ms)
     saved: dict[int, float] = defaultdict(float)
     for (tensor, _), several in spent.items():
         saved[tensor] += sum(several) - max(several)
-    return sorted((one for one, count in readings.items() if count > 1), key=lambda one: (-saved[one], one))
+    return sorted(
+        (number for number, count in readings.items() if count > 1), key=lambda number: (-saved[number], number)
+    )
 
 
 def shared_conversions(
@@ -107,10 +109,10 @@ def shared_conversions(
             seen.add(key)
             other = with_relays(problem, key)
             try:
-                found = solve(other)
+                solution = solve(other)
             except NoShardingPlan:  # what is kept for all readers does not fit
                 continue
-            if found.ms < best[1].ms:
-                best = other, found
-            heapq.heappush(queue, (found.ms, key, other, found))
+            if solution.ms < best[1].ms:
+                best = other, solution
+            heapq.heappush(queue, (solution.ms, key, other, solution))
     return best

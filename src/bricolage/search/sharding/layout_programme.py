@@ -64,12 +64,12 @@ def best_sharding(problem: ShardingProblem, *, limit_s: float = 60.0, gap: float
     if free is not None and free.peak_bytes <= problem.memory_bytes:
         return free
     bound = 0.0 if free is None else free.ms
-    priced = None if free is None else _priced(problem, free, started + max(limit_s / 3, _LEAST_S))
+    priced = None if free is None else _solve_with_prices(problem, free, started + max(limit_s / 3, _LEAST_S))
     if priced is not None and priced.gap <= gap:
         return replace(priced, seconds=time.monotonic() - started)
     left = limit_s - (time.monotonic() - started)
-    found = solve_layouts(problem, limit_s=max(left, 1.0)) if limit_s > 0.0 else None
-    options = [one for one in (priced, found) if one is not None]
+    milp_plan = solve_layouts(problem, limit_s=max(left, 1.0)) if limit_s > 0.0 else None
+    options = [candidate for candidate in (priced, milp_plan) if candidate is not None]
     if not options:
         raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
     best = min(options, key=lambda option: option.ms)
@@ -132,13 +132,13 @@ def _edge_key(
 ) -> tuple[tuple[Layout, ...], tuple[Layout, ...], float, bool, float]:
     """What its table depends on: layouts on both sides, and bytes."""
     writer, output, reader, argument = edge
-    one = problem.operators[reader]
+    consumer = problem.operators[reader]
     return (
         tuple(way.outputs[output] for way in problem.operators[writer].signatures),
-        tuple(way.inputs[argument] for way in one.signatures),
-        problem.tensors[one.reads[argument]].bytes,
-        argument in one.in_place,
-        one.weight,
+        tuple(way.inputs[argument] for way in consumer.signatures),
+        problem.tensors[consumer.reads[argument]].bytes,
+        argument in consumer.in_place,
+        consumer.weight,
     )
 
 
@@ -169,7 +169,7 @@ def copy_table(problem: ShardingProblem, edge: tuple[int, int, int, int]) -> np.
 # --- with it --------------------------------------------------------------------------------------------------------
 
 
-def _priced(problem: ShardingProblem, free: ShardingPlan, deadline: float) -> ShardingPlan | None:
+def _solve_with_prices(problem: ShardingProblem, free: ShardingPlan, deadline: float) -> ShardingPlan | None:
     """The best choice that fits among those that prices for memory give, and the best bound of these prices (Lagrange).
 
     For any prices p ≥ 0 of operators, time + Σ p (memory - limit) at its least is no more than the least time that fits. Prices are
@@ -181,13 +181,13 @@ def _priced(problem: ShardingProblem, free: ShardingPlan, deadline: float) -> Sh
     best: ShardingPlan | None = None
     bound = free.ms
     for _ in range(_ROUNDS):
-        found = without_limit(problem, (price * shape).tolist())
-        if found is None:
+        candidate = without_limit(problem, (price * shape).tolist())
+        if candidate is None:
             break
-        need = float(shape @ np.array(device_memory(problem, found.choices))) - problem.memory_bytes
-        bound = max(bound, (found.ms + price * need) * (1.0 - _SLACK))
-        if found.peak_bytes <= problem.memory_bytes:
-            best = found if best is None or found.ms < best.ms else best
+        need = float(shape @ np.array(device_memory(problem, candidate.choices))) - problem.memory_bytes
+        bound = max(bound, (candidate.ms + price * need) * (1.0 - _SLACK))
+        if candidate.peak_bytes <= problem.memory_bytes:
+            best = candidate if best is None or candidate.ms < best.ms else best
             high = price
         else:
             low = price
@@ -207,13 +207,13 @@ def frontier(problem: ShardingProblem) -> list[ShardingPlan]:
         return [] if free is None else [free]
     held = np.array(device_memory(problem, free.choices))
     shape = (held / max(free.peak_bytes, 1.0)) ** 2
-    found = [free]
+    plans = [free]
     for power in range(*_PRICES):
         price = 2.0**power * free.ms / max(free.peak_bytes, 1.0) / max(float(shape.sum()), 1.0)
-        one = without_limit(problem, (price * shape).tolist())
-        if one is not None and one.peak_bytes < found[-1].peak_bytes:
-            found.append(one)
-    return found
+        candidate = without_limit(problem, (price * shape).tolist())
+        if candidate is not None and candidate.peak_bytes < plans[-1].peak_bytes:
+            plans.append(candidate)
+    return plans
 
 
 def solve_layouts(problem: ShardingProblem, *, limit_s: float = 60.0) -> ShardingPlan | None:
@@ -225,8 +225,8 @@ def solve_layouts(problem: ShardingProblem, *, limit_s: float = 60.0) -> Shardin
     started = time.monotonic()
     rows, columns, scale = _rows(problem)
     whole = np.zeros(len(rows.cost))
-    for some in columns:
-        whole[some[0] : some[-1] + 1] = 1
+    for block in columns:
+        whole[block[0] : block[-1] + 1] = 1
     result = rows.solve(whole, limit_s)
     if result.infeasible:
         raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
@@ -241,11 +241,11 @@ def solve_layouts(problem: ShardingProblem, *, limit_s: float = 60.0) -> Shardin
 def _rows(problem: ShardingProblem) -> tuple[LinearRows, list[list[int]], float]:
     """The programme: columns of choices come first, by operator. Costs are in units of `scale`."""
     single, pairs = _tables(problem, None)
-    scale = max(math.fsum(float(one.max()) for one in single) / 1000.0, 1e-12)
+    scale = max(math.fsum(float(unary.max()) for unary in single) / 1000.0, 1e-12)
     rows = LinearRows([])
-    columns = [[rows.new_column(float(ms) / scale) for ms in one] for one in single]
-    for some in columns:
-        rows.add([(column, 1.0) for column in some], 1.0, 1.0)
+    columns = [[rows.new_column(float(ms) / scale) for ms in unary] for unary in single]
+    for choice_columns in columns:
+        rows.add([(column, 1.0) for column in choice_columns], 1.0, 1.0)
     flows: dict[tuple[int, int], np.ndarray] = {}
     for (a, b), table in pairs.items():
         flows[a, b] = _transport(rows, columns[a], columns[b], table / scale)
@@ -257,14 +257,14 @@ def _rows(problem: ShardingProblem) -> tuple[LinearRows, list[list[int]], float]
 
 def _transport(rows: LinearRows, sources: Sequence[int], targets: Sequence[int], table: np.ndarray) -> np.ndarray:
     """Columns of pairs of choices, -1 where a pair cannot be."""
-    found = np.full(table.shape, -1)
+    pair_columns = np.full(table.shape, -1)
     for row, column in zip(*np.nonzero(np.isfinite(table)), strict=True):
-        found[row, column] = rows.new_column(float(table[row, column]))
+        pair_columns[row, column] = rows.new_column(float(table[row, column]))
     for row, source in enumerate(sources):
-        rows.add([*((int(one), 1.0) for one in found[row] if one >= 0), (source, -1.0)], 0.0, 0.0)
+        rows.add([*((int(number), 1.0) for number in pair_columns[row] if number >= 0), (source, -1.0)], 0.0, 0.0)
     for column, target in enumerate(targets):
-        rows.add([*((int(one), 1.0) for one in found[:, column] if one >= 0), (target, -1.0)], 0.0, 0.0)
-    return found
+        rows.add([*((int(number), 1.0) for number in pair_columns[:, column] if number >= 0), (target, -1.0)], 0.0, 0.0)
+    return pair_columns
 
 
 def _memory_rows(

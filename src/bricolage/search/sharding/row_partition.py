@@ -35,7 +35,7 @@ class SparseLayer:
     """By row, ascending."""
 
     def __post_init__(self) -> None:
-        if any(not 0 <= one < self.inputs for row in self.columns for one in row):
+        if any(not 0 <= column < self.inputs for row in self.columns for column in row):
             raise ValueError(f"a row reads an input beyond the {self.inputs} that there are")
 
     @property
@@ -45,16 +45,16 @@ class SparseLayer:
 
     def readers(self) -> list[list[int]]:
         """By column its rows."""
-        found: list[list[int]] = [[] for _ in range(self.inputs)]
-        for row, some in enumerate(self.columns):
-            for column in some:
-                found[column].append(row)
-        return found
+        column_rows: list[list[int]] = [[] for _ in range(self.inputs)]
+        for row, row_columns in enumerate(self.columns):
+            for column in row_columns:
+                column_rows[column].append(row)
+        return column_rows
 
 
 def radix_layer(neurons: int, degree: int, stride: int) -> SparseLayer:
     """A layer of RadiX-Net (Kepner and Robinett, 2019): row i reads i, i + stride, ... round in a circle, `degree` inputs."""
-    rows = [tuple(sorted((row + stride * one) % neurons for one in range(degree))) for row in range(neurons)]
+    rows = [tuple(sorted((row + stride * step) % neurons for step in range(degree))) for row in range(neurons)]
     return SparseLayer(neurons, tuple(rows))
 
 
@@ -66,7 +66,7 @@ def volume(layer: SparseLayer, rows: Parts, owners: Parts) -> int:
         rows: parts of its rows.
         owners: parts of its inputs.
     """
-    wanted = {(column, int(rows[row])) for row, some in enumerate(layer.columns) for column in some}
+    wanted = {(column, int(rows[row])) for row, row_columns in enumerate(layer.columns) for column in row_columns}
     return sum(part != int(owners[column]) for column, part in wanted)
 
 
@@ -110,15 +110,15 @@ def partition_layers(
     Raises:
         MissingLibrary: mtkahypar is not installed.
     """
-    found: list[Parts] = []
+    partitions: list[Parts] = []
     for number in range(len(layers)):
-        joint = _partitioned(layers[number : number + 1 + ahead], parts, owners, epsilon, seed, threads)
-        owners = _balanced(layers[number], joint, parts, epsilon)
-        found.append(owners)
-    return found
+        joint = _partition_hypergraph(layers[number : number + 1 + ahead], parts, owners, epsilon, seed, threads)
+        owners = _rebalance_rows(layers[number], joint, parts, epsilon)
+        partitions.append(owners)
+    return partitions
 
 
-def _partitioned(
+def _partition_hypergraph(
     layers: Sequence[SparseLayer], parts: int, owners: Parts | None, epsilon: float, seed: int, threads: int
 ) -> Parts:
     """The parts of the first layer's rows, of several layers in one hypergraph: a row is the next layer's input."""
@@ -149,7 +149,7 @@ def _partitioned(
 def _hypergraph(layers: Sequence[SparseLayer], owners: Parts | None) -> tuple[list[list[int]], list[int]]:
     """Nets, and weights of rows; fixed vertices have the numbers behind them."""
     begins = np.cumsum([0, *(layer.rows for layer in layers)]).tolist()
-    weights = [len(some) for layer in layers for some in layer.columns]
+    weights = [len(row_columns) for layer in layers for row_columns in layer.columns]
     nets: list[list[int]] = []
     for place, layer in enumerate(layers):
         for column, rows in enumerate(layer.readers()):
@@ -163,21 +163,21 @@ def _hypergraph(layers: Sequence[SparseLayer], owners: Parts | None) -> tuple[li
     return nets, weights
 
 
-def _balanced(layer: SparseLayer, rows: Parts, parts: int, epsilon: float) -> Parts:
+def _rebalance_rows(layer: SparseLayer, rows: Parts, parts: int, epsilon: float) -> Parts:
     """Rows of parts that are too heavy move to those that are light and read most of the same: where several layers were divided at
     once, only their sum is balanced."""
     sizes = np.array([len(column) for column in layer.columns])
     limit = (1.0 + epsilon) * sizes.sum() / parts
     limit = max(limit, float(np.ceil(sizes.sum() / parts / max(sizes.max(initial=1), 1)) * sizes.max(initial=1)))
-    found, weights = rows.copy(), np.bincount(rows, sizes, minlength=parts).astype(float)
+    row_parts, weights = rows.copy(), np.bincount(rows, sizes, minlength=parts).astype(float)
     reads = np.zeros((parts, layer.inputs), np.int64)
-    for row, some in enumerate(layer.columns):
-        reads[found[row], list(some)] += 1
+    for row, row_columns in enumerate(layer.columns):
+        reads[row_parts[row], list(row_columns)] += 1
     while weights.max() > limit:
         heavy = int(weights.argmax())
         free = weights + sizes.min() <= limit
         best: tuple[float, int, int] | None = None
-        for row in np.flatnonzero(found == heavy).tolist():
+        for row in np.flatnonzero(row_parts == heavy).tolist():
             columns = list(layer.columns[row])
             loss = (reads[heavy, columns] == 1).sum()
             gains = (reads[:, columns] == 0).sum(axis=1).astype(float)
@@ -193,16 +193,16 @@ def _balanced(layer: SparseLayer, rows: Parts, parts: int, epsilon: float) -> Pa
         reads[to, columns] += 1
         weights[heavy] -= sizes[moved]
         weights[to] += sizes[moved]
-        found[moved] = to
-    return found
+        row_parts[moved] = to
+    return row_parts
 
 
 def routes(layer: SparseLayer, rows: Parts, owners: Parts) -> dict[tuple[int, int], list[int]]:
     """By the part that sends and the part that receives: the inputs that go that way, ascending. Together as many as `volume`."""
-    found: dict[tuple[int, int], set[int]] = {}
-    for row, some in enumerate(layer.columns):
-        for column in some:
+    route_inputs: dict[tuple[int, int], set[int]] = {}
+    for row, row_columns in enumerate(layer.columns):
+        for column in row_columns:
             way = int(owners[column]), int(rows[row])
             if way[0] != way[1]:
-                found.setdefault(way, set()).add(column)
-    return {way: sorted(some) for way, some in sorted(found.items())}
+                route_inputs.setdefault(way, set()).add(column)
+    return {way: sorted(columns) for way, columns in sorted(route_inputs.items())}

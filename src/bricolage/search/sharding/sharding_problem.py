@@ -64,42 +64,42 @@ class ShardingProblem:
 
     def __post_init__(self) -> None:
         written: set[int] = set()
-        for one in self.operators:
-            if not one.signatures:
-                raise ValueError(f"operator '{one.name}' has no layout in which it runs")
-            for way in one.signatures:
-                if len(way.inputs) != len(one.reads) or len(way.outputs) != len(one.writes):
-                    raise ValueError(f"operator '{one.name}' has a layout for each tensor that it reads or writes")
-            if not set(one.reads) <= written:
-                raise ValueError(f"operator '{one.name}' reads what no operator before it writes")
-            written.update(one.writes)
-        if any(one.root >= number for number, one in enumerate(self.tensors)):
+        for operator in self.operators:
+            if not operator.signatures:
+                raise ValueError(f"operator '{operator.name}' has no layout in which it runs")
+            for way in operator.signatures:
+                if len(way.inputs) != len(operator.reads) or len(way.outputs) != len(operator.writes):
+                    raise ValueError(f"operator '{operator.name}' has a layout for each tensor that it reads or writes")
+            if not set(operator.reads) <= written:
+                raise ValueError(f"operator '{operator.name}' reads what no operator before it writes")
+            written.update(operator.writes)
+        if any(tensor.root >= number for number, tensor in enumerate(self.tensors)):
             raise ValueError("a view comes before the tensor whose memory it shares")
 
     @cached_property
     def writer(self) -> tuple[tuple[int, int], ...]:
         """By tensor the operator that writes it, and as which output; (-1, 0) where nothing does."""
-        found = [(-1, 0)] * len(self.tensors)
+        writers = [(-1, 0)] * len(self.tensors)
         for number, operator in enumerate(self.operators):
             for place, tensor in enumerate(operator.writes):
-                found[tensor] = (number, place)
-        return tuple(found)
+                writers[tensor] = (number, place)
+        return tuple(writers)
 
     @cached_property
     def lifetimes(self) -> tuple[tuple[int, int], ...]:
         """By tensor the operator that writes it and the last that reads it or what shares its memory; the whole step where it
         lasts."""
-        found = [(first, first) for first, _ in self.writer]
+        spans = [(first, first) for first, _ in self.writer]
         for number, operator in enumerate(self.operators):
             for tensor in operator.reads:
-                found[tensor] = (found[tensor][0], number)
-        for tensor in reversed(range(len(found))):
+                spans[tensor] = (spans[tensor][0], number)
+        for tensor in reversed(range(len(spans))):
             root = self.tensors[tensor].root
             if root >= 0:
-                found[root] = (found[root][0], max(found[root][1], found[tensor][1]))
+                spans[root] = (spans[root][0], max(spans[root][1], spans[tensor][1]))
         end = len(self.operators) - 1
         return tuple(
-            (0, end) if tensor.lasting_bytes else span for span, tensor in zip(found, self.tensors, strict=True)
+            (0, end) if tensor.lasting_bytes else span for span, tensor in zip(spans, self.tensors, strict=True)
         )
 
     @cached_property
@@ -107,26 +107,26 @@ class ShardingProblem:
         """Writer, its output, reader and its argument, of each reading."""
         return tuple(
             (*self.writer[tensor], number, argument)
-            for number, one in enumerate(self.operators)
-            for argument, tensor in enumerate(one.reads)
+            for number, operator in enumerate(self.operators)
+            for argument, tensor in enumerate(operator.reads)
         )
 
     def conversion(self, edge: tuple[int, int, int, int], writes: int, reads: int) -> float:
         """Milliseconds to convert on an edge, by the signatures of both ends; infinite where that is not possible."""
         writer, output, reader, argument = edge
-        one = self.operators[reader]
+        consumer = self.operators[reader]
         source = self.operators[writer].signatures[writes].outputs[output]
-        target = one.signatures[reads].inputs[argument]
-        if argument in one.in_place and source != target:
+        target = consumer.signatures[reads].inputs[argument]
+        if argument in consumer.in_place and source != target:
             return math.inf
-        return one.weight * conversion_ms(source, target, self.tensors[one.reads[argument]].bytes, self.ring)
+        return consumer.weight * conversion_ms(source, target, self.tensors[consumer.reads[argument]].bytes, self.ring)
 
     def bytes_of(self, tensor: int, layout: Layout) -> float:
         """On each device: the tensor, or what lasts of it; 0 where its memory is another's."""
-        one = self.tensors[tensor]
-        if one.root >= 0:
+        facts = self.tensors[tensor]
+        if facts.root >= 0:
             return 0.0
-        return held_bytes(layout, max(one.bytes, one.lasting_bytes), self.ring.workers)
+        return held_bytes(layout, max(facts.bytes, facts.lasting_bytes), self.ring.workers)
 
     def copy_bytes(self, edge: tuple[int, int, int, int], writes: int, reads: int) -> float:
         """On each device: what a reader holds in the place of what lies otherwise (`copy_span`)."""
@@ -138,8 +138,10 @@ class ShardingProblem:
 
     def copy_span(self, edge: tuple[int, int, int, int]) -> tuple[int, int]:
         """The first and the last operator while which that copy is there: its reader; for a view all that read the view."""
-        one = self.operators[edge[2]]
-        views = [self.lifetimes[write][1] for write in one.writes if self.tensors[write].root == one.reads[edge[3]]]
+        reader = self.operators[edge[2]]
+        views = [
+            self.lifetimes[write][1] for write in reader.writes if self.tensors[write].root == reader.reads[edge[3]]
+        ]
         return edge[2], max([edge[2], *views])
 
 
@@ -170,7 +172,8 @@ def judge_choice(
     """What a choice takes."""
     moving = math.fsum(problem.conversion(edge, choices[edge[0]], choices[edge[2]]) for edge in problem.edges)
     ms = moving + math.fsum(
-        one.weight * one.signatures[choice].ms for one, choice in zip(problem.operators, choices, strict=True)
+        operator.weight * operator.signatures[choice].ms
+        for operator, choice in zip(problem.operators, choices, strict=True)
     )
     peak = max(device_memory(problem, choices), default=0.0)
     return ShardingPlan(tuple(choices), ms, moving, peak, min(bound, ms), method, seconds)
@@ -191,19 +194,19 @@ def device_memory(problem: ShardingProblem, choices: Sequence[int]) -> list[floa
         first, last = problem.copy_span(edge)
         changes[first] += size
         changes[last + 1] -= size
-    found, held = [], 0.0
+    usage, held = [], 0.0
     for change in changes[:-1]:
         held += change
-        found.append(held)
-    return found
+        usage.append(held)
+    return usage
 
 
 def least_memory(problem: ShardingProblem) -> float:
     """Bytes on each device that no choice goes below: what lasts, each as little as any signature leaves."""
     total = 0.0
-    for tensor, one in enumerate(problem.tensors):
+    for tensor, facts in enumerate(problem.tensors):
         writer, output = problem.writer[tensor]
-        if one.lasting_bytes and writer >= 0:
+        if facts.lasting_bytes and writer >= 0:
             ways = problem.operators[writer].signatures
             total += min(problem.bytes_of(tensor, way.outputs[output]) for way in ways)
     return total

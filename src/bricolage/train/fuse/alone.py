@@ -222,6 +222,6 @@ def result_of(
     return LaneResult(at.lane.name, at.steps, at.stopped, at.loss, value, accuracy, at.skipped)
 
 
-def shortened(lane: Lane, steps: int) -> Lane:
+def shorten_lane(lane: Lane, steps: int) -> Lane:
     """The lane with another number of steps."""
     return replace(lane, steps=steps, epochs=None)

@@ -23,7 +23,7 @@ from bricolage.train.fuse.lane_program import Choice, FusedProgram
 from bricolage.train.fuse.operator_schema import draws, functional, memory_order, out_argument, written_argument
 from bricolage.train.fuse.operators.call import Call, Compute, Joined, Mask, Operand, Result, only
 from bricolage.train.fuse.operators.choose import choose_way
-from bricolage.train.fuse.operators.operator_rules import joined
+from bricolage.train.fuse.operators.operator_rules import join_lanes
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ def build_program(
         NotFusible: an operator cannot be computed for several lanes; the reason names it and its line.
     """
     builder = _Builder(traced, numbers, known or {})
-    builder.run(shared_batch, parameters, {name: one.clone() for name, one in buffers.items()}, batch)
+    builder.run(shared_batch, parameters, {name: buffer.clone() for name, buffer in buffers.items()}, batch)
     return builder.program
 
 
@@ -105,8 +105,8 @@ class _Builder:
             values[place], self._infos[place] = parameters[name], _Value(True, False, place)
         for place, name in program.buffers:
             values[place], self._infos[place] = buffers[name], _Value(True, False, place)
-        for place, one in zip(program.batch, batch, strict=True):
-            values[place], self._infos[place] = one, _Value(not shared_batch, False, place)
+        for place, tensor in zip(program.batch, batch, strict=True):
+            values[place], self._infos[place] = tensor, _Value(not shared_batch, False, place)
         for place, constant in self._constants.items():
             values[place] = program.start[place] = constant
             self._infos[place] = _Value(False, True, place)
@@ -152,21 +152,21 @@ class _Builder:
                 self.program.steps.pop()
                 self.program.start[place] = self._values[place]
         else:
-            found = joined(call) if call.stacked or random else only("unchanged", _plain(call))
-            if random and not found.masks:
+            joined_call = join_lanes(call) if call.stacked or random else only("unchanged", _plain(call))
+            if random and not joined_call.masks:
                 raise NotFusible(
                     reason=f"{name} draws random numbers, and only dropout has a stream for each lane; {where(node)}"
                 )
-            way = self._way(node, name, found, [self._values[read] for read in reads])
-            given = (*reads, *map(self._mask, found.masks))
+            way = self._way(node, name, joined_call, [self._values[read] for read in reads])
+            given = (*reads, *map(self._mask, joined_call.masks))
             root = self._infos[self._slot(written)].root if inside and written is not None else place
             root = self._root(node, place, reads) if written is None else root
             self._infos[place] = _Value(True, False, root)
             try:
                 if inside and written is not None:
-                    self._write(node, place, written, found.ways[way], given)
+                    self._write(node, place, written, joined_call.ways[way], given)
                 else:
-                    self._emit(node, place, found.ways[way], given)
+                    self._emit(node, place, joined_call.ways[way], given)
             except NotFusible:
                 raise
             except Exception as error:  # whatever PyTorch says of it
@@ -206,15 +206,15 @@ class _Builder:
             return False
         _, dimension, number = arguments(node)
         at = self._slot(source)
-        one = self._values[at]
-        if not self._infos[at].stacked or not isinstance(one, torch.Tensor) or one.ndim < 2:
+        tensor = self._values[at]
+        if not self._infos[at].stacked or not isinstance(tensor, torch.Tensor) or tensor.ndim < 2:
             return False
-        dimension %= one.ndim - 1
-        count = one.shape[dimension + 1]
+        dimension %= tensor.ndim - 1
+        count = tensor.shape[dimension + 1]
         numbers = [
             arguments(user)[2] % count
             for user in source.users
-            if operator_name(user) == "aten::select.int" and arguments(user)[1] % (one.ndim - 1) == dimension
+            if operator_name(user) == "aten::select.int" and arguments(user)[1] % (tensor.ndim - 1) == dimension
         ]
         if count < 2 or sorted(numbers) != list(range(count)) or len(source.users) != count:
             return False
@@ -252,8 +252,8 @@ class _Builder:
         root = self._infos[source].root
         if memory.untyped_storage().data_ptr() != self._values[root].untyped_storage().data_ptr():
             raise NotFusible(reason=f"{operator_name(node)} writes to a part of a tensor that is a copy; {where(node)}")
-        weights = any(root == one for one, _ in self.program.parameters)
-        write = _into(compute, weights or any(root == one for one, _ in self.program.buffers))
+        weights = any(root == slot for slot, _ in self.program.parameters)
+        write = _into(compute, weights or any(root == slot for slot, _ in self.program.buffers))
         write = _without_gradient(write) if without_gradient(node) else write
         # Building must leave weights as they are; buffers are copies meanwhile.
         self._values[place] = memory if weights else write(memory, *[self._values[read] for read in reads])
@@ -264,10 +264,10 @@ class _Builder:
         if found.plain:
             self.program.choices[node.name] = Choice(name, first, {})
             return first
-        known = self._known.get(node.name)
-        if known is not None and known in found.ways:
-            self.program.choices[node.name] = Choice(name, known, {known: 0.0})
-            return known
+        earlier_way = self._known.get(node.name)
+        if earlier_way is not None and earlier_way in found.ways:
+            self.program.choices[node.name] = Choice(name, earlier_way, {earlier_way: 0.0})
+            return earlier_way
         try:
             way, ms = choose_way(found, tensors)
         except RuntimeError as error:
@@ -283,7 +283,7 @@ class _Builder:
         shape = tuple(shown.shape) if hasattr(shown, "shape") else ()
         outside = out_argument(node)
         args = tuple(self._operand(argument) for argument in arguments(node))
-        named = {key: self._operand(one) for key, one in keywords(node).items() if key != outside}
+        named = {key: self._operand(operand) for key, operand in keywords(node).items() if key != outside}
         return Call(name, target, args, named, self.program.lanes, numbers, shape)
 
     def _operand(self, value: Any) -> Any:
@@ -291,17 +291,17 @@ class _Builder:
 
         if isinstance(value, torch.fx.Node):
             place = self._slot(value)
-            one = self._values[place]
-            if place not in self._infos or not isinstance(one, torch.Tensor):
+            tensor = self._values[place]
+            if place not in self._infos or not isinstance(tensor, torch.Tensor):
                 raise NotFusible(reason=f"{operator_name(value)} gives no tensor; {where(value)}")
             info = self._infos[place]
-            shape = tuple(one.shape[1:] if info.stacked else one.shape)
-            return Operand(place, info.stacked, shape, one.dtype, memory_order(value.meta.get("val")))
+            shape = tuple(tensor.shape[1:] if info.stacked else tensor.shape)
+            return Operand(place, info.stacked, shape, tensor.dtype, memory_order(value.meta.get("val")))
         if isinstance(value, list | tuple):
             return (
-                tuple(self._operand(one) for one in value)
+                tuple(self._operand(element) for element in value)
                 if isinstance(value, tuple)
-                else [self._operand(one) for one in value]
+                else [self._operand(element) for element in value]
             )
         return value
 
@@ -311,7 +311,7 @@ class _Builder:
 
     def _root(self, node: torch.fx.Node, place: int, reads: tuple[int, ...]) -> int:
         schema = getattr(node.target, "_schema", None)
-        aliases = schema is not None and any(one.alias_info is not None for one in schema.returns)
+        aliases = schema is not None and any(output.alias_info is not None for output in schema.returns)
         return self._infos[reads[0]].root if aliases and reads else place
 
     def _out_of_place(self, node: torch.fx.Node, name: str, written: torch.fx.Node) -> tuple[Any, bool]:
@@ -321,22 +321,22 @@ class _Builder:
         Raises:
             NotFusible: there is no such operator; or a tensor that all lanes share is written to.
         """
-        found, place = functional(node.target), self._slot(written)
+        replacement, place = functional(node.target), self._slot(written)
         info = self._infos.get(place)
-        if info is None or found is None:
+        if info is None or replacement is None:
             raise NotFusible(reason=f"{name} writes to a tensor in a way that has no other form; {where(node)}")
-        if any(info.root == one for one, _ in (*self.program.buffers, *self.program.parameters)):
-            return found, True
-        later = [one for one in self._places if self._places[one] > self._places[node]]
+        if any(info.root == slot for slot, _ in (*self.program.buffers, *self.program.parameters)):
+            return replacement, True
+        later = [later_node for later_node in self._places if self._places[later_node] > self._places[node]]
         aliased = [
             n
             for n, at in self._places.items()
             if at in self._infos and self._infos[at].root == info.root and at != place
         ]
-        seen = any(user in aliased for one in later for user in one.all_input_nodes)
+        seen = any(user in aliased for later_node in later for user in later_node.all_input_nodes)
         if written.op == "placeholder" or (seen and not info.stacked):
             raise NotFusible(reason=f"{name} writes to a tensor that others see; {where(node)}")
-        return found, seen
+        return replacement, seen
 
 
 def _into(compute: Callable[..., Any], lasting: bool) -> Callable[..., Any]:
@@ -345,8 +345,8 @@ def _into(compute: Callable[..., Any], lasting: bool) -> Callable[..., Any]:
 
     def write(memory: Any, *tensors: Any) -> Any:
         # What it was before may be kept for the gradient.
-        made = compute(*[tensor.clone() if tensor is memory else tensor for tensor in tensors])
-        (memory.data if lasting else memory).copy_(made)
+        contents = compute(*[tensor.clone() if tensor is memory else tensor for tensor in tensors])
+        (memory.data if lasting else memory).copy_(contents)
         return memory
 
     return write
@@ -367,8 +367,8 @@ def _plain(call: Call) -> Compute:
 
     def compute(*tensors: torch.Tensor) -> Result:
         args, named = call.filled(tensors)
-        made: Result = call.target(*args, **named)
-        return made
+        output: Result = call.target(*args, **named)
+        return output
 
     return compute
 

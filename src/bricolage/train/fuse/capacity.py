@@ -12,7 +12,7 @@ from pathlib import Path
 from bricolage.base.progress import Progress
 from bricolage.device.memory import available_bytes
 from bricolage.errors import NotFusible, TrainingWorkerFailed
-from bricolage.train.fuse.alone import make_module, shortened
+from bricolage.train.fuse.alone import make_module, shorten_lane
 from bricolage.train.fuse.lane_groups import Group, group
 from bricolage.train.fuse.sweep import Sweep
 from bricolage.train.fuse.sweep_data import load_data
@@ -91,8 +91,8 @@ def fits_memory(sweep: Sweep, one: Group, lanes: int, threads: int, limit: int) 
     Raises:
         NotFusible: they cannot be trained as one, however much memory there is.
     """
-    some = tuple(replace(shortened(lane, STEPS), patience=None) for lane in one.lanes[:lanes])
-    job = DryRun(replace(sweep, lanes=some), threads, limit)
+    short_lanes = tuple(replace(shorten_lane(lane, STEPS), patience=None) for lane in one.lanes[:lanes])
+    job = DryRun(replace(sweep, lanes=short_lanes), threads, limit)
     try:
         (held,) = run_group(work, [job], Held, threads, _LIMIT_S)
     except TrainingWorkerFailed:
@@ -107,7 +107,7 @@ def work(job: DryRun, _: Rank) -> Held:
     from bricolage.train.fuse.contestants import Here
 
     data = load_data(job.sweep)
-    (one,) = group(data, job.sweep.lanes)
+    (lane_group,) = group(data, job.sweep.lanes)
     # Beyond the limit memory is refused, so that a dry run that does not fit harms no other process.
     taken = (
         int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
@@ -116,7 +116,7 @@ def work(job: DryRun, _: Rank) -> Held:
     )
     resource.setrlimit(resource.RLIMIT_AS, (taken + job.limit, resource.RLIM_INFINITY))
     try:
-        Here(data, one, job.threads).fused.run(STEPS)
+        Here(data, lane_group, job.threads).fused.run(STEPS)
     except NotFusible as error:
         return Held(0, str(error.facts["reason"]))
     unit = 1 if sys.platform == "darwin" else 1024

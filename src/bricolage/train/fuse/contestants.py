@@ -162,5 +162,5 @@ def prepare_trainer(sweep: Sweep, names: Sequence[str], kind: str, threads: int)
         from bricolage.train.fuse.lane_groups import Group
 
         return Serial(data, Group(part.lanes, ()), threads)
-    (found,) = group(data, part.lanes)
-    return Here(data, found, threads)
+    (lane_group,) = group(data, part.lanes)
+    return Here(data, lane_group, threads)

@@ -42,13 +42,13 @@ class OwnFunction:
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> object:
         """What it returns for these tensors, with its own backward."""
-        return _original()(self.function, *_several(_filled(self.given, tensors)))
+        return _original()(self.function, *_several(_fill_places(self.given, tensors)))
 
     def results(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Those of its results that are tensors."""
         import torch
 
-        return [one for one in _several(self(tensors)) if isinstance(one, torch.Tensor)]
+        return [output for output in _several(self(tensors)) if isinstance(output, torch.Tensor)]
 
     @property
     def batches(self) -> bool:
@@ -83,21 +83,21 @@ class Applied:
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[Applied]:
+def record_functions() -> Iterator[Applied]:
     """Notes which functions are applied, and which of them a graph can carry."""
     applied = Applied()
 
     def apply(function: Kind, *given: object) -> object:
-        places, tensors = _parted(given)
+        places, tensors = _split_tensors(given)
         versions = [tensor._version for tensor in tensors]
-        made = _original()(function, *given)
-        reason = _unlike_data(places) or _holding(function) or _unlike_tensors(made)
+        outputs = _original()(function, *given)
+        reason = _unlike_data(places) or _holding(function) or _unlike_tensors(outputs)
         if not reason and [tensor._version for tensor in tensors] != versions:
             reason = "it writes to its argument"
         if reason:
             applied.refused.setdefault(function, f"{reason}; {calling_line()}")
         applied.carried.add(function)
-        return made
+        return outputs
 
     with _applying(apply):
         yield applied
@@ -108,14 +108,14 @@ def keep_functions() -> Iterator[None]:
     """Each application becomes an operator of its own meanwhile."""
 
     def apply(function: Kind, *given: object) -> object:
-        places, tensors = _parted(given)
+        places, tensors = _split_tensors(given)
         if _unlike_data(places):
             return _original()(function, *given)
         number = _numbers.setdefault((function, repr(places)), len(_known))
         if number == len(_known):
             _known.append(OwnFunction(function, places))
         results = _operator()(tensors, number)
-        return _filled(_shapes[number], results)
+        return _fill_places(_shapes[number], results)
 
     with _applying(apply):
         yield
@@ -131,16 +131,16 @@ def _operator() -> Callable[[list[torch.Tensor], int], list[torch.Tensor]]:
 
     def compute(tensors: Sequence[torch.Tensor], number: int) -> list[torch.Tensor]:
         with torch.no_grad():
-            made = application(number)(tensors)
-        places, results = _parted(_several(made))
-        _shapes[number] = places if isinstance(made, tuple) else places[0]
+            outputs = application(number)(tensors)
+        places, results = _split_tensors(_several(outputs))
+        _shapes[number] = places if isinstance(outputs, tuple) else places[0]
         return [result.clone() for result in results]  # an operator's results are no memory of its arguments
 
     library.impl(name, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(OPERATOR, compute, lib=library)
     _libraries.append(library)
-    found: Callable[[list[torch.Tensor], int], list[torch.Tensor]] = getattr(torch.ops.bricolage, name)
-    return found
+    custom_operator: Callable[[list[torch.Tensor], int], list[torch.Tensor]] = getattr(torch.ops.bricolage, name)
+    return custom_operator
 
 
 _libraries: list[object] = []
@@ -166,28 +166,28 @@ def _original() -> Apply:
     """`torch.autograd.Function.apply` as PyTorch has it, of a function that is given first."""
     import torch
 
-    found: Apply = torch.autograd.Function.__dict__["apply"].__func__
-    return found
+    original_apply: Apply = torch.autograd.Function.__dict__["apply"].__func__
+    return original_apply
 
 
-def _parted(given: Sequence[object]) -> tuple[tuple[object, ...], list[torch.Tensor]]:
+def _split_tensors(given: Sequence[object]) -> tuple[tuple[object, ...], list[torch.Tensor]]:
     """Values with `_Tensor` where tensors are, and the tensors."""
     import torch
 
     tensors: list[torch.Tensor] = []
     places: list[object] = []
-    for one in given:
-        if isinstance(one, torch.Tensor):
+    for argument in given:
+        if isinstance(argument, torch.Tensor):
             places.append(_Tensor(len(tensors)))
-            tensors.append(one)
+            tensors.append(argument)
         else:
-            places.append(one)
+            places.append(argument)
     return tuple(places), tensors
 
 
-def _filled(places: object, tensors: Sequence[torch.Tensor]) -> object:
+def _fill_places(places: object, tensors: Sequence[torch.Tensor]) -> object:
     if isinstance(places, tuple):
-        return tuple(_filled(place, tensors) if isinstance(place, _Tensor) else place for place in places)
+        return tuple(_fill_places(place, tensors) if isinstance(place, _Tensor) else place for place in places)
     return tensors[places.number] if isinstance(places, _Tensor) else places
 
 
@@ -200,18 +200,18 @@ def _unlike_data(given: Sequence[object]) -> str:
     import torch
 
     plain = bool | int | float | complex | str | None | _Tensor | torch.dtype | torch.Size
-    for one in given:
-        if not all(isinstance(value, plain) for value in _several(one)):
-            return f"it is given a {type(one).__name__}, which may be of one lane"
+    for argument in given:
+        if not all(isinstance(value, plain) for value in _several(argument)):
+            return f"it is given a {type(argument).__name__}, which may be of one lane"
     return ""
 
 
 def _unlike_tensors(made: object) -> str:
     import torch
 
-    for one in _several(made):
-        if not isinstance(one, torch.Tensor | None):
-            return f"it returns a {type(one).__name__}"
+    for output in _several(made):
+        if not isinstance(output, torch.Tensor | None):
+            return f"it returns a {type(output).__name__}"
     return ""
 
 

@@ -134,14 +134,16 @@ def train_sweep(
         apart = how in ("serial", "processes")
         groups = [Group(sweep.lanes, (), "as asked")] if apart else group(data, sweep.lanes)
         if not apart:
-            groups = [part for one in groups for part in within(sweep, data, one, memory_limit, cores, shown)]
+            groups = [
+                part for lane_group in groups for part in within(sweep, data, lane_group, memory_limit, cores, shown)
+            ]
         samples = sum(count_steps(lane, data) * lane.batch_size for lane in sweep.lanes)
         shown.start("training (samples)", samples)
         outcome, trained = Outcome(), []
-        for one in groups:
-            made, told = _train(sweep, data, one, how, cores, shown, judge)
-            outcome.add(made)
-            trained.append(told)
+        for lane_group in groups:
+            group_outcome, group_report = _train(sweep, data, lane_group, how, cores, shown, judge)
+            outcome.add(group_outcome)
+            trained.append(group_report)
         shown.finish()
     finally:
         torch.set_num_threads(kept)
@@ -160,7 +162,7 @@ def _train(
     if how == "auto":
         chosen, speeds, reason = _fastest(makers, one, samples, cores)
     else:
-        chosen, reason = _asked(makers, one, how.replace("-", " "))
+        chosen, reason = _make_requested(makers, one, how.replace("-", " "))
     try:
         outcome = chosen.finish(progress.advance)
     finally:
@@ -172,7 +174,7 @@ def _train(
     return outcome, Trained(names, label, reason, speeds, ways, time.perf_counter() - began)
 
 
-def _asked(makers: Mapping[str, Make], one: Group, wanted: str) -> tuple[GroupTrainer, str]:
+def _make_requested(makers: Mapping[str, Make], one: Group, wanted: str) -> tuple[GroupTrainer, str]:
     """The contestant that was asked for, or one after another, and why."""
     if wanted.startswith("fused") and (one.reason or len(one.lanes) == 1):
         return makers["serial"](), one.reason or "it is alone in its group"
@@ -214,8 +216,8 @@ def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | Non
     first = _Compared(data, one, cores)
 
     def here(threads: int, how: str) -> GroupTrainer:
-        known = first.ways()
-        return Here(data, one, threads, how, known if threads == cores else None, judge, cores > 1)
+        ways = first.ways()
+        return Here(data, one, threads, how, ways if threads == cores else None, judge, cores > 1)
 
     def fused_processes() -> GroupTrainer:
         first.ways()
@@ -243,7 +245,7 @@ def _fastest(
     racers: dict[str, GroupTrainer] = {}
     several = ["serial", "serial, 1 thread"] if cores > 1 else ["serial"]
     _make(racers, several, makers, _LEAST_S)
-    first = _timed(racers, _LEAST_S, 2)
+    first = _time_racers(racers, _LEAST_S, 2)
     base = min(several, key=lambda name: min(first.samples(name), default=[math.inf]))
     if not first.samples(base):
         return racers[base], {}, "it was over before anything could be timed"
@@ -263,11 +265,11 @@ def _fastest(
     if len(racing) > 1:
         turn = min(_MOST_S, max(_LEAST_S, predicted * _SHARE / len(racing)))
         failed = _make(racers, racing, makers, turn)
-        found = _timed({name: racers[name] for name in racing if name in racers}, turn, ROUNDS)
-        whole = [name for name in racing if len(found.samples(name)) == ROUNDS]
-        speeds = {name: Speed.of(found.latency(name)) for name in whole}
+        turns = _time_racers({name: racers[name] for name in racing if name in racers}, turn, ROUNDS)
+        whole = [name for name in racing if len(turns.samples(name)) == ROUNDS]
+        speeds = {name: Speed.of(turns.latency(name)) for name in whole}
         chosen = max(speeds, key=lambda name: speeds[name].median, default=base)
-        ratio = found.ratio(chosen, base) if chosen != base and base in speeds else None
+        ratio = turns.ratio(chosen, base) if chosen != base and base in speeds else None
     if ratio is not None:
         if not significant(ratio):
             reason, chosen = f"{chosen} is not surely faster than one after another ({ratio})", base
@@ -283,7 +285,7 @@ def _fastest(
     return racers[chosen], speeds, reason
 
 
-def _timed(racers: Mapping[str, GroupTrainer], seconds: float, rounds: int) -> Turns:
+def _time_racers(racers: Mapping[str, GroupTrainer], seconds: float, rounds: int) -> Turns:
     """Milliseconds for one sample, of contestants in turns of some seconds."""
 
     def turn(racer: GroupTrainer) -> Sequence[float]:

@@ -98,11 +98,11 @@ def tune(
         )
     shown.start("trials", search.trials)
     began = time.perf_counter()
-    found = _Found()
-    while len(found.trials) < search.trials:
+    trial_log = _Found()
+    while len(trial_log.trials) < search.trials:
         asked = {
-            f"trial {len(found.trials) + number}": study.ask(_distributions(search.ranges))
-            for number in range(min(search.together, search.trials - len(found.trials)))
+            f"trial {len(trial_log.trials) + number}": study.ask(_distributions(search.ranges))
+            for number in range(min(search.together, search.trials - len(trial_log.trials)))
         }
         try:
             lanes = search.lanes({name: trial.params for name, trial in asked.items()})
@@ -112,11 +112,11 @@ def tune(
         done = train_sweep(Sweep(search.step, lanes, search.data), how, threads, memory_limit=memory_limit, judge=judge)
         for lane, result in zip(lanes, done.report.lanes, strict=True):
             _tell(study, asked[lane.name], result.stopped, result.held_out_loss)
-            found.add(lane, result, asked[lane.name].params, done)
+            trial_log.add(lane, result, asked[lane.name].params, done)
         shown.advance(len(asked))
     shown.finish()
-    report = Searched(tuple(found.trials), found.best, time.perf_counter() - began, found.samples)
-    return SearchedModels(report, found.state)
+    report = Searched(tuple(trial_log.trials), trial_log.best, time.perf_counter() - began, trial_log.samples)
+    return SearchedModels(report, trial_log.state)
 
 
 @dataclass
@@ -197,10 +197,14 @@ def _distributions(ranges: Mapping[str, Range]) -> dict[str, BaseDistribution]:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     distributions: dict[str, BaseDistribution] = {}
-    for name, one in ranges.items():
-        if one.choices:
-            distributions[name] = CategoricalDistribution(one.choices)
-        elif one.low is not None and one.high is not None:
-            kind = IntDistribution(int(one.low), int(one.high), log=one.log) if one.whole else None
-            distributions[name] = kind or FloatDistribution(one.low, one.high, log=one.log)
+    for name, search_range in ranges.items():
+        if search_range.choices:
+            distributions[name] = CategoricalDistribution(search_range.choices)
+        elif search_range.low is not None and search_range.high is not None:
+            kind = (
+                IntDistribution(int(search_range.low), int(search_range.high), log=search_range.log)
+                if search_range.whole
+                else None
+            )
+            distributions[name] = kind or FloatDistribution(search_range.low, search_range.high, log=search_range.log)
     return distributions

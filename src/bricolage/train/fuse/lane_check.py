@@ -98,25 +98,28 @@ class _Followed:
     def differs(self) -> str:
         """What differs by more than rounding; empty where nothing does."""
         wanted = self._run(0)
-        suspects = [one for key, tensor in wanted.items() if (one := self._off(key, tensor)) is not None]
+        suspects = [difference for key, tensor in wanted.items() if (difference := self._off(key, tensor)) is not None]
         if not suspects:
             return ""
         again = self._run(0)
-        for one in suspects:
-            size = _apart(again.get(one.key), wanted[one.key])
-            if size > _usual(wanted[one.key]):
-                return (
-                    f"has another {_named(one.key)} each time that it is trained alone: it rests on more than its seed"
-                )
+        for difference in suspects:
+            size = _apart(again.get(difference.key), wanted[difference.key])
+            if size > _usual(wanted[difference.key]):
+                what = _describe_key(difference.key)
+                return f"has another {what} each time that it is trained alone: it rests on more than its seed"
         noise = dict.fromkeys((suspect.key for suspect in suspects), 0.0)
         for seed in range(1, _TRIES + 1):
             moved = self._run(seed)
             for key in noise:
                 noise[key] = max(noise[key], _apart(moved.get(key), wanted[key]))
-        for one in suspects:
-            if one.size > _MORE * noise[one.key]:
-                word = f"by {one.share:.0e} of its largest element" if math.isfinite(one.size) else "in its shape"
-                return f"differs from training alone in the {_named(one.key)} {word}"
+        for difference in suspects:
+            if difference.size > _MORE * noise[difference.key]:
+                word = (
+                    f"by {difference.share:.0e} of its largest element"
+                    if math.isfinite(difference.size)
+                    else "in its shape"
+                )
+                return f"differs from training alone in the {_describe_key(difference.key)} {word}"
         return ""
 
     def _run(self, seed: int) -> dict[Key, torch.Tensor]:
@@ -128,48 +131,53 @@ class _Followed:
         if seed:
             random = torch.Generator().manual_seed(seed)
             with torch.no_grad():
-                for one in named.values():
-                    if one.is_floating_point():
-                        signs = torch.randint(0, 2, one.shape, generator=random).to(one.dtype).mul_(2.0).sub_(1.0)
-                        one.addcmul_(one, signs, value=torch.finfo(one.dtype).eps)
-        found: dict[Key, torch.Tensor] = {}
+                for parameter in named.values():
+                    if parameter.is_floating_point():
+                        signs = (
+                            torch.randint(0, 2, parameter.shape, generator=random)
+                            .to(parameter.dtype)
+                            .mul_(2.0)
+                            .sub_(1.0)
+                        )
+                        parameter.addcmul_(parameter, signs, value=torch.finfo(parameter.dtype).eps)
+        step_tensors: dict[Key, torch.Tensor] = {}
         with alone.own_numbers():
             for step, seen in enumerate(self._seen):
                 loss = alone.differentiate()
-                found[step, "loss", ""] = torch.tensor(loss, dtype=seen.losses.dtype)
+                step_tensors[step, "loss", ""] = torch.tensor(loss, dtype=seen.losses.dtype)
                 if not math.isfinite(loss):
                     self.ended = True
                     break
-                for name, one in named.items():
-                    if one.grad is not None:
-                        found[step, "gradient", name] = one.grad.clone()
+                for name, parameter in named.items():
+                    if parameter.grad is not None:
+                        step_tensors[step, "gradient", name] = parameter.grad.clone()
                         given = seen.gradients.get(name)
                         if given is not None:
-                            one.grad = given[self._row].clone()
+                            parameter.grad = given[self._row].clone()
                 alone.update()
-                for name, one in named.items():
-                    found[step, "update", name] = one.detach().clone()
+                for name, parameter in named.items():
+                    step_tensors[step, "update", name] = parameter.detach().clone()
                 for name, buffer in alone.module.named_buffers():
-                    found[step, "buffer", name] = buffer.detach().clone()
+                    step_tensors[step, "buffer", name] = buffer.detach().clone()
         self.random = alone.random
-        return found
+        return step_tensors
 
     def _off(self, key: Key, wanted: torch.Tensor) -> _Difference | None:
         """How far the group is from it; None if that is what rounding may do to any tensor."""
-        found = self._found(key)
-        size = _apart(found, wanted)
+        group_tensor = self._find_tensor(key)
+        size = _apart(group_tensor, wanted)
         return None if size <= _usual(wanted) else _Difference(key, size, size / max(_largest(wanted), 1e-300))
 
-    def _found(self, key: Key) -> torch.Tensor | None:
+    def _find_tensor(self, key: Key) -> torch.Tensor | None:
         step, kind, name = key
         seen = self._seen[step]
         if kind == "loss":
             return seen.losses[self._row]
-        found = {"gradient": seen.gradients, "update": seen.weights, "buffer": seen.buffers}[kind].get(name)
-        return None if found is None else found[self._row]
+        stacked_tensor = {"gradient": seen.gradients, "update": seen.weights, "buffer": seen.buffers}[kind].get(name)
+        return None if stacked_tensor is None else stacked_tensor[self._row]
 
 
-def _named(key: Key) -> str:
+def _describe_key(key: Key) -> str:
     step, kind, name = key
     words = {
         "loss": "loss",

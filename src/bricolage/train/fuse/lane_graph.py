@@ -112,7 +112,9 @@ def trace_lane(data: Data, lane: Lane) -> Traced:
     finally:
         quiet.setLevel(level)
         torch.set_rng_state(kept)
-    return _traced(program, module, [(str(tensor.dtype), tuple(tensor.shape)) for tensor in batch.tensors], trained)
+    return _build_trace(
+        program, module, [(str(tensor.dtype), tuple(tensor.shape)) for tensor in batch.tensors], trained
+    )
 
 
 def _write_back(kept: Sequence[tuple[torch.nn.Module, Mapping[str, torch.Tensor | None]]]) -> None:
@@ -174,9 +176,9 @@ def _flat(graph: torch.fx.Graph, owner: torch.nn.Module) -> torch.fx.Graph:
 
     flat = torch.fx.Graph()
 
-    def copied(inner: torch.fx.Graph, home: Any, values: dict[torch.fx.Node, Any], gradients: bool) -> Any:
+    def copy_nodes(inner: torch.fx.Graph, home: Any, values: dict[torch.fx.Node, Any], gradients: bool) -> Any:
         def of(value: Any) -> Any:
-            return torch.fx.node.map_arg(value, lambda one: values[one])
+            return torch.fx.node.map_arg(value, lambda input_node: values[input_node])
 
         for node in inner.nodes:
             if node in values:
@@ -186,9 +188,9 @@ def _flat(graph: torch.fx.Graph, owner: torch.nn.Module) -> torch.fx.Graph:
             if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
                 wanted, part, *given = node.args
                 body = getattr(home, part.target)
-                places = [one for one in body.graph.nodes if one.op == "placeholder"]
-                inside = dict(zip(places, (of(one) for one in given), strict=True))
-                values[node] = copied(body.graph, body, inside, bool(wanted))
+                places = [placeholder for placeholder in body.graph.nodes if placeholder.op == "placeholder"]
+                inside = dict(zip(places, (of(argument) for argument in given), strict=True))
+                values[node] = copy_nodes(body.graph, body, inside, bool(wanted))
             elif node.op == "get_attr" and all(
                 user.target is torch.ops.higher_order.wrap_with_set_grad_enabled for user in node.users
             ):
@@ -199,20 +201,20 @@ def _flat(graph: torch.fx.Graph, owner: torch.nn.Module) -> torch.fx.Graph:
             elif operator_name(node) == "getitem" and isinstance(values.get(node.args[0]), tuple | list):
                 values[node] = values[node.args[0]][node.args[1]]
             else:
-                values[node] = made = flat.node_copy(node, lambda one: values[one])
-                made.meta[_NO_GRADIENT] = not gradients
+                values[node] = copied_node = flat.node_copy(node, lambda input_node: values[input_node])
+                copied_node.meta[_NO_GRADIENT] = not gradients
         return ()
 
-    flat.output(copied(graph, owner, {}, True))
+    flat.output(copy_nodes(graph, owner, {}, True))
     return flat
 
 
-def _traced(
+def _build_trace(
     program: torch.export.ExportedProgram, module: torch.nn.Module, batch: object, trained: frozenset[str]
 ) -> Traced:
     graph = _flat(program.graph, program.graph_module)
     signature = program.graph_signature
-    first = {id(one): name for name, one in (*module.named_parameters(), *module.named_buffers())}
+    first = {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     every = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
     parameters, buffers, constants = {}, {}, {}
     for place, name in signature.inputs_to_parameters.items():
@@ -221,14 +223,14 @@ def _traced(
         buffers[place] = first[id(every[name.removeprefix("module.")])]
     for place, name in signature.inputs_to_lifted_tensor_constants.items():
         constants[place] = program.constants[name].detach()
-    known = {*parameters, *buffers, *constants}
+    state_names = {*parameters, *buffers, *constants}
     places = [node.name for node in graph.nodes if node.op == "placeholder"]
-    rest = tuple(name for name in places if name not in known)
+    rest = tuple(name for name in places if name not in state_names)
     if rest != tuple(signature.user_inputs):
         raise NotFusible(reason="its graph has inputs other than weights and the batch")
     text, numbers = _write(graph, {**parameters, **buffers})
-    state = [(name, tuple(one.shape), str(one.dtype)) for name, one in module.state_dict().items()]
-    values = [(place, one.tolist()) for place, one in constants.items()]
+    state = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in module.state_dict().items()]
+    values = [(place, constant.tolist()) for place, constant in constants.items()]
     whole = "\n".join([text, repr(batch), repr(state), repr(sorted(trained)), repr(values)])
     return Traced(
         graph,
@@ -247,7 +249,7 @@ def _write(graph: torch.fx.Graph, names: Mapping[str, str]) -> tuple[str, tuple[
     import torch
 
     number = {node: index for index, node in enumerate(graph.nodes)}
-    lines, own = [], []
+    lines, lane_numbers = [], []
 
     def word(value: object) -> str:
         if isinstance(value, torch.fx.Node):
@@ -262,7 +264,7 @@ def _write(graph: torch.fx.Graph, names: Mapping[str, str]) -> tuple[str, tuple[
         places = LANE_CONSTANTS.get(operator_name(node), ()) if node.op == "call_function" else ()
         values = list(arguments(node))
         if places:
-            own.append(tuple(float(values[place]) for place in places))
+            lane_numbers.append(tuple(float(values[place]) for place in places))
             for place in places:
                 values[place] = None
         kept = keywords(node)
@@ -272,7 +274,7 @@ def _write(graph: torch.fx.Graph, names: Mapping[str, str]) -> tuple[str, tuple[
         named = ", ".join(f"{k}={word(v)}" for k, v in kept.items())
         kind += " without gradient" if without_gradient(node) else ""
         lines.append(f"%{number[node]} {node.op} {target}({', '.join(map(word, values))}; {named}) {kind}")
-    return "\n".join(lines), tuple(own)
+    return "\n".join(lines), tuple(lane_numbers)
 
 
 def operator_name(node: torch.fx.Node) -> str:
@@ -297,7 +299,7 @@ def arguments(node: torch.fx.Node) -> tuple[Any, ...]:
     if not isinstance(node.target, torch._ops.OpOverload):
         return tuple(node.args)
     rest = [argument for argument in node.target._schema.arguments if not argument.kwarg_only][len(node.args) :]
-    return (*node.args, *(node.kwargs.get(one.name, one.default_value) for one in rest))
+    return (*node.args, *(node.kwargs.get(parameter.name, parameter.default_value) for parameter in rest))
 
 
 def keywords(node: torch.fx.Node) -> dict[str, Any]:

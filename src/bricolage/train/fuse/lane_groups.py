@@ -42,14 +42,14 @@ def group(data: Data, lanes: Sequence[Lane]) -> list[Group]:
                 traces[key] = trace_lane(data, lane)
             except NotFusible as error:
                 traces[key] = str(error.facts["reason"])
-        found = traces[key]
-        if isinstance(found, str):
-            together.setdefault(("not", found), []).append((lane, None))
+        trace = traces[key]
+        if isinstance(trace, str):
+            together.setdefault(("not", trace), []).append((lane, None))
         else:
-            together.setdefault(found.text, []).append((lane, found))
+            together.setdefault(trace.text, []).append((lane, trace))
     groups = []
     for name, members in together.items():
         reason = name[1] if isinstance(name, tuple) else ""
-        traced = tuple(one for _, one in members if one is not None)
+        traced = tuple(member_trace for _, member_trace in members if member_trace is not None)
         groups.append(Group(tuple(lane for lane, _ in members), traced, reason))
     return groups

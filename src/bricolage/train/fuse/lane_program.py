@@ -56,10 +56,10 @@ class FusedProgram:
             values[place] = parameters[name]
         for place, name in self.buffers:
             values[place] = buffers[name]
-        for place, one in zip(self.batch, batch, strict=True):
-            values[place] = one
-        for place, one in zip(self.mask_places, masks, strict=True):
-            values[place] = one
+        for place, tensor in zip(self.batch, batch, strict=True):
+            values[place] = tensor
+        for place, mask in zip(self.mask_places, masks, strict=True):
+            values[place] = mask
         for place, compute, reads in self.steps:
             values[place] = compute(*[values[read] for read in reads])
         losses: torch.Tensor = values[self.end]

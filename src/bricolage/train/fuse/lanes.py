@@ -70,16 +70,16 @@ class Fused:
             NotFusible: an operator cannot be computed for several lanes.
             BadTrainingCode: the training step's functions fail.
         """
-        order = sorted(range(len(lanes)), key=lambda one: lanes[one].optimiser.kind)
+        order = sorted(range(len(lanes)), key=lambda index: lanes[index].optimiser.kind)
         self._data = data
         self._judge = judge
         self._may_draw_ahead = ahead
         self._traced = traced[0]
-        self.lanes = [lanes[one] for one in order]
+        self.lanes = [lanes[index] for index in order]
         self.at = [Progressed(lane) for lane in self.lanes]
         self.results: dict[str, LaneResult] = {}
         self.states: dict[str, dict[str, torch.Tensor]] = {}
-        self._numbers = [traced[one].numbers for one in order]
+        self._numbers = [traced[index].numbers for index in order]
         self._known = dict(known or {})
         self._batches = Batches(self.lanes, data)
         self._step = 0
@@ -103,23 +103,25 @@ class Fused:
         rows, states, frozen, buffers = [], [], [], []
         for lane in self.lanes:
             module, state = make_module(self._data, lane)
-            own = dict(module.named_parameters())
-            names = [name for name in own if name in self._traced.trained]
-            kinds = {own[name].dtype for name in names}
+            parameters = dict(module.named_parameters())
+            names = [name for name in parameters if name in self._traced.trained]
+            kinds = {parameters[name].dtype for name in names}
             if len(kinds) != 1:
                 raise NotFusible(
                     reason=f"its weights are of {len(kinds)} types" if kinds else "no weight gets a gradient"
                 )
-            rows.append(torch.cat([own[name].detach().reshape(-1) for name in names]))
-            frozen.append({name: one.detach() for name, one in own.items() if name not in self._traced.trained})
+            rows.append(torch.cat([parameters[name].detach().reshape(-1) for name in names]))
+            frozen.append(
+                {name: parameter.detach() for name, parameter in parameters.items() if name not in self._traced.trained}
+            )
             buffers.append(dict(module.named_buffers()))
             states.append(state)
         self._module = module
         self._names = names
-        self._shapes = [tuple(own[name].shape) for name in names]
-        self._sizes = [own[name].numel() for name in names]
+        self._shapes = [tuple(parameters[name].shape) for name in names]
+        self._sizes = [parameters[name].numel() for name in names]
         self._weights = torch.stack(rows).requires_grad_()
-        self._frozen = {name: torch.stack([one[name] for one in frozen]) for name in frozen[0]}
+        self._frozen = {name: torch.stack([lane_tensors[name] for lane_tensors in frozen]) for name in frozen[0]}
         self._buffers = {name: torch.stack([buffer[name] for buffer in buffers]) for name in buffers[0]}
         self._streams = Streams(states, self._numbers)
         self._ahead = DrawnAhead(self._streams) if self._may_draw_ahead else self._streams
@@ -190,8 +192,8 @@ class Fused:
         assert self._losses is not None
         with torch.no_grad():
             self._update(gradients)
-            weights = {name: one.detach().clone() for name, one in self._views().items()}
-        buffers = {name: one.clone() for name, one in self._buffers.items()}
+            weights = {name: view.detach().clone() for name, view in self._views().items()}
+        buffers = {name: buffer.clone() for name, buffer in self._buffers.items()}
         return Observed(self._losses, self._named(gradients), weights, buffers)
 
     def random_state(self, row: int) -> torch.Tensor:
@@ -202,9 +204,9 @@ class Fused:
         """The same lanes with other tensors in the place of weights, buffers and the optimisers' state."""
         twin = copy.copy(self)
         twin._weights = convert(self._weights.detach()).requires_grad_()
-        twin._frozen = {name: convert(one) for name, one in self._frozen.items()}
-        twin._buffers = {name: convert(one) for name, one in self._buffers.items()}
-        twin._optimisers = [(begin, end, one.with_state(convert)) for begin, end, one in self._optimisers]
+        twin._frozen = {name: convert(tensor) for name, tensor in self._frozen.items()}
+        twin._buffers = {name: convert(tensor) for name, tensor in self._buffers.items()}
+        twin._optimisers = [(begin, end, optimiser.with_state(convert)) for begin, end, optimiser in self._optimisers]
         twin._program = None
         return twin
 
@@ -213,7 +215,10 @@ class Fused:
         return {
             "weights": [self._weights, *self._frozen.values(), *self._buffers.values()],
             "optimiser state": [
-                state for _, _, one in self._optimisers for state in (one.first, one.second) if state is not None
+                state
+                for _, _, optimiser in self._optimisers
+                for state in (optimiser.first, optimiser.second)
+                if state is not None
             ],
         }
 
@@ -276,14 +281,14 @@ class Fused:
             gradients = gradients * (most / (norms + _CLIP_EPS)).clamp_(max=1.0).view(-1, 1)
         weights = self._weights.detach()
         for begin, end, optimiser in self._optimisers:
-            own = None if rows is None else [row - begin for row in rows if begin <= row < end]
-            optimiser.update(weights[begin:end], gradients[begin:end], own)
+            group_rows = None if rows is None else [row - begin for row in rows if begin <= row < end]
+            optimiser.update(weights[begin:end], gradients[begin:end], group_rows)
 
     def _scale_vector(self, inverse: bool) -> torch.Tensor:
         import torch
 
         scales = [1.0 if scale is None else scale for scale in self._scales]
-        return torch.tensor([1.0 / one for one in scales] if inverse else scales, dtype=self._weights.dtype)
+        return torch.tensor([1.0 / factor for factor in scales] if inverse else scales, dtype=self._weights.dtype)
 
     def _drop_not_finite(self) -> bool:
         """Ends lanes whose loss is not finite, before their update. Whether there were none."""
@@ -322,7 +327,8 @@ class Fused:
         at.loss = float(self._losses[row]) if self._losses is not None else math.nan
         copies: dict[tuple[int, torch.Size], torch.Tensor] = {}  # tied ones stay tied
         state = {
-            name: copies.setdefault((one.data_ptr(), one.shape), one.clone()) for name, one in self._state(row).items()
+            name: copies.setdefault((tensor.data_ptr(), tensor.shape), tensor.clone())
+            for name, tensor in self._state(row).items()
         }
         self.results[at.lane.name] = result_of(at, self._module, self._data, state)
         self.states[at.lane.name] = {name: state[name] for name in self._module.state_dict()}
@@ -334,13 +340,13 @@ class Fused:
         with torch.no_grad():
             views = self._views()
         module = self._module
-        first = {id(one): name for name, one in (*module.named_parameters(), *module.named_buffers())}
+        first = {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
         whole = {**views, **self._buffers}
         every = (
             *module.named_parameters(remove_duplicate=False),
             *module.named_buffers(remove_duplicate=False),
         )
-        return {name: whole[first[id(one)]][row].detach() for name, one in every}
+        return {name: whole[first[id(tensor)]][row].detach() for name, tensor in every}
 
     def _keep(self, rows: Sequence[int]) -> None:
         """Goes on with these lanes alone."""
@@ -352,17 +358,17 @@ class Fused:
         self._good = [self._good[row] for row in rows]
         self._norms = [self._norms[row] for row in rows]
         self._weights = self._weights.detach()[rows].requires_grad_()
-        self._frozen = {name: one[rows] for name, one in self._frozen.items()}
-        self._buffers = {name: one[rows] for name, one in self._buffers.items()}
+        self._frozen = {name: tensor[rows] for name, tensor in self._frozen.items()}
+        self._buffers = {name: tensor[rows] for name, tensor in self._buffers.items()}
         self._losses = None if self._losses is None else self._losses[rows]
         kept: list[tuple[int, int, LaneOptimiser]] = []
         at = 0
         for begin, end, optimiser in self._optimisers:
-            own = [row - begin for row in rows if begin <= row < end]
-            if own:
-                optimiser.keep(own)
-                kept.append((at, at + len(own), optimiser))
-                at += len(own)
+            group_rows = [row - begin for row in rows if begin <= row < end]
+            if group_rows:
+                optimiser.keep(group_rows)
+                kept.append((at, at + len(group_rows), optimiser))
+                at += len(group_rows)
         self._optimisers = kept
         if isinstance(self._ahead, DrawnAhead):
             self._ahead.discard()

@@ -29,14 +29,18 @@ def written_argument(node: torch.fx.Node) -> torch.fx.Node | None:
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return None
-    places = [at for at, one in enumerate(schema.arguments) if one.alias_info is not None and one.alias_info.is_write]
+    places = [
+        at
+        for at, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
     if not places:
         return None
     at = places[0]
-    found = node.args[at] if at < len(node.args) else node.kwargs.get(schema.arguments[at].name)
-    if len(places) > 1 or not isinstance(found, torch.fx.Node):
+    destination = node.args[at] if at < len(node.args) else node.kwargs.get(schema.arguments[at].name)
+    if len(places) > 1 or not isinstance(destination, torch.fx.Node):
         raise NotFusible(reason=f"{operator_name(node)} writes to several tensors; {where(node)}")
-    return found
+    return destination
 
 
 def functional(target: Any) -> Any:
@@ -48,19 +52,19 @@ def functional(target: Any) -> Any:
     packet = getattr(getattr(torch.ops, space), name, None)
     wanted = _signature(target._schema)
     for overload in packet.overloads() if packet is not None else ():
-        found = getattr(packet, overload)
+        candidate = getattr(packet, overload)
         writes = any(
-            argument.alias_info is not None and argument.alias_info.is_write for argument in found._schema.arguments
+            argument.alias_info is not None and argument.alias_info.is_write for argument in candidate._schema.arguments
         )
-        if not writes and _signature(found._schema) == wanted:
-            return found
+        if not writes and _signature(candidate._schema) == wanted:
+            return candidate
     return None
 
 
 def _signature(schema: Any) -> list[tuple[str, str]]:
     """Arguments by name and type, but for the tensor that results go to. The first has other names in some operators."""
     given = [argument for argument in schema.arguments if not _is_out(argument)]
-    return [(one.name if at else "", str(one.type)) for at, one in enumerate(given)]
+    return [(parameter.name if at else "", str(parameter.type)) for at, parameter in enumerate(given)]
 
 
 def _is_out(argument: Any) -> bool:
@@ -83,8 +87,8 @@ def draws(call: Call, target: Any) -> bool:
     if any(given.get(name) is False for name in ("train", "training")):
         return False
     rates = [name for name in ("p", "dropout_p", "dropout") if name in given]
-    own = [number[0] for number in call.numbers]
-    return not rates or bool(any(own) if own else given[rates[0]])
+    lane_rates = [number[0] for number in call.numbers]
+    return not rates or bool(any(lane_rates) if lane_rates else given[rates[0]])
 
 
 def memory_order(alone: object) -> tuple[int, ...]:
@@ -94,4 +98,4 @@ def memory_order(alone: object) -> tuple[int, ...]:
     if not isinstance(alone, torch.Tensor) or alone.is_contiguous():
         return ()
     strides = alone.stride()
-    return tuple(sorted(range(alone.ndim), key=lambda one: (-strides[one], one)))
+    return tuple(sorted(range(alone.ndim), key=lambda dimension: (-strides[dimension], dimension)))

@@ -71,14 +71,14 @@ class LaneOptimiser:
             self.second,
         )
         part.keep(rows)
-        own = parameters[rows]
-        part.update(own, gradients[rows])
-        parameters[rows] = own
+        weights = parameters[rows]
+        part.update(weights, gradients[rows])
+        parameters[rows] = weights
         for row, steps in zip(rows, part._steps, strict=True):
             self._steps[row] = steps
-        for whole, some in ((self.first, part.first), (self.second, part.second)):
-            if whole is not None and some is not None:
-                whole[rows] = some
+        for whole, subset in ((self.first, part.first), (self.second, part.second)):
+            if whole is not None and subset is not None:
+                whole[rows] = subset
 
     def _sgd(self, parameters: torch.Tensor, gradients: torch.Tensor) -> None:
         import torch
@@ -117,10 +117,13 @@ class LaneOptimiser:
         else:
             added = self._of([1.0 - spec.betas[1] for spec in specs], gradients)
             self.second.mul_(kept).add_(gradients.square().mul_(added))
-        roots = self._of([(1.0 - one.betas[1] ** at) ** 0.5 for one, at in zip(specs, steps, strict=True)], gradients)
+        roots = self._of(
+            [(1.0 - lane_spec.betas[1] ** at) ** 0.5 for lane_spec, at in zip(specs, steps, strict=True)], gradients
+        )
         below = self.second.sqrt().div_(roots).add_(self._of([spec.eps for spec in specs], gradients))
         sizes = self._of(
-            [-one.lr / (1.0 - one.betas[0] ** at) for one, at in zip(specs, steps, strict=True)], gradients
+            [-lane_spec.lr / (1.0 - lane_spec.betas[0] ** at) for lane_spec, at in zip(specs, steps, strict=True)],
+            gradients,
         )
         if isinstance(sizes, float):
             parameters.addcdiv_(self.first, below, value=sizes)

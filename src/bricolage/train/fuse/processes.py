@@ -43,7 +43,8 @@ class InProcesses:
         """
         began = time.perf_counter()
         answers = [
-            decode(tuple[int, float], one["ran"], "ran") for one in self.group.ask("run", _SILENCE_S, seconds=seconds)
+            decode(tuple[int, float], answer["ran"], "ran")
+            for answer in self.group.ask("run", _SILENCE_S, seconds=seconds)
         ]
         samples = sum(count for count, _ in answers)
         rate = sum(count / spent for count, spent in answers if spent > 0)

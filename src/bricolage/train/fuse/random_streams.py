@@ -34,12 +34,12 @@ class Streams:
         """Goes on with these lanes alone."""
         left = [self._of_lane[row] for row in rows]
         order = list(dict.fromkeys(left))
-        self._generators = [self._generators[one] for one in order]
-        self._of_lane = [order.index(one) for one in left]
+        self._generators = [self._generators[stream] for stream in order]
+        self._of_lane = [order.index(stream) for stream in left]
 
     def draw(self, masks: Sequence[Mask]) -> list[torch.Tensor]:
         """Factors for every mask, [lanes, *shape], or [1, *shape] where all lanes draw the same."""
-        return self._finished(masks, self._raw(masks))
+        return self._scale_masks(masks, self._raw(masks))
 
     def _raw(self, masks: Sequence[Mask]) -> list[torch.Tensor]:
         """Zeros and ones, by stream. Nothing here runs on several threads."""
@@ -49,31 +49,33 @@ class Streams:
         count = len(self._generators)
         for mask in masks:
             order = mask.order or tuple(range(len(mask.shape)))
-            places = [0, *(order.index(one) + 1 for one in range(len(order)))]
-            made = torch.empty((count, *(mask.shape[one] for one in order)), dtype=mask.dtype).permute(places)
-            for part, rate, generator in zip(made, self._rates(mask), self._generators, strict=True):
+            places = [0, *(order.index(dimension) + 1 for dimension in range(len(order)))]
+            samples = torch.empty((count, *(mask.shape[dimension] for dimension in order)), dtype=mask.dtype).permute(
+                places
+            )
+            for part, rate, generator in zip(samples, self._rates(mask), self._generators, strict=True):
                 if 0.0 < rate < 1.0:
                     part.bernoulli_(1.0 - rate, generator=generator)
                 else:  # PyTorch draws nothing then, either
                     part.fill_(1.0 - rate)
-            drawn.append(made)
+            drawn.append(samples)
         return drawn
 
-    def _finished(self, masks: Sequence[Mask], drawn: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _scale_masks(self, masks: Sequence[Mask], drawn: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         finished = []
         count = len(self._generators)
-        for mask, made in zip(masks, drawn, strict=True):
+        for mask, samples in zip(masks, drawn, strict=True):
             kept = [1.0 - rate or 1.0 for rate in self._rates(mask)]
             if len(set(kept)) > 1:
-                for part, share in zip(made, kept, strict=True):
+                for part, share in zip(samples, kept, strict=True):
                     part.div_(share)
             elif kept[0] != 1.0:
-                made.div_(kept[0])
-            finished.append(made if count in (1, len(self._of_lane)) else made[self._of_lane])
+                samples.div_(kept[0])
+            finished.append(samples if count in (1, len(self._of_lane)) else samples[self._of_lane])
         return finished
 
     def _rates(self, mask: Mask) -> list[float]:
-        return [mask.rates[self._of_lane.index(one)] for one in range(len(self._generators))]
+        return [mask.rates[self._of_lane.index(stream)] for stream in range(len(self._generators))]
 
 
 class DrawnAhead:
@@ -93,7 +95,7 @@ class DrawnAhead:
         if self._drawing is not None and wanted != self._masks:
             self.discard()
         drawn = streams._raw(wanted) if self._drawing is None else self._drawing.result()
-        finished = streams._finished(wanted, drawn)
+        finished = streams._scale_masks(wanted, drawn)
         self._masks, self._before = wanted, [generator.get_state() for generator in streams._generators]
         self._drawing = self._thread.submit(streams._raw, wanted)
         return finished

@@ -28,11 +28,11 @@ from typing import Annotated, Any, Literal
 
 from bricolage.base.codec import Within, encode
 from bricolage.errors import BadTrainingSpec
-from bricolage.train.fuse.sweep import Count, HyperParameters, Lane, make_lanes, merged
+from bricolage.train.fuse.sweep import Count, HyperParameters, Lane, make_lanes, merge_settings
 from bricolage.train.step.spec import Argument, Entry, StepOrFile, StepSpec, read_as, read_step
 
 _FIXED = ("name", "arguments", "epochs", "steps", "patience")
-SEARCHED = tuple(one.name for one in fields(HyperParameters) if one.name not in _FIXED)
+SEARCHED = tuple(parameter.name for parameter in fields(HyperParameters) if parameter.name not in _FIXED)
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class Search:
         settings = []
         base = {key: value for key, value in encode(self.common).items() if value is not None and value != {}}
         for name, values in drawn.items():
-            own: dict[str, Any] = {key: value for key, value in values.items() if "." not in key}
+            overrides: dict[str, Any] = {key: value for key, value in values.items() if "." not in key}
             arguments = {key.partition(".")[2]: value for key, value in values.items() if "." in key}
-            settings.append(merged(base, {**own, "arguments": arguments, "name": name}, "a trial"))
+            settings.append(merge_settings(base, {**overrides, "arguments": arguments, "name": name}, "a trial"))
         return make_lanes(self.step, settings, self.epochs)
 
 
@@ -110,25 +110,29 @@ def read_search(path: Path) -> Search:
         MissingFile: there is no such file, or none of the training step that it names.
         BadTrainingSpec: one of them cannot be read, or describes no search.
     """
-    found = read_as(_File, path)
-    step = read_step(found.step, path)
-    ranges = {**found.search, **{f"arguments.{name}": one for name, one in found.arguments.items()}}
-    for name in found.search:
+    search_file = read_as(_File, path)
+    step = read_step(search_file.step, path)
+    ranges = {
+        **search_file.search,
+        **{f"arguments.{name}": search_range for name, search_range in search_file.arguments.items()},
+    }
+    for name in search_file.search:
         if name not in SEARCHED:
-            known = ", ".join(SEARCHED)
+            parameter_names = ", ".join(SEARCHED)
             raise BadTrainingSpec(
-                path=path, reason=f"it.search has no '{name}': there are {known}; the module's go under [arguments]"
+                path=path,
+                reason=f"it.search has no '{name}': there are {parameter_names}; the module's go under [arguments]",
             )
     if not ranges:
         raise BadTrainingSpec(path=path, reason="it.search and it.arguments are empty")
     return Search(
         step,
-        found.data,
-        common=found.common,
+        search_file.data,
+        common=search_file.common,
         ranges=ranges,
-        epochs=found.epochs,
-        trials=found.trials,
-        together=found.together,
-        sampler=found.sampler,
-        pruner=found.pruner,
+        epochs=search_file.epochs,
+        trials=search_file.trials,
+        together=search_file.together,
+        sampler=search_file.sampler,
+        pruner=search_file.pruner,
     )

@@ -129,10 +129,10 @@ def read_sweep(path: Path) -> Sweep:
         MissingFile: there is no such file, or none of the training step that it names.
         BadTrainingSpec: one of them cannot be read, or describes no sweep.
     """
-    found = read_as(_File, path)
-    step = read_step(found.step, path)
+    sweep_file = read_as(_File, path)
+    step = read_step(sweep_file.step, path)
     try:
-        return Sweep(step, _lanes(found, step), found.data)
+        return Sweep(step, _lanes(sweep_file, step), sweep_file.data)
     except (DecodeError, ValueError) as error:
         raise BadTrainingSpec(path=path, reason=str(error)) from error
 
@@ -145,14 +145,20 @@ def make_lanes(
     Raises:
         ValueError: a lane has neither, or two have one name; or an optimiser has what it cannot have.
     """
-    own = [_given(setting) for setting in settings]
-    keys = sorted({key for one in own for key in one} - {"name", "epochs", "steps", "patience"})
-    differing = [key for key in keys if any(one.get(key) != own[0].get(key) for one in own)]
+    given_values = [_encode_given(setting) for setting in settings]
+    keys = sorted(
+        {key for lane_values in given_values for key in lane_values} - {"name", "epochs", "steps", "patience"}
+    )
+    differing = [
+        key for key in keys if any(lane_values.get(key) != given_values[0].get(key) for lane_values in given_values)
+    ]
     lanes = []
-    for number, one in enumerate(settings):
-        told = " ".join(f"{key}={_word(own[number][key])}" for key in differing if key in own[number])
-        name = one.name or told[:110] or f"lane {number}"
-        lanes.append(_lane(name, one, step, epochs, steps))
+    for number, hyperparameters in enumerate(settings):
+        label = " ".join(
+            f"{key}={_word(given_values[number][key])}" for key in differing if key in given_values[number]
+        )
+        name = hyperparameters.name or label[:110] or f"lane {number}"
+        lanes.append(_lane(name, hyperparameters, step, epochs, steps))
     names = [lane.name for lane in lanes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if any(setting.name in twice for setting in settings if setting.name):
@@ -165,17 +171,17 @@ def make_lanes(
 def _lanes(found: _File, step: StepSpec) -> tuple[Lane, ...]:
     if found.epochs is not None and found.steps is not None:
         raise ValueError("epochs and steps cannot both be given")
-    common = _given(found.common)
+    common = _encode_given(found.common)
     settings: list[HyperParameters] = []
     if found.grid:
         if math.prod(map(len, found.grid.values())) > MOST_LANES:
             raise ValueError(f"its grid has more than {MOST_LANES} lanes")
         settings += [
-            merged(common, dict(zip(found.grid, map(encode, values), strict=True)), "it.grid")
+            merge_settings(common, dict(zip(found.grid, map(encode, values), strict=True)), "it.grid")
             for values in itertools.product(*found.grid.values())
         ]
-    for number, one in enumerate(found.lane):
-        settings.append(merged(common, _given(one), f"it.lane[{number}]"))
+    for number, hyperparameters in enumerate(found.lane):
+        settings.append(merge_settings(common, _encode_given(hyperparameters), f"it.lane[{number}]"))
     if not settings:
         raise ValueError("it has no lanes: give [grid] or [[lane]]")
     lanes = make_lanes(step, settings, found.epochs, found.steps)
@@ -186,12 +192,12 @@ def _lanes(found: _File, step: StepSpec) -> tuple[Lane, ...]:
     return lanes
 
 
-def _given(one: HyperParameters) -> dict[str, Any]:
+def _encode_given(one: HyperParameters) -> dict[str, Any]:
     """What it says, as TOML would."""
     return {key: value for key, value in encode(one).items() if value is not None and value != {}}
 
 
-def merged(common: dict[str, Any], own: dict[str, Any], where: str) -> HyperParameters:
+def merge_settings(common: dict[str, Any], own: dict[str, Any], where: str) -> HyperParameters:
     """What all lanes have, with what one has of its own, both as TOML has it; `where` is what an error calls it.
 
     Raises:
@@ -228,7 +234,7 @@ def _lane(name: str, one: HyperParameters, step: StepSpec, epochs: int | None, s
         raise ValueError(f"lane '{name}' does not say how long it trains: give epochs or steps")
     if one.label_smoothing is not None and step.loss != "cross_entropy":
         raise ValueError(f"lane '{name}' has label_smoothing, which only the loss \"cross_entropy\" has")
-    own = one.epochs is not None or one.steps is not None
+    has_length = one.epochs is not None or one.steps is not None
     seed = step.seed if one.seed is None else one.seed
     return Lane(
         name=name,
@@ -241,7 +247,7 @@ def _lane(name: str, one: HyperParameters, step: StepSpec, epochs: int | None, s
         dropout=one.dropout,
         clip_norm=one.clip_norm,
         loss_scale=one.loss_scale,
-        epochs=one.epochs if own else epochs,
-        steps=one.steps if own else steps,
+        epochs=one.epochs if has_length else epochs,
+        steps=one.steps if has_length else steps,
         patience=one.patience,
     )

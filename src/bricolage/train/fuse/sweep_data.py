@@ -117,9 +117,9 @@ class Batches:
             return self._data.train.rows(torch.stack([indices[key] for key in self._keys])), False
         drawn = {key: order.batch() for key, order in self._orders.items()}
         several = [drawn[key] for key in self._keys]
-        inputs = tuple(torch.stack(parts) for parts in zip(*(one.inputs for one in several), strict=True))
+        inputs = tuple(torch.stack(parts) for parts in zip(*(samples.inputs for samples in several), strict=True))
         return Samples(
-            inputs, tuple(torch.stack(p) for p in zip(*(one.targets for one in several), strict=True))
+            inputs, tuple(torch.stack(p) for p in zip(*(samples.targets for samples in several), strict=True))
         ), False
 
 

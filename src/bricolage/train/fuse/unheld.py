@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
-from bricolage.train.fuse.custom_backward import Applied, noted
+from bricolage.train.fuse.custom_backward import Applied, record_functions
 from bricolage.train.step.step import calling_line, users_code
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def trained_parameters(
         for _ in range(2):
             module.zero_grad(set_to_none=True)
             with users_code(place):
-                with watch, noted() as applied:
+                with watch, record_functions() as applied:
                     value = loss()
                 reason = watch.found or _functions(value, applied)
                 if reason:
@@ -66,10 +66,12 @@ def trained_parameters(
     for name, now in states[2].items():
         if states[1].get(name, now) != now:
             raise NotFusible(reason=f"each step of training changes {name}, which is no buffer")
-    return frozenset(_strided(name, one) for name, one in module.named_parameters() if one.grad is not None)
+    return frozenset(
+        _require_strided(name, parameter) for name, parameter in module.named_parameters() if parameter.grad is not None
+    )
 
 
-def _strided(name: str, parameter: torch.Tensor) -> str:
+def _require_strided(name: str, parameter: torch.Tensor) -> str:
     import torch
 
     assert parameter.grad is not None
@@ -83,8 +85,11 @@ def _hooks(module: torch.nn.Module) -> str:
     for path, part in module.named_modules():
         for hook in (*part._backward_hooks.values(), *part._backward_pre_hooks.values()):
             return f"module '{path}' has a hook on gradients ({_home(hook)})"
-    for name, one in module.named_parameters():
-        for hook in (*(one._backward_hooks or {}).values(), *(one._post_accumulate_grad_hooks or {}).values()):
+    for name, parameter in module.named_parameters():
+        for hook in (
+            *(parameter._backward_hooks or {}).values(),
+            *(parameter._post_accumulate_grad_hooks or {}).values(),
+        ):
             return f"'{name}' has a hook on its gradient ({_home(hook)})"
     return ""
 
@@ -128,7 +133,7 @@ def _functions(value: torch.Tensor, applied: Applied) -> str:
             reason = applied.reason(cls)
             if reason:
                 return f"the backward of '{cls.__name__}' is its own ({_home(cls.backward)}), and {reason}"
-        left += [one for one, _ in node.next_functions]
+        left += [parent for parent, _ in node.next_functions]
     return ""
 
 
@@ -153,20 +158,23 @@ def _state(module: torch.nn.Module, functions: Collection[type]) -> dict[str, ob
     the files that these and those come from."""
     import torch
 
-    own = set(vars(torch.nn.Module()))
-    found = {
+    module_fields = set(vars(torch.nn.Module()))
+    state = {
         f"'{path}.{name}'".replace("'.", "'"): _value(value, _DEPTH)
         for path, part in module.named_modules()
         for name, value in vars(part).items()
-        if name not in own
+        if name not in module_fields
     }
-    for one in functions:
-        found |= {f"'{one.__name__}.{name}'": _value(value, _DEPTH) for name, value in _data(vars(one))}
+    for custom_function in functions:
+        state |= {
+            f"'{custom_function.__name__}.{name}'": _value(value, _DEPTH)
+            for name, value in _data(vars(custom_function))
+        }
     for home in {function.__module__ for function in (*functions, *map(type, module.modules()))}:
         if home in sys.modules and home.partition(".")[0] != "torch":
-            known = vars(sys.modules[home])
-            found |= {f"the global '{name}'": _value(value, _DEPTH) for name, value in _data(known)}
-    return found
+            module_globals = vars(sys.modules[home])
+            state |= {f"the global '{name}'": _value(value, _DEPTH) for name, value in _data(module_globals)}
+    return state
 
 
 def _data(names: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -191,16 +199,18 @@ def _value(value: Any, depth: int) -> object:
         return bytes(value.get_state().numpy())
     if depth and isinstance(value, Mapping | list | tuple | set | frozenset) and len(value) < _MOST_ITEMS:
         items = sorted(value.items(), key=repr) if isinstance(value, Mapping) else value
-        return type(value).__name__, len(value), tuple(_value(one, depth - 1) for one in _ordered(items))
+        return type(value).__name__, len(value), tuple(_value(element, depth - 1) for element in _order_items(items))
     if isinstance(value, torch.Tensor | torch.nn.Module):
         return type(value).__name__
     if hasattr(value, "tobytes") and hasattr(value, "dtype"):
         return value.tobytes()
     inner = getattr(value, "__dict__", None)
     if depth and isinstance(inner, dict) and not callable(value) and len(inner) < _MOST_ITEMS:
-        return type(value).__name__, tuple((name, _value(one, depth - 1)) for name, one in sorted(inner.items()))
+        return type(value).__name__, tuple(
+            (name, _value(attribute, depth - 1)) for name, attribute in sorted(inner.items())
+        )
     return type(value).__name__
 
 
-def _ordered(items: Any) -> Iterator[Any]:
+def _order_items(items: Any) -> Iterator[Any]:
     return iter(sorted(items, key=repr) if isinstance(items, set | frozenset) else items)

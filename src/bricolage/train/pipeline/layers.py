@@ -37,7 +37,7 @@ def planned_layers(
     """
     sizes = sorted(rows)
     largest = rows[sizes[-1]]
-    found = []
+    layers = []
     for part in range(largest.count):
         by = {size: PartTimes(1.0, 1.0) if factors is None else factors[size][part] for size in sizes}
         forward, forward_start = line({size: by[size].forward * rows[size].forward[part] for size in sizes})
@@ -48,7 +48,7 @@ def planned_layers(
             {size: (by[size].divided - 1.0) * by[size].backward * rows[size].backward[part] for size in sizes}
         )
         stage = largest.stage(part, part + 1)
-        found.append(
+        layers.append(
             PlannedLayer(
                 stage.begin,
                 forward,
@@ -67,11 +67,11 @@ def planned_layers(
                 divided_start_ms=more_start,
             )
         )
-    found = equalise_blocks(found)
+    layers = equalise_blocks(layers)
     if handed_bytes is not None:
         ends = [*handed_bytes, 0.0]
-        found = [replace(one, sent_bytes=size) for one, size in zip(found, ends, strict=True)]
-    return tuple(found)
+        layers = [replace(layer, sent_bytes=size) for layer, size in zip(layers, ends, strict=True)]
+    return tuple(layers)
 
 
 def equalise_blocks(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
@@ -81,8 +81,8 @@ def equalise_blocks(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
     def kind(one: PlannedLayer) -> tuple[float, ...]:
         return one.sent_bytes, one.kept_bytes, one.gradient_bytes, one.lasting_bytes
 
-    for one in layers:
-        kinds.setdefault(kind(one), []).append(one)
+    for block in layers:
+        kinds.setdefault(kind(block), []).append(block)
     times = [name for name in vars(layers[0]) if name.endswith("_ms")]
     return [
         replace(layer, **{name: median(getattr(other, name) for other in kinds[kind(layer)]) for name in times})
@@ -92,17 +92,19 @@ def equalise_blocks(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
 
 def join_layers(layers: Sequence[PlannedLayer], begin: int, end: int) -> tuple[PlannedLayer, ...]:
     """The same with those from `begin` to before `end` as one: between them no stage may begin."""
-    some = layers[begin:end]
+    members = layers[begin:end]
     facts = {
-        name: sum(getattr(one, name) for one in some) for name in vars(some[0]) if name not in ("name", "sent_bytes")
+        name: sum(getattr(member, name) for member in members)
+        for name in vars(members[0])
+        if name not in ("name", "sent_bytes")
     }
-    return (*layers[:begin], replace(some[0], sent_bytes=some[-1].sent_bytes, **facts), *layers[end:])
+    return (*layers[:begin], replace(members[0], sent_bytes=members[-1].sent_bytes, **facts), *layers[end:])
 
 
 def even_blocks(weights: Sequence[float], most: int) -> list[tuple[int, int]]:
     """At most `most` runs of neighbours, by first and behind last: each ends where the sum comes closest to its share."""
     if len(weights) <= most:
-        return [(one, one + 1) for one in range(len(weights))]
+        return [(index, index + 1) for index in range(len(weights))]
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     if sums[-1] <= 0.0:
         sums = np.arange(len(weights) + 1.0)
@@ -112,7 +114,7 @@ def even_blocks(weights: Sequence[float], most: int) -> list[tuple[int, int]]:
 
 def in_blocks(layers: Sequence[PlannedLayer], blocks: Sequence[tuple[int, int]]) -> tuple[PlannedLayer, ...]:
     """Runs of layers as one each."""
-    return tuple(one for begin, end in blocks for one in join_layers(layers[begin:end], 0, end - begin))
+    return tuple(layer for begin, end in blocks for layer in join_layers(layers[begin:end], 0, end - begin))
 
 
 def line(seen: Mapping[int, float]) -> tuple[float, float]:

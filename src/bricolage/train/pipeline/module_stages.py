@@ -54,24 +54,31 @@ class ModuleStage(torch.nn.Module):
     @property
     def handed_on(self) -> tuple[int, ...]:
         """Places among the outputs of what it only hands on."""
-        return tuple(place for place, one in enumerate(self._after) if one[0] != self._own)
+        return tuple(place for place, origin in enumerate(self._after) if origin[0] != self._own)
 
     def forward(self, *carried: torch.Tensor, **batch: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """What is handed on: a tensor, or several as a tuple."""
-        known = dict(zip(self._before, carried, strict=True))
-        given = [batch[f"input{one[1]}"] if one[0] == _BATCH else known[one] for one in self._takes]
+        carried_values = dict(zip(self._before, carried, strict=True))
+        given = [
+            batch[f"input{origin[1]}"] if origin[0] == _BATCH else carried_values[origin] for origin in self._takes
+        ]
         if self.recompute and torch.is_grad_enabled():
             from torch.utils.checkpoint import checkpoint
 
-            made = checkpoint(self.inner, *given, use_reentrant=False)
+            outputs = checkpoint(self.inner, *given, use_reentrant=False)
         else:
-            made = self.inner(*given)
-        several = made if isinstance(made, tuple | list) else (made,)
+            outputs = self.inner(*given)
+        several = outputs if isinstance(outputs, tuple | list) else (outputs,)
         if self._last:
-            found = [several[one[1]] if one[0] == self._own else known[one] for one in self._after]
+            messages = [
+                several[origin[1]] if origin[0] == self._own else carried_values[origin] for origin in self._after
+            ]
         else:
-            found = [_message(several[one[1]]) if one[0] == self._own else known[one].clone() for one in self._after]
-        return found[0] if len(found) == 1 else tuple(found)
+            messages = [
+                _message(several[origin[1]]) if origin[0] == self._own else carried_values[origin].clone()
+                for origin in self._after
+            ]
+        return messages[0] if len(messages) == 1 else tuple(messages)
 
 
 def _message(one: torch.Tensor) -> torch.Tensor:
@@ -91,8 +98,8 @@ class Handed:
     def bytes(self) -> int:
         """Of one message."""
         size = self.dtype.itemsize
-        for one in self.shape:
-            size *= one
+        for extent in self.shape:
+            size *= extent
         return size
 
     def empty(self, device: torch.device) -> torch.Tensor:
@@ -118,7 +125,7 @@ class Division:
 
 def batch_names(inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """The inputs as `Stage.forward` takes them."""
-    return {f"input{number}": one for number, one in enumerate(inputs)}
+    return {f"input{number}": tensor for number, tensor in enumerate(inputs)}
 
 
 def divide_module(step: TrainingStep, begins: Sequence[str], example: Tensors, *, sharing: bool = False) -> Division:
@@ -135,8 +142,8 @@ def divide_module(step: TrainingStep, begins: Sequence[str], example: Tensors, *
     """
     from torch.distributed.pipelining import pipeline
 
-    names: dict[int, str] = {id(one): name for name, one in step.module.named_parameters()}
-    first = {name: names[id(one)] for name, one in step.module.named_parameters(remove_duplicate=False)}
+    names: dict[int, str] = {id(parameter): name for name, parameter in step.module.named_parameters()}
+    first = {name: names[id(parameter)] for name, parameter in step.module.named_parameters(remove_duplicate=False)}
     try:
         for name in begins:
             _begin_stage(step.module.get_submodule(name))
@@ -146,23 +153,23 @@ def divide_module(step: TrainingStep, begins: Sequence[str], example: Tensors, *
     except Exception as error:  # whatever tracing says of it
         line = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise BadPlan(reason=f"PyTorch cannot divide the module: {line}") from error
-    stages = _routed(whole)
+    stages = _route_stages(whole)
     if len(stages) != len(begins) + 1:
         raise BadPlan(reason=f"PyTorch divides the module into {len(stages)} stages instead of {len(begins) + 1}")
-    shared = _shared(stages, first)
+    shared = _find_shared_weight(stages, first)
     if shared is not None and not sharing:
-        name, one, other = shared
-        raise BadPlan(reason=f"stages {one + 1} and {other + 1} share the weights '{name}'")
-    return Division(stages, _handed(stages, example), shared)
+        name, stage, other = shared
+        raise BadPlan(reason=f"stages {stage + 1} and {other + 1} share the weights '{name}'")
+    return Division(stages, _observe_messages(stages, example), shared)
 
 
-def _shared(stages: Sequence[ModuleStage], first: Mapping[str, str]) -> tuple[str, int, int] | None:
+def _find_shared_weight(stages: Sequence[ModuleStage], first: Mapping[str, str]) -> tuple[str, int, int] | None:
     """Weights in several stages; `first`: of each name the first name of the same tensor."""
     homes: dict[str, set[int]] = {}
     for number, stage in enumerate(stages):
         for name, _ in stage.inner.named_parameters(remove_duplicate=False):
             homes.setdefault(first.get(name, name), set()).add(number)
-    several = {name: some for name, some in homes.items() if len(some) > 1}
+    several = {name: owners for name, owners in homes.items() if len(owners) > 1}
     if not several:
         return None
     name = min(several)
@@ -183,7 +190,7 @@ def _begin_stage(part: torch.nn.Module) -> None:
     part.forward = forward
 
 
-def _routed(whole: GraphModule) -> tuple[ModuleStage, ...]:
+def _route_stages(whole: GraphModule) -> tuple[ModuleStage, ...]:
     """The stages of PyTorch's division, with what each is handed and hands on."""
     values: dict[Node, _Value] = {}
     inner: list[torch.nn.Module] = []
@@ -195,21 +202,21 @@ def _routed(whole: GraphModule) -> tuple[ModuleStage, ...]:
         elif node.op == "call_module":
             values[node] = (len(inner), 0)
             inner.append(whole.get_submodule(str(node.target)))
-            takes.append([_value(one, values) for one in node.args])
+            takes.append([_value(argument, values) for argument in node.args])
         elif node.op == "call_function" and node.target is operator.getitem:
             values[node] = (_value(node.args[0], values)[0], cast("int", node.args[1]))
         elif node.op == "output":
-            results = [_value(one, values) for one in cast("Sequence[object]", node.args[0])]
+            results = [_value(argument, values) for argument in cast("Sequence[object]", node.args[0])]
         else:
             raise BadPlan(reason=f"between two stages, it computes {node.name}")
     last = len(inner) - 1
     until: dict[_Value, int] = dict.fromkeys(results, last + 1)
-    for number, some in enumerate(takes):
-        for one in some:
-            until[one] = max(until.get(one, 0), number)
+    for number, stage_inputs in enumerate(takes):
+        for origin in stage_inputs:
+            until[origin] = max(until.get(origin, 0), number)
     # Between each stage and the next: what is made before it and read behind it.
     carried = [
-        [one for one in until if _BATCH < one[0] <= number < until[one]] if number < last else results
+        [origin for origin in until if _BATCH < origin[0] <= number < until[origin]] if number < last else results
         for number in range(last + 1)
     ]
     return tuple(
@@ -221,25 +228,27 @@ def _routed(whole: GraphModule) -> tuple[ModuleStage, ...]:
 
 
 def _value(node: object, values: dict[Node, _Value]) -> _Value:
-    found = values.get(cast("Node", node))
-    if found is None:
+    origin = values.get(cast("Node", node))
+    if origin is None:
         raise BadPlan(reason=f"a stage is given {node}, which is no tensor")
-    return found
+    return origin
 
 
-def _handed(stages: Sequence[ModuleStage], example: Tensors) -> tuple[tuple[Handed, ...], ...]:
+def _observe_messages(stages: Sequence[ModuleStage], example: Tensors) -> tuple[tuple[Handed, ...], ...]:
     """What each stage hands on, seen by running them."""
-    found: list[tuple[Handed, ...]] = []
+    messages: list[tuple[Handed, ...]] = []
     given: tuple[torch.Tensor, ...] = ()
-    kept = [{name: one.clone() for name, one in stage.named_buffers()} for stage in stages]
+    kept = [{name: buffer.clone() for name, buffer in stage.named_buffers()} for stage in stages]
     with users_code("the module, divided into stages"):
         for stage in stages[:-1]:
-            made = stage(*given, **batch_names(example))
-            several = made if isinstance(made, tuple) else (made,)
-            found.append(tuple(Handed(tuple(one.shape), one.dtype, one.requires_grad) for one in several))
-            given = tuple(one.detach().requires_grad_(one.requires_grad) for one in several)
+            outputs = stage(*given, **batch_names(example))
+            several = outputs if isinstance(outputs, tuple) else (outputs,)
+            messages.append(
+                tuple(Handed(tuple(tensor.shape), tensor.dtype, tensor.requires_grad) for tensor in several)
+            )
+            given = tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in several)
     with torch.no_grad():  # statistics of batches are as they were
         for stage, buffers in zip(stages, kept, strict=True):
-            for name, one in stage.named_buffers():
-                one.copy_(buffers[name])
-    return tuple(found)
+            for name, buffer in stage.named_buffers():
+                buffer.copy_(buffers[name])
+    return tuple(messages)

@@ -68,7 +68,7 @@ def measure_start(devices: int, threads: int, cores: float, link: Link, seconds:
     """
     devices = min(devices, _DEVICES)
     answers = run_group(work, [StartJob(devices, seconds)] * devices, StartAnswer, threads, _LONGEST_S + 10 * seconds)
-    steps = [max(some) for some in zip(*(answer.steps for answer in answers), strict=True)]
+    steps = [max(step_times) for step_times in zip(*(answer.steps for answer in answers), strict=True)]
     forward, backward = answers[0].forward_ms, answers[0].backward_ms
     return estimate_start(float(np.median(steps)), devices, (forward, backward), cores, link)
 
@@ -85,7 +85,7 @@ def estimate_start(step_ms: float, devices: int, passes_ms: tuple[float, float],
     """
     schedule = one_f_one_b(devices, 2 * devices)
 
-    def simulated(start: float) -> float:
+    def simulate_makespan(start: float) -> float:
         forward, backward = ((ms + start,) * devices for ms in passes_ms)
         send = (link.ms(_ROWS * _WIDTH * 4),) * (devices - 1)
         times = StageTimes(forward, backward, (0.0,) * devices, send)
@@ -94,7 +94,7 @@ def estimate_start(step_ms: float, devices: int, passes_ms: tuple[float, float],
     low, high = 0.0, step_ms
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if simulated(middle) < step_ms else (low, middle)
+        low, high = (middle, high) if simulate_makespan(middle) < step_ms else (low, middle)
     return low
 
 
@@ -137,7 +137,7 @@ def work(job: StartJob, rank: Rank) -> StartAnswer:
 
 def _division(stages: int) -> Division:
     """Two layers in each stage."""
-    made: Sequence[ModuleStage] = [
+    modules: Sequence[ModuleStage] = [
         ModuleStage(
             torch.nn.Sequential(torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU(), torch.nn.Linear(_WIDTH, _WIDTH)),
             number,
@@ -149,7 +149,7 @@ def _division(stages: int) -> Division:
         for number in range(stages)
     ]
     handed = (Handed((_ROWS, _WIDTH), torch.float32, gradient=True),)
-    return Division(tuple(made), (handed,) * (stages - 1))
+    return Division(tuple(modules), (handed,) * (stages - 1))
 
 
 def _alone(stage: ModuleStage, given: torch.Tensor) -> tuple[float, float]:
@@ -157,9 +157,9 @@ def _alone(stage: ModuleStage, given: torch.Tensor) -> tuple[float, float]:
     times = []
     for _ in range(_ROUNDS[1]):
         begun = time.perf_counter()
-        made = stage(input0=given.detach().requires_grad_())
+        output = stage(input0=given.detach().requires_grad_())
         middle = time.perf_counter()
-        made.backward(torch.ones_like(made))
+        output.backward(torch.ones_like(output))
         times.append((middle - begun, time.perf_counter() - middle))
     forward, backward = np.quantile(np.array(times[5:]) * 1e3, QUANTILE, axis=0)
     return float(forward), float(backward)

@@ -134,4 +134,4 @@ class PipelinePlan:
 
 def divisors(number: int) -> Sequence[int]:
     """Ascending."""
-    return [one for one in range(1, number + 1) if number % one == 0]
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

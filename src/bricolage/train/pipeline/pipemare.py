@@ -50,13 +50,16 @@ class Remedies:
 def delays(schedule: PipelineSchedule) -> dict[int, int]:
     """By stage the most updates between the two passes of a micro-batch."""
     seen: dict[tuple[int, int], int] = {}
-    found: dict[int, int] = {}
-    for one in (one for row in schedule.rows for one in row):
-        if one.kind == "F":
-            seen[one.stage, one.micro_batch] = one.version
-        elif one.kind == "B":
-            found[one.stage] = max(found.get(one.stage, 0), one.version - seen[one.stage, one.micro_batch])
-    return found
+    stage_delays: dict[int, int] = {}
+    for stage_pass in (stage_pass for row in schedule.rows for stage_pass in row):
+        if stage_pass.kind == "F":
+            seen[stage_pass.stage, stage_pass.micro_batch] = stage_pass.version
+        elif stage_pass.kind == "B":
+            stage_delays[stage_pass.stage] = max(
+                stage_delays.get(stage_pass.stage, 0),
+                stage_pass.version - seen[stage_pass.stage, stage_pass.micro_batch],
+            )
+    return stage_delays
 
 
 class DelayedWeights:
@@ -71,16 +74,17 @@ class DelayedWeights:
     ) -> None:
         """`makes`: an optimiser of weights; every stage has its own."""
         self._stages, self._remedies, self._delays = stages, remedies, delays(schedule)
-        self._optimisers = {number: makes(list(one.parameters())) for number, one in stages.items()}
+        self._optimisers = {number: makes(list(stage.parameters())) for number, stage in stages.items()}
         self._live: dict[int, Weights] = {
             number: {
-                name: own.detach().clone().requires_grad_(own.requires_grad) for name, own in one.named_parameters()
+                name: parameter.detach().clone().requires_grad_(parameter.requires_grad)
+                for name, parameter in stage.named_parameters()
             }
-            for number, one in stages.items()
+            for number, stage in stages.items()
         }
         self._drift: dict[int, Weights] = {
-            number: {name: torch.zeros_like(own) for name, own in one.named_parameters()}
-            for number, one in stages.items()
+            number: {name: torch.zeros_like(parameter) for name, parameter in stage.named_parameters()}
+            for number, stage in stages.items()
         }
         self._updates = dict.fromkeys(stages, 0)
         self._scale = schedule.micro_batches
@@ -93,23 +97,23 @@ class DelayedWeights:
         """Puts the weights in place that a backward pass uses, whose forward pass used a version of this batch."""
         delay = one.version - version
         if self._remedies.corrected and delay > 0:
-            for name, own in self._stages[one.stage].named_parameters():
-                self._live[one.stage][name].data.copy_(own.data - delay * self._drift[one.stage][name])
+            for name, parameter in self._stages[one.stage].named_parameters():
+                self._live[one.stage][name].data.copy_(parameter.data - delay * self._drift[one.stage][name])
 
     def add(self, stage: int, _version: int) -> None:
         """Takes the gradients of a backward pass, and updates."""
         live, module = self._live[stage], self._stages[stage]
-        for name, own in module.named_parameters():
+        for name, parameter in module.named_parameters():
             grad = live[name].grad
-            own.grad = None if grad is None else grad * self._scale
+            parameter.grad = None if grad is None else grad * self._scale
             live[name].grad = None
         fading = _FADING ** (1.0 / max(1, self._delays.get(stage, 0)))
         rate = self._remedies.rate(self._delays.get(stage, 0), self._updates[stage])
-        before = {name: own.detach().clone() for name, own in module.named_parameters()}
+        before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
         step_at(self._optimisers[stage], rate)
-        for name, own in module.named_parameters():
-            self._drift[stage][name].mul_(fading).add_(own.detach() - before[name], alpha=1.0 - fading)
-            live[name].data.copy_(own.data)
+        for name, parameter in module.named_parameters():
+            self._drift[stage][name].mul_(fading).add_(parameter.detach() - before[name], alpha=1.0 - fading)
+            live[name].data.copy_(parameter.data)
         self._updates[stage] += 1
 
 
@@ -131,34 +135,44 @@ def delayed_changes(
     names for both of its passes. All weights that there were are kept."""
     batches = MicroBatches.of(step.inputs, step.targets, plan.micro_batches)
     stages = divide_module(step, begins, batches.inputs[0]).stages
-    version = {(one.stage, one.micro_batch, one.kind): one.version for row in schedule.rows for one in row}
+    version = {
+        (stage_pass.stage, stage_pass.micro_batch, stage_pass.kind): stage_pass.version
+        for row in schedule.rows
+        for stage_pass in row
+    }
     late = delays(schedule)
-    history = [[{name: one.detach().clone() for name, one in stage.named_parameters()}] for stage in stages]
+    history = [[{name: parameter.detach().clone() for name, parameter in stage.named_parameters()}] for stage in stages]
     optimisers = [make_optimiser(step.optimiser, list(stage.parameters())) for stage in stages]
     for micro, (inputs, targets) in enumerate(zip(batches.inputs, batches.targets, strict=True)):
         used: list[Weights] = []
-        made: torch.Tensor | tuple[torch.Tensor, ...] = ()
+        activation: torch.Tensor | tuple[torch.Tensor, ...] = ()
         for number, stage in enumerate(stages):
             weights = {
-                name: one.clone().requires_grad_(True)
-                for name, one in history[number][version[number, micro, "F"]].items()
+                name: parameter.clone().requires_grad_(True)
+                for name, parameter in history[number][version[number, micro, "F"]].items()
             }
             used.append(weights)
-            made = functional_call(stage, weights, made if isinstance(made, tuple) else (made,), batch_names(inputs))
-        loss = step.loss(made, *targets)
+            activation = functional_call(
+                stage, weights, activation if isinstance(activation, tuple) else (activation,), batch_names(inputs)
+            )
+        loss = step.loss(activation, *targets)
         for number in range(len(stages)):
             seen, now = version[number, micro, "F"], version[number, micro, "B"]
             drift = _mean_change(history[number][: now + 1], late[number]) if remedies.corrected else {}
-            for name, one in used[number].items():
-                one.data.copy_(history[number][now][name] - (now - seen) * drift.get(name, torch.zeros_like(one)))
+            for name, weight in used[number].items():
+                weight.data.copy_(history[number][now][name] - (now - seen) * drift.get(name, torch.zeros_like(weight)))
         loss.backward()
         for number, stage in enumerate(stages):
-            for name, one in stage.named_parameters():
-                one.grad = used[number][name].grad
+            for name, parameter in stage.named_parameters():
+                parameter.grad = used[number][name].grad
             step_at(optimisers[number], remedies.rate(late[number], micro))
-            history[number].append({name: one.detach().clone() for name, one in stage.named_parameters()})
+            history[number].append({name: parameter.detach().clone() for name, parameter in stage.named_parameters()})
     prefix = len("inner.")
-    return {name[prefix:]: one - some[0][name] for some in history for name, one in some[-1].items()}
+    return {
+        name[prefix:]: weight - stage_history[0][name]
+        for stage_history in history
+        for name, weight in stage_history[-1].items()
+    }
 
 
 def _mean_change(history: Sequence[Weights], delay: int) -> Weights:
@@ -207,7 +221,9 @@ def train_delayed(job: DelayedJob, rank: Rank) -> DelayedAnswer:
     schedule = from_text("pipemare", job.table, 1, synchronous=False)
     division = divide_module(step, job.begins, batches.inputs[0])
     loop = ScheduleLoop(division, schedule, rank.number, range(rank.size), batches, step.loss)
-    weights = DelayedWeights(loop.stages, schedule, lambda some: make_optimiser(step.optimiser, some), job.remedies)
+    weights = DelayedWeights(
+        loop.stages, schedule, lambda parameters: make_optimiser(step.optimiser, parameters), job.remedies
+    )
     losses = []
     for number in range(job.batches):
         loop.batches = MicroBatches.of(*call_batch(job.spec, number), job.plan.micro_batches)
@@ -223,9 +239,9 @@ def train_in_turn(spec: StepSpec, micro_batches: int, batches: int) -> tuple[flo
     optimiser = step.make_optimiser()
     losses = []
     for number in range(batches):
-        some = MicroBatches.of(*call_batch(spec, number), micro_batches)
+        chunks = MicroBatches.of(*call_batch(spec, number), micro_batches)
         total = 0.0
-        for inputs, targets in zip(some.inputs, some.targets, strict=True):
+        for inputs, targets in zip(chunks.inputs, chunks.targets, strict=True):
             total += float(replace(step, inputs=inputs, targets=targets).run(optimiser))
         losses.append(total / micro_batches)
     return tuple(losses)

@@ -38,7 +38,7 @@ class MicroBatches:
     def of(inputs: Tensors, targets: Tensors, parts: int) -> MicroBatches:
         """Chunks of each tensor along its first dimension, which `parts` divides."""
         return MicroBatches(
-            *(list(zip(*(one.chunk(parts) for one in some), strict=True)) for some in (inputs, targets))
+            *(list(zip(*(tensor.chunk(parts) for tensor in tensors), strict=True)) for tensors in (inputs, targets))
         )
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class ScheduleLoop:
         self._loss = loss
         row = schedule.rows[device]
         self.stages: dict[int, ModuleStage] = {
-            number: division.stages[number] for number in sorted({one.stage for one in row})
+            number: division.stages[number] for number in sorted({stage_pass.stage for stage_pass in row})
         }
         self.row = row
         self._last = schedule.stages - 1
@@ -110,16 +110,16 @@ class ScheduleLoop:
         self._sent: list[tuple[torch.Tensor, Work]] = []
         self.losses: list[torch.Tensor] = []
         timed = TimedPasses()
-        for place, one in enumerate(self.row):
+        for place, stage_pass in enumerate(self.row):
             for ahead in range(place, min(place + _AHEAD + 1, len(self.row))):
                 self._ask(ahead)
-            came = self._received(place)
+            came = self._receive_messages(place)
             begun = time.perf_counter()
-            if one.kind == "F":
-                self._forward(one, came, versions)
-            elif one.kind in "BI":
-                self._backward(one, came, versions)
-            timed.passes.append((one, begun, time.perf_counter()))
+            if stage_pass.kind == "F":
+                self._forward(stage_pass, came, versions)
+            elif stage_pass.kind in "BI":
+                self._backward(stage_pass, came, versions)
+            timed.passes.append((stage_pass, begun, time.perf_counter()))
         for _, work in self._sent:
             work.wait()
         return timed
@@ -128,28 +128,28 @@ class ScheduleLoop:
         stage = self.stages[one.stage]
         batch = batch_names(self.batches.inputs[one.micro_batch])
         weights = None if versions is None else versions.of(one)
-        made = stage(*given, **batch) if weights is None else functional_call(stage, weights, given, batch)
+        outputs = stage(*given, **batch) if weights is None else functional_call(stage, weights, given, batch)
         if one.stage == self._last:
-            made = self._loss(made, *self.batches.targets[one.micro_batch]) / len(self.batches)
-            self.losses.append(made.detach())
-        several = made if isinstance(made, tuple) else (made,)
+            outputs = self._loss(outputs, *self.batches.targets[one.micro_batch]) / len(self.batches)
+            self.losses.append(outputs.detach())
+        several = outputs if isinstance(outputs, tuple) else (outputs,)
         self._running[one.stage, one.micro_batch] = _Running(given, several, one.version)
         if one.stage < self._last:
-            self._hand("F", one.stage + 1, one.micro_batch, tuple(some.detach() for some in several))
+            self._hand("F", one.stage + 1, one.micro_batch, tuple(output.detach() for output in several))
 
     def _backward(self, one: Pass, gradients: tuple[torch.Tensor, ...], versions: KeptWeights | None) -> None:
         running = self._running.pop((one.stage, one.micro_batch))
-        made = running.made
+        outputs = running.made
         if one.stage < self._last:
-            made = tuple(
-                some for some, kind in zip(made, self._division.handed[one.stage], strict=True) if kind.gradient
+            outputs = tuple(
+                output for output, kind in zip(outputs, self._division.handed[one.stage], strict=True) if kind.gradient
             )
         if versions is not None:
             versions.back(one, running.version)
-        torch.autograd.backward(made, gradients if one.stage < self._last else None)
+        torch.autograd.backward(outputs, gradients if one.stage < self._last else None)
         if one.stage:
-            found = [some for some in running.given if some.requires_grad]
-            back = tuple(torch.zeros_like(some) if some.grad is None else some.grad for some in found)
+            inputs = [tensor for tensor in running.given if tensor.requires_grad]
+            back = tuple(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in inputs)
             self._hand("B", one.stage - 1, one.micro_batch, back)
         if versions is not None:
             versions.add(one.stage, running.version)
@@ -164,25 +164,25 @@ class ScheduleLoop:
 
     def _ask(self, place: int) -> None:
         """Asks for the messages of a pass, if they come from another device."""
-        one = self.row[place]
-        source = self._source(one)
+        stage_pass = self.row[place]
+        source = self._source(stage_pass)
         if source is None or place in self._asked:
             return
-        home = self._schedule.device[source[1], one.micro_batch]
+        home = self._schedule.device[source[1], stage_pass.micro_batch]
         if home == self._device:
             return
-        boundary = min(one.stage, source[1])
+        boundary = min(stage_pass.stage, source[1])
         kinds = [kind for kind in self._division.handed[boundary] if source[0] == "F" or kind.gradient]
         buffers = [kind.empty(self.batches.inputs[0][0].device) for kind in kinds]
-        tag = self._tag(source[0], one.stage, one.micro_batch)
+        tag = self._tag(source[0], stage_pass.stage, stage_pass.micro_batch)
         dist = torch.distributed
-        works = [dist.irecv(some, self._ranks[home], tag=tag + number) for number, some in enumerate(buffers)]
+        works = [dist.irecv(buffer, self._ranks[home], tag=tag + number) for number, buffer in enumerate(buffers)]
         self._asked[place] = buffers, works  # type: ignore[assignment]
 
-    def _received(self, place: int) -> tuple[torch.Tensor, ...]:
+    def _receive_messages(self, place: int) -> tuple[torch.Tensor, ...]:
         """What a pass is given."""
-        one = self.row[place]
-        source = self._source(one)
+        stage_pass = self.row[place]
+        source = self._source(stage_pass)
         if source is None:
             return ()
         if place in self._asked:
@@ -190,11 +190,11 @@ class ScheduleLoop:
             for work in works:
                 work.wait()
         else:
-            buffers = list(self._handed.pop((source[0], one.stage, one.micro_batch)))
+            buffers = list(self._handed.pop((source[0], stage_pass.stage, stage_pass.micro_batch)))
         if source[0] == "B":
             return tuple(buffers)
-        kinds = self._division.handed[one.stage - 1]
-        return tuple(some.requires_grad_(kind.gradient) for some, kind in zip(buffers, kinds, strict=True))
+        kinds = self._division.handed[stage_pass.stage - 1]
+        return tuple(buffer.requires_grad_(kind.gradient) for buffer, kind in zip(buffers, kinds, strict=True))
 
     def _hand(self, kind: str, stage: int, micro: int, tensors: tuple[torch.Tensor, ...]) -> None:
         """To the device of a stage: a message, unless that is this one."""

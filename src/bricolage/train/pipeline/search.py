@@ -50,38 +50,38 @@ def best_plans(
     blocks = even_blocks(problem.layer_ms, _BLOCKS)
     if len(blocks) < len(problem.layers):
         rough = replace(problem, layers=in_blocks(problem.layers, blocks))
-        found = best_plans(rough, schedules, count=count, max_micro_batches=max_micro_batches)
+        rough_plans = best_plans(rough, schedules, count=count, max_micro_batches=max_micro_batches)
         begins = [begin for begin, _ in blocks]
         return [
-            replace(one, begins=tuple(begins[stage] for stage in one.begins), bound_ms=problem.bound_ms)
-            for one in found
+            replace(rough_plan, begins=tuple(begins[stage] for stage in rough_plan.begins), bound_ms=problem.bound_ms)
+            for rough_plan in rough_plans
         ]
     best: dict[tuple[str, bool, int], PipelinePlan] = {}
     least = math.inf
     choices = [(choice.least_ms, choice) for choice in _choices(problem, schedules, max_micro_batches)]
-    for bound, choice in sorted(choices, key=lambda one: one[0]):
+    for bound, choice in sorted(choices, key=lambda bounded_choice: bounded_choice[0]):
         key = (choice.name, choice.devices > 1, choice.replicas)
-        known = best.get(key)
-        if known is not None and bound >= known.step_ms:
+        incumbent = best.get(key)
+        if incumbent is not None and bound >= incumbent.step_ms:
             continue
         if bound > (_RUNNER_UP if count > 1 else 1.0) * least and choice.devices > 1:
             continue
         plan = choice.plan()
-        if plan is not None and (known is None or plan.step_ms < known.step_ms):
+        if plan is not None and (incumbent is None or plan.step_ms < incumbent.step_ms):
             best[key] = plan
             least = min(least, plan.step_ms)
     if not best:
         raise NoPipelinePlan(devices=problem.devices, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
-    found = sorted(best.values(), key=lambda one: (one.step_ms, one.peak_bytes))
-    plain = [one for one in found if one.is_data_parallel]
-    return found[:count] + [
-        one
-        for one in found[count:]
-        if one in (plain[:1] + [other for other in plain if other.replicas in (1, problem.devices)])
+    plans = sorted(best.values(), key=lambda candidate: (candidate.step_ms, candidate.peak_bytes))
+    plain = [candidate for candidate in plans if candidate.is_data_parallel]
+    return plans[:count] + [
+        candidate
+        for candidate in plans[count:]
+        if candidate in (plain[:1] + [other for other in plain if other.replicas in (1, problem.devices)])
     ]
 
 
-def simulated(problem: PipelineProblem, plan: PipelinePlan) -> tuple[PipelineTimes, list[list[tuple[float, int]]]]:
+def simulate_plan(problem: PipelineProblem, plan: PipelinePlan) -> tuple[PipelineTimes, list[list[tuple[float, int]]]]:
     """When the passes of a plan's first replica run, and by device the bytes that it holds from a moment on, milliseconds."""
     cuts = [*plan.begins, len(problem.layers)]
     parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
@@ -92,18 +92,18 @@ def simulated(problem: PipelineProblem, plan: PipelinePlan) -> tuple[PipelineTim
     schedule = SCHEDULES[name](plan.devices, plan.micro_batches)
     times = choice.times(schedule)
     held: list[list[Lifetime]] = [
-        [Lifetime(int(choice.lasting(stage)), 0.0) for stage in _held(row)] for row in schedule.rows
+        [Lifetime(int(choice.lasting(stage)), 0.0) for stage in _collect_stages(row)] for row in schedule.rows
     ]
     begun: dict[tuple[int, int, int], float] = {}
-    for device, one, start, end in times.passes:
-        full, kept = choice.kept(one.stage)
-        key = device, one.stage, one.micro_batch
-        if one.kind == "F":
+    for device, stage_pass, start, end in times.passes:
+        full, kept = choice.kept(stage_pass.stage)
+        key = device, stage_pass.stage, stage_pass.micro_batch
+        if stage_pass.kind == "F":
             begun[key] = start
-        if one.kind in "BW":
+        if stage_pass.kind in "BW":
             held[device].append(Lifetime(int(kept), begun.pop(key), end))
-        held[device].append(Lifetime(int(full - kept + choice.gathered(one.stage)), start, end))
-    return times, [curve(some) for some in held]
+        held[device].append(Lifetime(int(full - kept + choice.gathered(stage_pass.stage)), start, end))
+    return times, [curve(lifetimes) for lifetimes in held]
 
 
 def _choices(problem: PipelineProblem, schedules: Sequence[str], most: int) -> Iterator[_Choice]:
@@ -128,8 +128,8 @@ def _counts(devices: int, most: int) -> Sequence[int]:
     """Devices that a replica may have."""
     if devices <= _ALL_DEVICES:
         return range(1, most + 1)
-    some = {*range(1, _FEW_DEVICES + 1), *divisors(devices), *(1 << power for power in range(most.bit_length()))}
-    return sorted(one for one in some if one <= most)
+    counts = {*range(1, _FEW_DEVICES + 1), *divisors(devices), *(1 << power for power in range(most.bit_length()))}
+    return sorted(count for count in counts if count <= most)
 
 
 @dataclass(frozen=True)
@@ -145,13 +145,13 @@ class _Cut:
         """Into 1, 2, ... stages."""
         weights = list(problem.layer_ms)
         if recompute:
-            weights = [ms + one.forward_ms for ms, one in zip(weights, problem.layers, strict=True)]
-        found = []
+            weights = [ms + layer.forward_ms for ms, layer in zip(weights, problem.layers, strict=True)]
+        candidates = []
         for partition in partitions(weights, stages):
             cuts = [0, *partition, len(problem.layers)]
             parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
-            found.append(cls(tuple(cuts[:-1]), parts, recompute))
-        return found
+            candidates.append(cls(tuple(cuts[:-1]), parts, recompute))
+        return candidates
 
     def times(self, problem: PipelineProblem, samples: int, divided: DividedStages | None = None) -> StageTimes:
         """Of micro-batches of so many samples; `divided`: stages whose weights each pass gathers."""
@@ -166,8 +166,8 @@ class _Cut:
         return StageTimes(
             [ms + start + more for ms, more in zip(forward, into, strict=True)],
             [
-                samples * each + once + more + start + some
-                for (each, once, more), some in zip(backward, back, strict=True)
+                samples * each + once + more + start + gather_ms
+                for (each, once, more), gather_ms in zip(backward, back, strict=True)
             ],
             [samples * each for each in sums["weight_gradient_ms"]],
             [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
@@ -177,14 +177,14 @@ class _Cut:
     @cached_property
     def units(self) -> list[tuple[int, float, float]]:
         """By stage, layers with weights, their bytes, and those of the largest."""
-        sizes = [[one.gradient_bytes for one in part if one.gradient_bytes] for part in self.stages]
+        sizes = [[layer.gradient_bytes for layer in part if layer.gradient_bytes] for part in self.stages]
         return [(len(size), math.fsum(size), max(size, default=0.0)) for size in sizes]
 
     @cached_property
     def sums(self) -> dict[str, list[float]]:
         """By field of a layer its sum in each stage."""
         names = [name for name in vars(self.stages[0][0]) if name != "name"]
-        return {name: [math.fsum(getattr(one, name) for one in part) for part in self.stages] for name in names}
+        return {name: [math.fsum(getattr(layer, name) for layer in part) for part in self.stages] for name in names}
 
 
 @dataclass(frozen=True)
@@ -239,17 +239,17 @@ class _Choice:
             schedule = _table(self.name, self.devices, self.micro_batches)
         except ValueError:
             return None
-        needed = self._needed(schedule)
+        needed = self._choose_divided(schedule)
         if needed is None:
             return None
-        plan = self.with_divided(needed)._simulated(schedule)
+        plan = self.with_divided(needed)._simulate_plan(schedule)
         gaining = needed | {stage for stage in range(len(self.cut.stages)) if self.can_divide and self._gains(stage)}
         if plan is None or gaining == needed:
             return plan
         other = self.with_divided(gaining)
         if max(other._peak(row) for row in schedule.rows) > self.problem.memory_bytes:
             return plan
-        return min(plan, other._simulated(schedule) or plan, key=lambda one: one.step_ms)
+        return min(plan, other._simulate_plan(schedule) or plan, key=lambda candidate: candidate.step_ms)
 
     def _gains(self, stage: int) -> bool:
         """Whether dividing a stage spares more of the exchange and the update behind its passes than it adds to these."""
@@ -257,17 +257,17 @@ class _Choice:
         moving = self.micro_batches * sum(self.dividing.moving_ms(stage))
         return self._exchange_ms(stage, self.replicas) + update > moving
 
-    def _needed(self, schedule: PipelineSchedule) -> frozenset[int] | None:
+    def _choose_divided(self, schedule: PipelineSchedule) -> frozenset[int] | None:
         """Stages that are divided among replicas: of each device that cannot hold its stages whole as many as it takes, those first
         that keep most. None where that does not suffice."""
-        found: frozenset[int] = frozenset()
+        divided_stages: frozenset[int] = frozenset()
         for row in schedule.rows:
-            waiting = sorted(_held(row), key=lambda one: self.cut.sums["lasting_bytes"][one])
-            while self.with_divided(found)._peak(row) > self.problem.memory_bytes:
+            waiting = sorted(_collect_stages(row), key=lambda stage: self.cut.sums["lasting_bytes"][stage])
+            while self.with_divided(divided_stages)._peak(row) > self.problem.memory_bytes:
                 if not self.can_divide or not waiting:
                     return None
-                found |= {waiting.pop()}
-        return found
+                divided_stages |= {waiting.pop()}
+        return divided_stages
 
     @property
     def can_divide(self) -> bool:
@@ -288,17 +288,18 @@ class _Choice:
         """The factor by which what all devices do at once takes longer, since they share cores."""
         return max(1.0, min(self.devices * self.replicas / self.problem.cores, self.devices * self.replicas))
 
-    def _simulated(self, schedule: PipelineSchedule) -> PipelinePlan | None:
+    def _simulate_plan(self, schedule: PipelineSchedule) -> PipelinePlan | None:
         peak = max(self._peak(row) for row in schedule.rows)
-        found = self.times(schedule)
+        pipeline_times = self.times(schedule)
         ends = [0.0] * self.devices
-        for pass_ in found.passes:
+        for pass_ in pipeline_times.passes:
             ends[pass_.device] = max(ends[pass_.device], pass_.end_ms)
         if not schedule.synchronous and self.replicas > 1:
             return None  # replicas would exchange gradients at every update
         exchanges = self._exchanges(schedule)
         updates = [
-            self.crowd * math.fsum(self.cut.sums["update_ms"][stage] / self._parts(stage) for stage in _held(row))
+            self.crowd
+            * math.fsum(self.cut.sums["update_ms"][stage] / self._parts(stage) for stage in _collect_stages(row))
             for row in schedule.rows
         ]
         step = max(map(sum, zip(ends, exchanges, updates, strict=True)))
@@ -311,7 +312,7 @@ class _Choice:
             recompute=self.cut.recompute,
             begins=self.cut.begins,
             step_ms=step,
-            bubble=found.bubble,
+            bubble=pipeline_times.bubble,
             exchange_ms=max(exchanges),
             peak_bytes=peak,
             bound_ms=self.problem.bound_ms,
@@ -322,12 +323,12 @@ class _Choice:
         """By device the all-reduces of its gradients behind its last pass, in a ring: 2 (p - 1) messages of a pth of the bytes."""
         holders: dict[int, int] = {}
         for row in schedule.rows:
-            for stage in _held(row):
+            for stage in _collect_stages(row):
                 holders[stage] = holders.get(stage, 0) + 1
         return [
             sum(
                 self._exchange_ms(stage, holders[stage] * self.replicas)
-                for stage in _held(row)
+                for stage in _collect_stages(row)
                 if stage not in self.divided
             )
             for row in schedule.rows
@@ -365,16 +366,16 @@ class _Choice:
     def _peak(self, row: Sequence[Pass]) -> float:
         """Bytes of a device: what lasts, and what passes keep; a recomputed stage keeps its input, and all while it goes back."""
         held = most = 0.0
-        for one in row:
-            full, kept = self.kept(one.stage)
-            if one.kind == "F":
+        for stage_pass in row:
+            full, kept = self.kept(stage_pass.stage)
+            if stage_pass.kind == "F":
                 held += kept
-            most = max(most, held + (full - kept if self.cut.recompute else 0.0) + self.gathered(one.stage))
-            if one.kind in "BW":
+            most = max(most, held + (full - kept if self.cut.recompute else 0.0) + self.gathered(stage_pass.stage))
+            if stage_pass.kind in "BW":
                 held -= kept
         # The first device of PipeDream keeps a version for each device; PipeMare what passes read, and the mean of changes.
         versions = {"pipedream": self.devices, "2bw": 2, "pipemare": 3}.get(self.name, 1)
-        held_stages = _held(row)
+        held_stages = _collect_stages(row)
         most += (versions - 1) * math.fsum(self.cut.sums["gradient_bytes"][stage] for stage in held_stages)
         return most + math.fsum(self.lasting(stage) for stage in held_stages)
 
@@ -385,6 +386,6 @@ def _table(name: str, devices: int, micro_batches: int) -> PipelineSchedule:
     return SCHEDULES[name](devices, micro_batches)
 
 
-def _held(row: Sequence[Pass]) -> list[int]:
+def _collect_stages(row: Sequence[Pass]) -> list[int]:
     """The stages of a device."""
-    return sorted({one.stage for one in row})
+    return sorted({stage_pass.stage for stage_pass in row})

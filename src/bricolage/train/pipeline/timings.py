@@ -23,7 +23,7 @@ from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.pipeline.layers import PartTimes, join_layers, planned_layers
 from bricolage.train.pipeline.module_stages import Division, batch_names, divide_module
 from bricolage.train.pipeline.pipeline_problem import PipelineProblem, PlannedLayer, divisors
-from bricolage.train.predict.exchange import gradient_buckets, overlapped
+from bricolage.train.predict.exchange import gradient_buckets, simulate_overlap
 from bricolage.train.predict.operator_costs import QUANTILE, OperatorTimings, goes_on, profile
 from bricolage.train.predict.predicted_pipeline import StepRow
 from bricolage.train.predict.step_cost_model import StepCost, StepCostModel
@@ -61,7 +61,7 @@ class StepTimings:
         # Many devices run small parts of the batch: large ones need not be timed.
         most = max(1, spec.batch_size // (2 if devices <= _FEW_DEVICES else _PARTS))
         chosen = {divisor for divisor in divisors(spec.batch_size) if divisor <= most} or {1}
-        self.sizes = sorted({max(chosen), min(chosen, key=lambda one: abs(one - most / 4))})
+        self.sizes = sorted({max(chosen), min(chosen, key=lambda size: abs(size - most / 4))})
         """Samples of the micro-batches that are timed."""
         self.crowding = 1.0
         """A factor of all times where processes run at once, beyond that they share cores."""
@@ -78,7 +78,7 @@ class StepTimings:
         counts = [device.threads for device in described.machine.devices if device.kind == "cpu"]
         return min([*counts, self.cores])
 
-    def _timed(self, variant: Variant, counts: Sequence[int]) -> list[_Timed]:
+    def _time_step(self, variant: Variant, counts: Sequence[int]) -> list[_Timed]:
         """A step that is run here, on numbers of threads."""
         step = prepare_step(self.spec, variant)
 
@@ -89,14 +89,14 @@ class StepTimings:
         tensors = [*step.inputs, *step.targets]
         graph = trace_step(step.module, tensors, start)
         running = Running(step.module, tensors, step, variant)
-        found = []
+        timings = []
         for threads in counts:
             seen = profile(running, graph, threads, self.seconds, _ROUNDS[0])
             # All operators were seen in their places: none has to be timed alone.
             model: CostModel = StepCostModel(graph, seen, OperatorTimings(threads, dict.fromkeys(graph.signatures)))
             here = StepCost.of(graph, model, Setting(host(), threads)).operators
-            found.append(_Timed(graph, here, self._there(graph, model, threads) or here))
-        return found
+            timings.append(_Timed(graph, here, self._there(graph, model, threads) or here))
+        return timings
 
     def _there(self, graph: TracedStep, model: CostModel, threads: int) -> tuple[float, ...] | None:
         """Of the slowest described device."""
@@ -105,8 +105,8 @@ class StepTimings:
         scaled = Scaled(model, self.described.times, host(), (threads,))
         try:
             costs = [
-                StepCost.of(graph, scaled, Setting(one, min(threads, one.threads))).operators
-                for one in _unlike(self.described)
+                StepCost.of(graph, scaled, Setting(device, min(threads, device.threads))).operators
+                for device in _unlike(self.described)
             ]
         except ValueError as error:
             raise BadDevices(path=self.spec.folder, reason=error) from error
@@ -118,10 +118,10 @@ class StepTimings:
         It is run, but for described devices: there it is what its parts take (`layers`) for all samples, as for all other plans.
         """
         if self.described is not None:
-            return self.passes_ms(self.spec.batch_size) + sum(one.update_ms for one in self.whole), self.threads
+            return self.passes_ms(self.spec.batch_size) + sum(layer.update_ms for layer in self.whole), self.threads
         counts = sorted({self.cores, self.threads})
-        found = self._timed(Variant(), counts)
-        return min((sum(one.ms), count) for one, count in zip(found, counts, strict=True))
+        timings = self._time_step(Variant(), counts)
+        return min((sum(timing.ms), count) for timing, count in zip(timings, counts, strict=True))
 
     def layers(self, shown: Progress) -> tuple[tuple[PlannedLayer, ...], tuple[str, ...]]:
         """The parts of the module, as stages run them, with what could not be divided."""
@@ -130,9 +130,9 @@ class StepTimings:
         division: Division | None = None
         refused = ""
         for size in self.sizes:
-            (one,) = self._timed(Variant(batch_size=2 * size, micro_batches=2), [self.threads])
-            self._rows[size] = row = StepRow(one.graph, one.ms, names, 2)
-            here = StepRow(one.graph, one.here, names, 2)
+            (timing,) = self._time_step(Variant(batch_size=2 * size, micro_batches=2), [self.threads])
+            self._rows[size] = row = StepRow(timing.graph, timing.ms, names, 2)
+            here = StepRow(timing.graph, timing.here, names, 2)
             if not refused:
                 try:
                     division, parts = self._parts(row.names[1:], size)
@@ -140,13 +140,13 @@ class StepTimings:
                     refused = f"no pipelines: {error.facts['reason']}"
                     factors = {}
                 else:
-                    factors[size] = [_by(*some) for some in zip(parts, here.forward, here.backward, strict=True)]
+                    factors[size] = [_by(*times) for times in zip(parts, here.forward, here.backward, strict=True)]
             shown.advance(1)
         if refused or division is None:
             layers = planned_layers(self._rows)
             return join_layers(layers, 0, len(layers)), (refused,)
         size = self.sizes[-1]
-        handed = [sum(one.bytes for one in some) / size for some in division.handed]
+        handed = [sum(message.bytes for message in messages) / size for messages in division.handed]
         layers = planned_layers(self._rows, handed, factors)
         if division.shared is None:
             return layers, ()
@@ -156,10 +156,10 @@ class StepTimings:
     def _parts(self, begins: Sequence[str], size: int) -> tuple[Division, list[PartTimes]]:
         """The module in as many stages as can be, and what each takes for a micro-batch."""
         step = prepare_step(self.spec, Variant())
-        inputs, targets = (tuple(one[:size] for one in some) for some in (step.inputs, step.targets))
-        found = divide_module(step, begins, inputs, sharing=True)
+        inputs, targets = (tuple(tensor[:size] for tensor in tensors) for tensors in (step.inputs, step.targets))
+        division = divide_module(step, begins, inputs, sharing=True)
         torch.set_num_threads(self.threads)
-        return found, _stage_times(found, step, inputs, targets, self.seconds)
+        return division, _stage_times(division, step, inputs, targets, self.seconds)
 
     @cached_property
     def whole(self) -> tuple[PlannedLayer, ...]:
@@ -169,10 +169,10 @@ class StepTimings:
     def passes_ms(self, samples: int) -> float:
         """Milliseconds of forward and backward pass of the whole module, in one process that no other slows."""
         return sum(
-            samples * (one.forward_ms + one.input_gradient_ms + one.weight_gradient_ms)
-            + one.forward_start_ms
-            + one.backward_start_ms
-            for one in self.whole
+            samples * (layer.forward_ms + layer.input_gradient_ms + layer.weight_gradient_ms)
+            + layer.forward_start_ms
+            + layer.backward_start_ms
+            for layer in self.whole
         )
 
     def crowd(self, problem: PipelineProblem) -> float:
@@ -185,7 +185,7 @@ class StepTimings:
         if workers < 2 or self.spec.batch_size % workers:
             return None
         samples = self.spec.batch_size // workers
-        size = min(self.sizes, key=lambda one: abs(one - samples))
+        size = min(self.sizes, key=lambda timed_size: abs(timed_size - samples))
         graph, ms, numbers = self._rows[size].second
         crowd = self.crowd(problem)
         scale = crowd * self.passes_ms(samples) / (sum(ms[number] for number in numbers) or 1.0)
@@ -193,10 +193,10 @@ class StepTimings:
         place = {number: index for index, number in enumerate(numbers)}
         ready = [replace(gradient, ready=place.get(gradient.ready, len(numbers) - 1)) for gradient in graph.gradients]
         sending = gradient_buckets(ready, _BUCKET_MB)
-        ends, sent = overlapped([scale * ms[number] for number in numbers], sending, ring.among(workers, None))
-        arrived = max([ends[-1] if ends else 0.0, *(some.end_ms for some in sent)])
-        arrived += 2 * ring.copy_ms_per_byte * sum(some.bytes for some in sending)
-        return arrived + crowd * sum(one.update_ms for one in self.whole)
+        ends, sent = simulate_overlap([scale * ms[number] for number in numbers], sending, ring.among(workers, None))
+        arrived = max([ends[-1] if ends else 0.0, *(transfer.end_ms for transfer in sent)])
+        arrived += 2 * ring.copy_ms_per_byte * sum(bucket.bytes for bucket in sending)
+        return arrived + crowd * sum(layer.update_ms for layer in self.whole)
 
 
 def _by(part: PartTimes, forward: float, backward: float) -> PartTimes:
@@ -238,26 +238,29 @@ def _one_round(
     forward: list[float] = []
     for stage in division.stages:
         begun = time.perf_counter()
-        made = stage(*given, **batch_names(inputs))
+        outputs = stage(*given, **batch_names(inputs))
         if stage is division.stages[-1]:
-            made = step.loss(made, *targets)
-        several = made if isinstance(made, tuple) else (made,)
+            outputs = step.loss(outputs, *targets)
+        several = outputs if isinstance(outputs, tuple) else (outputs,)
         forward.append((time.perf_counter() - begun) * 1e3)
         kept.append((given, several))
-        given = tuple(one.detach().requires_grad_(one.requires_grad) for one in several)
+        given = tuple(output.detach().requires_grad_(output.requires_grad) for output in several)
     backward: list[float] = []
     gradients: list[torch.Tensor] | None = None
     for stage, (came, several) in zip(reversed(division.stages), reversed(kept), strict=True):
-        roots = [one for one in several if one.requires_grad]
-        wanted = [one for one in came if one.requires_grad]
+        roots = [output for output in several if output.requires_grad]
+        wanted = [tensor for tensor in came if tensor.requires_grad]
         begun = time.perf_counter()
         if divided and wanted:
-            found, left = stage_backward_input(roots, gradients, wanted, stage.parameters())
+            input_gradients, left = stage_backward_input(roots, gradients, wanted, stage.parameters())
             stage_backward_weight(stage.parameters(), left)
-            gradients = [torch.zeros_like(one) if own is None else own for one, own in zip(wanted, found, strict=True)]
+            gradients = [
+                torch.zeros_like(tensor) if gradient is None else gradient
+                for tensor, gradient in zip(wanted, input_gradients, strict=True)
+            ]
         else:
             torch.autograd.backward(roots, gradients)
-            gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in wanted]
+            gradients = [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in wanted]
         backward.append((time.perf_counter() - begun) * 1e3)
     return forward, backward[::-1]
 

@@ -82,18 +82,18 @@ class VersionedPipeline:
         """A batch with the optimiser's learning rate, after which the weights are as before."""
         if not self._seat.takes_part:
             return
-        before = {name: one.detach().clone() for name, one in self._named()}
+        before = {name: parameter.detach().clone() for name, parameter in self._list_parameters()}
         self._loop.run(self._kept(self._optimiser))
-        self._changes = {name: one.detach() - before[name] for name, one in self._named()}
+        self._changes = {name: parameter.detach() - before[name] for name, parameter in self._list_parameters()}
         with torch.no_grad():
-            for name, one in self._named():
-                one.copy_(before[name])
+            for name, parameter in self._list_parameters():
+                parameter.copy_(before[name])
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """What the last batch of `learn` has changed in the weights of this process."""
         return self._changes if self._seat.takes_part else {}
 
-    def _named(self) -> list[tuple[str, torch.Tensor]]:
+    def _list_parameters(self) -> list[tuple[str, torch.Tensor]]:
         return [pair for stage in self._loop.stages.values() for pair in stage.inner.named_parameters()]
 
 
@@ -105,11 +105,11 @@ class Versions:
         row, stages = loop.row, loop.stages
         self._stages, self._each = stages, each
         self._scale = len(loop) / each
-        self._optimisers = {number: makes(list(one.parameters())) for number, one in stages.items()}
+        self._optimisers = {number: makes(list(stage.parameters())) for number, stage in stages.items()}
         self._left: dict[tuple[int, int], int] = {}
-        for one in row:
-            if one.kind == "F":
-                key = one.stage, one.version
+        for stage_pass in row:
+            if stage_pass.kind == "F":
+                key = stage_pass.stage, stage_pass.version
                 self._left[key] = self._left.get(key, 0) + 1
         self._kept: dict[tuple[int, int], Weights] = {}
         self._now = dict.fromkeys(stages, 0)
@@ -145,7 +145,9 @@ class Versions:
             self._keep(stage)
             count, sums = 0, {}
         self._sums[stage] = count, sums
-        for key in [one for one in self._kept if one[0] == stage and one[1] != self._now[stage]]:
+        for key in [
+            candidate for candidate in self._kept if candidate[0] == stage and candidate[1] != self._now[stage]
+        ]:
             if not self._left.get(key):
                 del self._kept[key]
 
@@ -159,23 +161,28 @@ def changes_one_by_one(
         return delayed_changes(step, plan, schedule, begins, remedies_of(plan))
     batches = MicroBatches.of(step.inputs, step.targets, plan.micro_batches)
     stages = divide_module(step, begins, batches.inputs[0]).stages
-    version = {(one.stage, one.micro_batch): one.version for row in schedule.rows for one in row if one.kind == "F"}
-    before = [{name: one.detach().clone() for name, one in stage.named_parameters()} for stage in stages]
+    version = {
+        (stage_pass.stage, stage_pass.micro_batch): stage_pass.version
+        for row in schedule.rows
+        for stage_pass in row
+        if stage_pass.kind == "F"
+    }
+    before = [{name: parameter.detach().clone() for name, parameter in stage.named_parameters()} for stage in stages]
     history: list[list[Weights]] = [[_leaves(stage)] for stage in stages]
     optimisers = [make_optimiser(step.optimiser, list(stage.parameters())) for stage in stages]
     each = updates_after(plan)
     for micro, (inputs, targets) in enumerate(zip(batches.inputs, batches.targets, strict=True)):
         used = [history[number][version[number, micro]] for number in range(len(stages))]
-        made: torch.Tensor | tuple[torch.Tensor, ...] = ()
+        activation: torch.Tensor | tuple[torch.Tensor, ...] = ()
         for stage, weights in zip(stages, used, strict=True):
-            given = made if isinstance(made, tuple) else (made,)
-            made = functional_call(stage, weights, given, batch_names(inputs))
-        (step.loss(made, *targets) / each).backward()
+            given = activation if isinstance(activation, tuple) else (activation,)
+            activation = functional_call(stage, weights, given, batch_names(inputs))
+        (step.loss(activation, *targets) / each).backward()
         for number, (stage, weights) in enumerate(zip(stages, used, strict=True)):
-            for name, one in stage.named_parameters():
+            for name, parameter in stage.named_parameters():
                 grad = weights[name].grad
                 if grad is not None:
-                    one.grad = grad.clone() if one.grad is None else one.grad + grad
+                    parameter.grad = grad.clone() if parameter.grad is None else parameter.grad + grad
                     weights[name].grad = None
             if (micro + 1) % each == 0:
                 optimisers[number].step()
@@ -183,11 +190,14 @@ def changes_one_by_one(
                 history[number].append(_leaves(stage))
     prefix = len("inner.")
     return {
-        name[prefix:]: one.detach() - before[number][name]
+        name[prefix:]: parameter.detach() - before[number][name]
         for number, stage in enumerate(stages)
-        for name, one in stage.named_parameters()
+        for name, parameter in stage.named_parameters()
     }
 
 
 def _leaves(stage: ModuleStage) -> Weights:
-    return {name: one.detach().clone().requires_grad_(one.requires_grad) for name, one in stage.named_parameters()}
+    return {
+        name: parameter.detach().clone().requires_grad_(parameter.requires_grad)
+        for name, parameter in stage.named_parameters()
+    }

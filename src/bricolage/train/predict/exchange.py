@@ -31,17 +31,17 @@ class GradientBucket:
 def gradient_buckets(gradients: Sequence[Gradient], megabytes: float) -> list[GradientBucket]:
     """PyTorch's buckets, as it makes them after the first step: in the order in which gradients are complete, each closed when it
     has `megabytes` MiB or more, the first with 1 MiB."""
-    found: list[GradientBucket] = []
+    buckets: list[GradientBucket] = []
     size, ready = 0, -1
     limit = min(FIRST_BUCKET_MB, megabytes) * _MIB
     for gradient in gradients:
         size, ready = size + gradient.bytes, max(ready, gradient.ready)
         if size >= limit:
-            found.append(GradientBucket(size, ready))
+            buckets.append(GradientBucket(size, ready))
             size, limit = 0, megabytes * _MIB
     if size:
-        found.append(GradientBucket(size, ready))
-    return found
+        buckets.append(GradientBucket(size, ready))
+    return buckets
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _BothSlowed:
         return [slow[tasks[number].resources[0]] for number in running]
 
 
-def overlapped(
+def simulate_overlap(
     operators: Sequence[float], sending: Sequence[GradientBucket], ring: Ring | None
 ) -> tuple[list[float], list[GradientTransfer]]:
     """Two queues, computing and exchanging: operators one after another, buckets when they are ready, one after another.
@@ -86,10 +86,10 @@ def overlapped(
     tasks = [Task(operator, (_COMPUTING,)) for operator in operators]
     if ring is not None:
         tasks += [
-            Task(ring.all_reduce_ms(one.bytes), (_EXCHANGING,), (one.ready,) if one.ready >= 0 else ())
-            for one in sending
+            Task(ring.all_reduce_ms(bucket.bytes), (_EXCHANGING,), (bucket.ready,) if bucket.ready >= 0 else ())
+            for bucket in sending
         ]
     times = simulate(tasks, contention=None if ring is None else _BothSlowed(ring))
     count = len(operators)
     moved = zip(sending, times.starts[count:], times.ends[count:], strict=True)
-    return list(times.ends[:count]), [GradientTransfer(one.bytes, start, end) for one, start, end in moved]
+    return list(times.ends[:count]), [GradientTransfer(bucket.bytes, start, end) for bucket, start, end in moved]

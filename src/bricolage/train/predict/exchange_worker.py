@@ -73,7 +73,7 @@ def work(job: StepJob, rank: Rank) -> StepAnswer:
     tensors = [*step.inputs, *step.targets]
     if job.kind == "stage":
         stage = StageRunning(step, job.variant, job.begins, rank.number)
-        times = tuple(sum(one.values()) for one in _loop(stage, job.seconds, dist))
+        times = tuple(sum(phase_times.values()) for phase_times in _loop(stage, job.seconds, dist))
         return StepAnswer(steps=times, peak_bytes=measured_peak(stage))
     if job.kind == "step":
         import torch
@@ -84,7 +84,7 @@ def work(job: StepJob, rank: Rank) -> StepAnswer:
             return torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=megabytes)
 
         running = Running(step.module, tensors, step, job.variant, wrap)
-        return StepAnswer(steps=tuple(sum(one.values()) for one in _loop(running, job.seconds, dist)))
+        return StepAnswer(steps=tuple(sum(phase_times.values()) for phase_times in _loop(running, job.seconds, dist)))
     return _probe(job, Running(step.module, tensors, step, job.variant), rank)
 
 
@@ -103,9 +103,9 @@ def _loop(running: Runs, seconds: float, dist: ModuleType, apart: bool = False) 
 def _most(value: float, dist: ModuleType) -> float:
     import torch
 
-    found = torch.tensor([float(value)])
-    dist.all_reduce(found, op=dist.ReduceOp.MAX)
-    return float(found[0])
+    maximum = torch.tensor([float(value)])
+    dist.all_reduce(maximum, op=dist.ReduceOp.MAX)
+    return float(maximum[0])
 
 
 def _probe(job: StepJob, running: Running, rank: Rank) -> StepAnswer:

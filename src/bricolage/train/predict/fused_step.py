@@ -57,12 +57,12 @@ def fused_running(spec: StepSpec, step: TrainingStep, variant: Variant) -> Fused
     """
     data = Data(spec, None, None)
     settings = [HyperParameters(lr=_LR * (number + 1)) for number in range(variant.models)]
-    (found,) = group(data, make_lanes(spec, settings, steps=1))
+    (lane_group,) = group(data, make_lanes(spec, settings, steps=1))
     try:
-        if found.reason:
-            raise NotFusible(reason=found.reason)
-        compare_lanes(data, found)
-        running = FusedRunning(Fused(data, found.lanes, found.traced), [*step.inputs, *step.targets])
+        if lane_group.reason:
+            raise NotFusible(reason=lane_group.reason)
+        compare_lanes(data, lane_group)
+        running = FusedRunning(Fused(data, lane_group.lanes, lane_group.traced), [*step.inputs, *step.targets])
         running.run()
     except NotFusible as error:
         raise BadVariant(variant=variant.name, reason=str(error.facts["reason"])) from error

@@ -68,15 +68,15 @@ class StageRunning:
     def lasting(self) -> Mapping[Kind, list[torch.Tensor]]:
         """Tensors that outlast a step, by what they are."""
         batch = [*self._inputs, *([] if self._target is None else [self._target])]
-        return {**tensors_that_last(self._module, self._optimiser, batch), "temporary": self._received()}
+        return {**tensors_that_last(self._module, self._optimiser, batch), "temporary": self._collect_buffers()}
 
-    def _received(self) -> list[torch.Tensor]:
+    def _collect_buffers(self) -> list[torch.Tensor]:
         """What transfers are received in, made once for all micro-batches."""
         import torch
 
         several = [*self._stage.args_recv_info.values(), *self._stage.grad_recv_info.values()]
-        found = [getattr(info, "buffer", None) for infos in several for info in infos]
-        return [one for one in found if isinstance(one, torch.Tensor)]
+        buffers = [getattr(info, "buffer", None) for infos in several for info in infos]
+        return [buffer for buffer in buffers if isinstance(buffer, torch.Tensor)]
 
 
 def _begin_stage(part: torch.nn.Module) -> None:
@@ -87,7 +87,7 @@ def _begin_stage(part: torch.nn.Module) -> None:
     inner = part.forward
 
     def forward(*args: object, **kwargs: object) -> object:
-        given = [one.contiguous() if isinstance(one, torch.Tensor) else one for one in args]
+        given = [argument.contiguous() if isinstance(argument, torch.Tensor) else argument for argument in args]
         pipe_split()
         return inner(*given, **kwargs)
 

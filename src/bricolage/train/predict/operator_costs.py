@@ -88,7 +88,7 @@ class OperatorTimings:
         torch.set_num_threads(self.threads)
         torch.manual_seed(0)
         try:
-            missing = [one for one in dict.fromkeys(signatures) if one not in self.known]
+            missing = [candidate for candidate in dict.fromkeys(signatures) if candidate not in self.known]
             if not missing:
                 return
             dirty = self._filler = _dirty() if self._filler is None else self._filler
@@ -127,20 +127,20 @@ def profile(
             timing.times.clear()
             with timing:
                 running.run()
-            watched.append([one / 1e6 for one in timing.times])
+            watched.append([nanoseconds / 1e6 for nanoseconds in timing.times])
             plain.append(time_phases(running))
     finally:
         torch.set_num_threads(kept)
-    if any(len(one) != len(graph.work) for one in watched):
+    if any(len(operator_times) != len(graph.work) for operator_times in watched):
         raise NotTraceable(
             reason="it runs other operators from one step to the next, or from what it runs without data"
         )
     phases: dict[Phase, float] = {
-        phase: float(np.quantile([one.get(phase, 0.0) for one in plain], QUANTILE))
+        phase: float(np.quantile([phase_times.get(phase, 0.0) for phase_times in plain], QUANTILE))
         for phase in dict.fromkeys(graph.phases)
     }
     return OperatorProfile(
-        Latency.of([sum(one.values()) for one in plain]),
+        Latency.of([sum(phase_times.values()) for phase_times in plain]),
         phases,
         tuple(np.quantile(np.array(watched), QUANTILE, axis=0).tolist()),
     )
@@ -154,7 +154,7 @@ def goes_on(rounds: int, end: float, seconds: float, limits: tuple[int, int]) ->
 
 def time_phases(running: Runs) -> dict[Phase, float]:
     """Milliseconds of the phases of one step."""
-    found: dict[Phase, float] = {}
+    phase_times: dict[Phase, float] = {}
     now: Phase | None = None
     since = time.perf_counter_ns()
 
@@ -162,12 +162,12 @@ def time_phases(running: Runs) -> dict[Phase, float]:
         nonlocal now, since
         at = time.perf_counter_ns()
         if now is not None:
-            found[now] = found.get(now, 0.0) + (at - since) / 1e6
+            phase_times[now] = phase_times.get(now, 0.0) + (at - since) / 1e6
         now, since = phase, at
 
     running.run(begin)
     begin(None)
-    return found
+    return phase_times
 
 
 _POSITIVE = ("sqrt", "log", "pow")
@@ -272,26 +272,26 @@ def _with_workspace(call: OperatorCall, args: tuple[object, ...]) -> tuple[objec
 
     names = [argument.name for argument in call.function._schema.arguments]
     given = {**dict(zip(names, args, strict=True)), "cx_": args[names.index("cx_tmp")], "train": True}
-    given |= {f"weight{one}": given[f"weight{one + 1}"] for one in range(4)}
+    given |= {f"weight{number}": given[f"weight{number + 1}"] for number in range(4)}
     forward = torch.ops.aten.mkldnn_rnn_layer.default
     with torch.enable_grad():  # oneDNN keeps nothing where nothing will ask for it
         workspace = forward(*(given[argument.name] for argument in forward._schema.arguments))[-1]
-    return tuple(workspace if name == "workspace" else one for name, one in zip(names, args, strict=True))
+    return tuple(workspace if name == "workspace" else original for name, original in zip(names, args, strict=True))
 
 
 def _tensor(one: TensorArgument, limit: int, positive: bool) -> torch.Tensor:
     import torch
 
-    made = torch.empty_strided(one.shape, one.strides, dtype=one.dtype)
+    tensor = torch.empty_strided(one.shape, one.strides, dtype=one.dtype)
     if one.dtype.is_floating_point:
         # An operator that expands a tensor reads one element often: it is written once.
-        elements = made.as_strided((sum((n - 1) * s for n, s in zip(one.shape, one.strides, strict=True)) + 1,), (1,))
+        elements = tensor.as_strided((sum((n - 1) * s for n, s in zip(one.shape, one.strides, strict=True)) + 1,), (1,))
         if one.bytes and elements.numel():
             elements.normal_()
             if positive:
                 elements.abs_()
     elif one.dtype == torch.bool:
-        made = torch.rand(one.shape) < 0.5
+        tensor = torch.rand(one.shape) < 0.5
     else:
-        made = torch.randint(max(1, limit), one.shape).to(one.dtype)
-    return made
+        tensor = torch.randint(max(1, limit), one.shape).to(one.dtype)
+    return tensor

@@ -24,13 +24,13 @@ from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.measure.turns import time_in_turns
 from bricolage.train.predict import predicted_pipeline
-from bricolage.train.predict.exchange import GradientBucket, gradient_buckets, overlapped
+from bricolage.train.predict.exchange import GradientBucket, gradient_buckets, simulate_overlap
 from bricolage.train.predict.fused_step import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.operator_costs import QUANTILE, OperatorProfile, OperatorTimings, profile, time_phases
 from bricolage.train.predict.prediction import Predicted, Prediction, Span, StepTimeline, by_layer, by_type
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.step_cost_model import StepCost, StepCostModel
-from bricolage.train.predict.step_memory import measured_peak, sized
+from bricolage.train.predict.step_memory import add_run_memory, measured_peak
 from bricolage.train.predict.variant import Variant, default_variants
 from bricolage.train.predict.variant_step import Running, Runs, prepare_step, repeating_blocks
 from bricolage.train.predict.workers import measure_ring, run_stages, run_steps
@@ -86,20 +86,20 @@ def predict_step(
     shown.start("predicting (variants)", len(asked))
     work = StepPredictor(spec, threads or available_cores(), seconds, torch)
     kept = torch.get_num_threads()
-    found = []
+    predictions = []
     chosen: Recomputation | None = None
     try:
         for variant in asked:
-            found.append(work.both(variant, measure))
+            predictions.append(work.both(variant, measure))
             shown.advance(1)
-        limit = work.exceeded_memory(found[0]) if memory_limit is None else memory_limit
+        limit = work.exceeded_memory(predictions[0]) if memory_limit is None else memory_limit
         if limit is not None:
             chosen = work.recomputation(limit)
-            found.append(work.both(Variant(recompute=chosen.blocks), measure))
+            predictions.append(work.both(Variant(recompute=chosen.blocks), measure))
         shown.finish()
     finally:
         torch.set_num_threads(kept)
-    return work.told(tuple(found), chosen)
+    return work.told(tuple(predictions), chosen)
 
 
 class StepPredictor:
@@ -127,10 +127,14 @@ class StepPredictor:
 
     def both(self, variant: Variant, measure: bool) -> Predicted:
         """A prediction, with what the variant really takes, if that is asked for and can be measured."""
-        found = self.predict(variant)
+        prediction = self.predict(variant)
         if self._base is not None:
-            found = replace(found, base_ms=sum(self._base[1]))
-        return self.measured(variant, found) if measure and not found.reason and not self.described else found
+            prediction = replace(prediction, base_ms=sum(self._base[1]))
+        return (
+            self.measured(variant, prediction)
+            if measure and not prediction.reason and not self.described
+            else prediction
+        )
 
     def exceeded_memory(self, base: Predicted) -> int | None:
         """Bytes that the described device has, where the step takes more; None where it fits, or that is not known."""
@@ -143,25 +147,27 @@ class StepPredictor:
         graph, ms = self._base
         step = prepare_step(self.spec, Variant())
         under = {name: (name, f"{name}.") for name in repeating_blocks(step.module)}
-        found = []
-        for name, (own, inner) in under.items():
-            inside = [layer == own or layer.startswith(inner) for layer in graph.layers]
+        blocks = []
+        for name, (path, inner) in under.items():
+            inside = [layer == path or layer.startswith(inner) for layer in graph.layers]
             forward = sum(
-                one for one, phase, here in zip(ms, graph.phases, inside, strict=True) if here and phase == "forward"
+                operator_ms
+                for operator_ms, phase, here in zip(ms, graph.phases, inside, strict=True)
+                if here and phase == "forward"
             )
             kept = sum(
                 storage.bytes
                 for storage in graph.storages
-                if storage.kind == "activations" and (storage.layer == own or storage.layer.startswith(inner))
+                if storage.kind == "activations" and (storage.layer == path or storage.layer.startswith(inner))
             )
             if kept:
-                found.append(Block(name, forward, kept))
+                blocks.append(Block(name, forward, kept))
         alone = self._model(self._threads(Variant())).alone
 
         def peak(names: tuple[str, ...]) -> int:
-            return sized(self.graph(step, Variant(recompute=names)), alone).peak()
+            return add_run_memory(self.graph(step, Variant(recompute=names)), alone).peak()
 
-        return fit(found, limit, peak)
+        return fit(blocks, limit, peak)
 
     def predict(self, variant: Variant) -> Predicted:
         """One variant; with a reason where it cannot run."""
@@ -173,32 +179,34 @@ class StepPredictor:
     def _predict(self, variant: Variant) -> Predicted:
         step = prepare_step(self.spec, variant)
         ring, gbytes, contention = self._exchange(variant)
-        known = self._model(self._threads(variant))
-        traced = self.graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant), variant)
-        graph = sized(traced, known.alone)
-        known.alone.measure(graph.calls, graph.signatures)
-        cost = self._cost(graph, known, self._threads(variant))
+        cost_model = self._model(self._threads(variant))
+        traced = (
+            self.graph(step, variant) if variant.models == 1 else fused_graph(self._prepare_fused(variant), variant)
+        )
+        graph = add_run_memory(traced, cost_model.alone)
+        cost_model.alone.measure(graph.calls, graph.signatures)
+        cost = self._cost(graph, cost_model, self._threads(variant))
         ms = tuple(operator * contention for operator in cost.operators)
         if variant.stages > 1:
             assert ring is not None
-            found = predicted_pipeline.predicted(
+            pipeline_prediction = predicted_pipeline.predict_pipeline(
                 graph, ms, repeating_blocks(step.module), variant, ring.among(variant.stages, gbytes)
             )
             return replace(
-                found,
+                pipeline_prediction,
                 batch_size=variant.batch_size or self.spec.batch_size,
                 operators=len(graph.work),
                 known=cost.sources.get("measured", 0),
                 alone=cost.sources.get("composed", 0),
             )
         sending = gradient_buckets(graph.gradients, variant.bucket_mb) if ring is not None else []
-        size = sum(one.bytes for one in sending)
+        size = sum(bucket.bytes for bucket in sending)
         if variant == Variant():
             self._base = graph, ms
         course, waiting = _course(graph, ms, sending, ring.among(variant.workers, gbytes) if ring else None)
         phases: dict[str, float] = {}
-        for one, phase in zip(ms, graph.phases, strict=True):
-            phases[phase] = phases.get(phase, 0.0) + one
+        for operator_ms, phase in zip(ms, graph.phases, strict=True):
+            phases[phase] = phases.get(phase, 0.0) + operator_ms
         if sending:
             phases["exchange"] = waiting
         low, high = (scale * contention + sum(phases.values()) - sum(ms) for scale in (cost.low_ms, cost.high_ms))
@@ -227,7 +235,7 @@ class StepPredictor:
         if _processes(variant) > 1:
             if variant.gbytes is not None or _processes(variant) > available_cores():
                 return predicted  # not what is here
-            before = self._interleaved([Variant()], self.seconds / 2)[0]
+            before = self._time_interleaved([Variant()], self.seconds / 2)[0]
             threads, peak = self._threads(variant), None
             try:
                 if variant.stages > 1:
@@ -236,17 +244,17 @@ class StepPredictor:
                     times = run_steps(self.spec, variant, threads, self.seconds)
             except TrainingWorkerFailed as error:
                 return replace(predicted, not_run=str(error.facts["reason"]))
-            base = before + self._interleaved([Variant()], self.seconds / 2)[0]
-            return replace(_told(predicted, times, base), measured_peak_bytes=peak)
+            base = before + self._time_interleaved([Variant()], self.seconds / 2)[0]
+            return replace(_add_measurements(predicted, times, base), measured_peak_bytes=peak)
         try:
-            base, times = self._interleaved([Variant(), variant], self.seconds)
+            base, times = self._time_interleaved([Variant(), variant], self.seconds)
             peak = measured_peak(self._running(variant))
         except RuntimeError as error:  # PyTorch has not each operator in each type on each processor
             line = next(iter(str(error).splitlines()), type(error).__name__)
             return replace(predicted, not_run=line.rstrip("."))
-        return replace(_told(predicted, times, base), measured_peak_bytes=peak)
+        return replace(_add_measurements(predicted, times, base), measured_peak_bytes=peak)
 
-    def _interleaved(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
+    def _time_interleaved(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
         """Milliseconds of steps of each, some at a time, in turns."""
         import torch
 
@@ -260,16 +268,16 @@ class StepPredictor:
 
             return turn
 
-        contestants = {str(number): contestant(one) for number, one in enumerate(variants)}
-        found = time_in_turns(contestants, _ROUNDS[1], least=_ROUNDS[0], seconds=seconds * len(variants))
-        return [[ms for samples in found.samples(name) for ms in samples] for name in contestants]
+        contestants = {str(number): contestant(candidate) for number, candidate in enumerate(variants)}
+        turns = time_in_turns(contestants, _ROUNDS[1], least=_ROUNDS[0], seconds=seconds * len(variants))
+        return [[ms for samples in turns.samples(name) for ms in samples] for name in contestants]
 
     def told(self, found: tuple[Predicted, ...], chosen: Recomputation | None) -> Prediction:
         """All of it."""
         assert self._base is not None
         graph, ms = self._base
         device = Path(self.spec.device).name if self.described else str(host())
-        ring = next((one for one, _ in self._rings.values()), None)
+        ring = next((measured_ring for measured_ring, _ in self._rings.values()), None)
         return Prediction(
             self.spec.module,
             device,
@@ -285,11 +293,11 @@ class StepPredictor:
     def _running(self, variant: Variant) -> Runs:
         gc.collect()
         if variant.models > 1:
-            return self._fused(variant)
+            return self._prepare_fused(variant)
         step = prepare_step(self.spec, variant)
         return Running(step.module, [*step.inputs, *step.targets], step, variant)
 
-    def _fused(self, variant: Variant) -> FusedRunning:
+    def _prepare_fused(self, variant: Variant) -> FusedRunning:
         """What is predicted and what is run compute operators in the same ways: those chosen when it is made ready."""
         if variant not in self._lanes:
             import torch
@@ -368,7 +376,7 @@ def _processes(variant: Variant) -> int:
     return max(variant.workers, variant.stages)
 
 
-def _told(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -> Predicted:
+def _add_measurements(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -> Predicted:
     import numpy as np
 
     ratio = float(np.quantile(times, QUANTILE) / np.quantile(base, QUANTILE))
@@ -380,16 +388,16 @@ def _course(
 ) -> tuple[StepTimeline, float]:
     """What happens when, and what the update waits for gradients."""
     first = next((number for number, phase in enumerate(graph.phases) if phase == "update"), len(ms))
-    ends, sent = overlapped(ms[:first], sending, ring)
+    ends, sent = simulate_overlap(ms[:first], sending, ring)
     computed = sum(ms[:first])
-    arrived = max([ends[-1] if ends else 0.0, *(one.end_ms for one in sent)])
+    arrived = max([ends[-1] if ends else 0.0, *(transfer.end_ms for transfer in sent)])
     if ring is not None:  # into buckets, and back
-        arrived += 2 * ring.copy_ms_per_byte * sum(one.bytes for one in sending)
+        arrived += 2 * ring.copy_ms_per_byte * sum(bucket.bytes for bucket in sending)
     now = arrived
-    for one in ms[first:]:
-        now += one
+    for operator_ms in ms[first:]:
+        now += operator_ms
         ends.append(now)
-    starts = [end - one for end, one in zip(ends, ms, strict=True)]
+    starts = [end - operator_ms for end, operator_ms in zip(ends, ms, strict=True)]
     spans: list[Span] = []
     for start, end, phase, layer in zip(starts, ends, graph.phases, graph.layers, strict=True):
         if spans and spans[-1].phase == phase and spans[-1].layer == layer:

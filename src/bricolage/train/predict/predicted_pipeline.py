@@ -71,8 +71,10 @@ def passes(stages: Sequence[PipelineStage], micro_batches: int, send_ms: Sequenc
     forward, backward = [stage.forward_ms for stage in stages], [stage.backward_ms for stage in stages]
     times = StageTimes(forward, backward, [0.0] * len(stages), send_ms)
     return [
-        Action(one.stage, "forward" if one.kind == "F" else "backward", one.micro_batch, start, end)
-        for _, one, start, end in run_times(one_f_one_b(len(stages), micro_batches), times).passes
+        Action(
+            stage_pass.stage, "forward" if stage_pass.kind == "F" else "backward", stage_pass.micro_batch, start, end
+        )
+        for _, stage_pass, start, end in run_times(one_f_one_b(len(stages), micro_batches), times).passes
     ]
 
 
@@ -84,18 +86,18 @@ def stage_memory(stage: PipelineStage, actions: Sequence[Action], ready_ms: floa
         actions: its passes, in their order.
         ready_ms: when its update begins.
     """
-    found: list[tuple[Kind, Lifetime]] = [(kind, Lifetime(size, 0.0)) for kind, size in stage.lasting.items()]
+    lifetimes: list[tuple[Kind, Lifetime]] = [(kind, Lifetime(size, 0.0)) for kind, size in stage.lasting.items()]
     begun: dict[int, float] = {}
     for action in actions:
         if action.kind == "forward":
             begun[action.micro_batch] = action.start_ms
         else:
             kept = Lifetime(stage.kept_bytes, begun.pop(action.micro_batch), action.end_ms)
-            found.append(("activations", kept))
+            lifetimes.append(("activations", kept))
         passing = stage.forward_bytes if action.kind == "forward" else stage.backward_bytes
-        found.append(("temporary", Lifetime(max(0, passing - stage.kept_bytes), action.start_ms, action.end_ms)))
-    found.append(("temporary", Lifetime(stage.update_bytes, ready_ms)))
-    return found
+        lifetimes.append(("temporary", Lifetime(max(0, passing - stage.kept_bytes), action.start_ms, action.end_ms)))
+    lifetimes.append(("temporary", Lifetime(stage.update_bytes, ready_ms)))
+    return lifetimes
 
 
 def divide_step(
@@ -128,7 +130,9 @@ def divide_step(
     return [row.stage(begin, end) for begin, end in itertools.pairwise(cuts)]
 
 
-def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], variant: Variant, ring: Ring) -> Predicted:
+def predict_pipeline(
+    graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], variant: Variant, ring: Ring
+) -> Predicted:
     """A step whose module is divided into stages.
 
     Raises:
@@ -137,8 +141,11 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
     parts = variant.micro_batches
     stages = divide_step(graph, ms, blocks, variant.stages, parts, variant.name)
     actions = passes(stages, parts, [ring.send_ms(stage.sent_bytes) for stage in stages[:-1]])
-    ready = [max(one.end_ms for one in actions if one.stage == number) for number in range(len(stages))]
-    ends = [at + one.update_ms for at, one in zip(ready, stages, strict=True)]
+    ready = [
+        max(pass_action.end_ms for pass_action in actions if pass_action.stage == number)
+        for number in range(len(stages))
+    ]
+    ends = [at + pipeline_stage.update_ms for at, pipeline_stage in zip(ready, stages, strict=True)]
     last = max(range(len(stages)), key=ends.__getitem__)
     slowest, end = stages[last], ends[last]
     phases = {
@@ -147,17 +154,24 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
         "update": slowest.update_ms,
     }
     held = [
-        stage_memory(one, [action for action in actions if action.stage == number], ready[number])
-        for number, one in enumerate(stages)
+        stage_memory(pipeline_stage, [action for action in actions if action.stage == number], ready[number])
+        for number, pipeline_stage in enumerate(stages)
     ]
-    fullest = max(held, key=lambda some: peak(one for _, one in some))
-    course = curve(one for _, one in fullest)
+    fullest = max(held, key=lambda lifetimes: peak(lifetime for _, lifetime in lifetimes))
+    course = curve(lifetime for _, lifetime in fullest)
     at, most = max(course, key=itemgetter(1))
     kinds = alive(fullest, at)
     kinds.setdefault("activations", 0)
     names = [stage.begin or "the begin" for stage in stages]
     spans = [
-        Span(one.kind, f"micro-batch {one.micro_batch + 1}", one.start_ms, one.end_ms, one.stage) for one in actions
+        Span(
+            pass_action.kind,
+            f"micro-batch {pass_action.micro_batch + 1}",
+            pass_action.start_ms,
+            pass_action.end_ms,
+            pass_action.stage,
+        )
+        for pass_action in actions
     ]
     spans += [
         Span("update", f"the stage from {names[number]}", ready[number], ends[number], number)
@@ -190,14 +204,14 @@ class StepRow:
         self.forward, self.backward = [0.0] * self.count, [0.0] * self.count
         self.weight = [0.0] * self.count
         """Of the backward pass, what no other part waits for: the gradients of weights."""
-        waited = self._waited()
+        waited = self._find_awaited()
         for number in self._range:
             here = self.forward if graph.phases[number] == "forward" else self.backward
             here[self._parts[number]] += ms[number]
             if graph.phases[number] != "forward" and number not in waited:
                 self.weight[self._parts[number]] += ms[number]
         shares = self._shares()
-        whole = sum(one for one, phase in zip(ms, graph.phases, strict=True) if phase == "update")
+        whole = sum(operator_ms for operator_ms, phase in zip(ms, graph.phases, strict=True) if phase == "update")
         self.update = [share * whole for share in shares]
         self._shared = shares
         self._micro_batches = micro_batches
@@ -211,8 +225,8 @@ class StepRow:
         """Parts from `begin` on, before `end`."""
         graph = self._graph
         inside = {number for number in self._range if begin <= self._parts[number] < end}
-        made = [storage for storage in graph.storages if storage.born in inside]
-        own = [one.lifetime for one in made]
+        storages = [storage for storage in graph.storages if storage.born in inside]
+        lifetimes = [allocation.lifetime for allocation in storages]
         forward = [number for number in inside if graph.phases[number] == "forward"]
         backward = inside.difference(forward)
         share = sum(self._shared[begin:end])
@@ -223,10 +237,12 @@ class StepRow:
             "optimiser state": share,
             "inputs": 0.5 * ((begin == 0) + (end == self.count)),
         }
-        for one in graph.storages:
+        for allocation in graph.storages:
             # Gradients of the step before are given back as it begins.
-            if one.kind in parts and (one.freed is None or one.born >= 0):
-                lasting[one.kind] = lasting.get(one.kind, 0) + int(one.bytes * parts[one.kind])
+            if allocation.kind in parts and (allocation.freed is None or allocation.born >= 0):
+                lasting[allocation.kind] = lasting.get(allocation.kind, 0) + int(
+                    allocation.bytes * parts[allocation.kind]
+                )
         update = [number for number, phase in enumerate(graph.phases) if phase == "update"]
         temporary = peak(
             (storage.lifetime for storage in graph.storages if storage.born >= min(update, default=0)), update
@@ -241,55 +257,56 @@ class StepRow:
             sent_bytes=sent,
             # Where what comes is put is made once for all micro-batches.
             lasting={**lasting, "temporary": self._micro_batches * (sent + received)},
-            kept_bytes=sum(one.bytes for one in made if one.kind == "activations"),
-            forward_bytes=peak(own, forward),
-            backward_bytes=peak(own, backward),
+            kept_bytes=sum(allocation.bytes for allocation in storages if allocation.kind == "activations"),
+            forward_bytes=peak(lifetimes, forward),
+            backward_bytes=peak(lifetimes, backward),
             update_bytes=int(share * temporary),
         )
 
     def _places(self, blocks: Sequence[str]) -> dict[int, int]:
         """Operators of one micro-batch → their part, numbered by the blocks that begin them."""
         graph, now = self._graph, 0
-        found: dict[int, int] = {}
-        known: dict[str, set[int]] = {}
+        operator_parts: dict[int, int] = {}
+        layer_parts: dict[str, set[int]] = {}
         begun: dict[str, int] = {}
         for number in self._range:
             layer = graph.layers[number]
             if graph.phases[number] == "forward":
-                block = next((one for one in blocks if layer == one or layer.startswith(f"{one}.")), None)
+                block = next((path for path in blocks if layer == path or layer.startswith(f"{path}.")), None)
                 if block is not None and block not in begun:
-                    if found:  # what the step begins with has no block before it
+                    if operator_parts:  # what the step begins with has no block before it
                         self.names.append(block)
                         now += 1
                     begun[block] = now
-                known.setdefault(layer, set()).add(now)
+                layer_parts.setdefault(layer, set()).add(now)
             else:
                 # A module that runs before and after others has its gradients from both; they come in the order of the parts.
-                places = known.get(layer)
+                places = layer_parts.get(layer)
                 if places:
                     now = max((place for place in places if place <= now), default=min(places))
-            found[number] = now
-        self._by_layer = known
-        return found
+            operator_parts[number] = now
+        self._by_layer = layer_parts
+        return operator_parts
 
-    def _waited(self) -> set[int]:
+    def _find_awaited(self) -> set[int]:
         """Operators of the backward pass from whose results parts before theirs compute."""
-        after, found = self._graph.work.successors, set[int]()
+        after, awaited = self._graph.work.successors, set[int]()
         for number in reversed(self._range):
             if self._graph.phases[number] != "forward" and any(
-                one in found or self._parts.get(one, self.count) < self._parts[number] for one in after[number]
+                successor in awaited or self._parts.get(successor, self.count) < self._parts[number]
+                for successor in after[number]
             ):
-                found.add(number)
-        return found
+                awaited.add(number)
+        return awaited
 
     def _shares(self) -> list[float]:
         """Of the weights that are trained, by bytes."""
         sizes = [0.0] * self.count
-        for one in self._graph.gradients:
-            layer = one.parameter.rpartition(".")[0]
+        for gradient in self._graph.gradients:
+            layer = gradient.parameter.rpartition(".")[0]
             while layer and layer not in self._by_layer:
                 layer = layer.rpartition(".")[0]
-            sizes[min(self._by_layer.get(layer, {0}))] += one.bytes
+            sizes[min(self._by_layer.get(layer, {0}))] += gradient.bytes
         total = sum(sizes)
         return [size / total if total else 0.0 for size in sizes]
 

@@ -133,14 +133,19 @@ class Prediction:
 
 def by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:
     """The operators of a step by type and phase, those that take most first; `ms` of each operator."""
-    found: dict[tuple[str, Phase], list[tuple[float, float, int]]] = {}
-    for one, operator, phase in zip(ms, graph.work.operators, graph.phases, strict=True):
-        found.setdefault((operator.op_type, phase), []).append((one, operator.flops, operator.bytes))
+    groups: dict[tuple[str, Phase], list[tuple[float, float, int]]] = {}
+    for operator_ms, operator, phase in zip(ms, graph.work.operators, graph.phases, strict=True):
+        groups.setdefault((operator.op_type, phase), []).append((operator_ms, operator.flops, operator.bytes))
     rows = [
         OperatorTime(
-            kind, phase, len(some), sum(a for a, _, _ in some), sum(b for _, b, _ in some), sum(c for _, _, c in some)
+            kind,
+            phase,
+            len(members),
+            sum(a for a, _, _ in members),
+            sum(b for _, b, _ in members),
+            sum(c for _, _, c in members),
         )
-        for (kind, phase), some in found.items()
+        for (kind, phase), members in groups.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.ms))
 
@@ -148,9 +153,9 @@ def by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:
 def by_layer(graph: StepGraph, ms: Sequence[float]) -> tuple[LayerTime, ...]:
     """The modules of a step in their order; `ms` of each operator."""
     times: dict[str, dict[str, float]] = {}
-    for one, phase, layer in zip(ms, graph.phases, graph.layers, strict=True):
+    for operator_ms, phase, layer in zip(ms, graph.phases, graph.layers, strict=True):
         of = times.setdefault(layer, {})
-        of[phase] = of.get(phase, 0.0) + one
+        of[phase] = of.get(phase, 0.0) + operator_ms
     kept: dict[str, int] = {}
     for storage in graph.storages:
         if storage.kind == "activations":

@@ -43,15 +43,15 @@ def choose_blocks(blocks: Sequence[Block], wanted: int) -> tuple[int, ...] | Non
     if sum(block.bytes for block in blocks) < wanted:
         return None
     sizes = np.array([float(block.bytes) for block in blocks])
-    found = milp(
+    solution = milp(
         np.array([block.ms for block in blocks]) + 1e-12,
         constraints=LinearConstraint(sizes / wanted, 1.0, np.inf),
         bounds=Bounds(0, 1),
         integrality=np.ones(len(blocks)),
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    return tuple(int(place) for place in np.flatnonzero(found.x > 0.5))
+    return tuple(int(place) for place in np.flatnonzero(solution.x > 0.5))
 
 
 def fit(blocks: Sequence[Block], limit: int, peak: Callable[[tuple[str, ...]], int]) -> Recomputation:
@@ -77,10 +77,10 @@ def fit(blocks: Sequence[Block], limit: int, peak: Callable[[tuple[str, ...]], i
             return best
         if names not in tried:
             tried.add(names)
-            found = peak(names)
-            if found < best.peak_bytes:
-                best = Recomputation(limit, names, found, False)
-            missing = found - limit
+            next_peak = peak(names)
+            if next_peak < best.peak_bytes:
+                best = Recomputation(limit, names, next_peak, False)
+            missing = next_peak - limit
         saved = sum(block.bytes for block in blocks if block.name in names)
         # The next choice must save more than this one, by what it lacks, or at least by something.
         wanted = max(saved + 1, min(saved + max(1, missing), wanted + max(1, missing)))

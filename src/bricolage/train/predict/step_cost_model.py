@@ -37,8 +37,8 @@ def step_works(graph: StepGraph) -> list[Work]:
     """The operators of a step, each by itself."""
     columns = zip(graph.work.operators, graph.signatures, graph.phases, graph.layers, strict=True)
     return [
-        Work(workload_of([one]), key=signature, place=StepPlace(phase, layer))
-        for one, signature, phase, layer in columns
+        Work(workload_of([operator]), key=signature, place=StepPlace(phase, layer))
+        for operator, signature, phase, layer in columns
     ]
 
 
@@ -60,13 +60,15 @@ class StepCost:
         Raises:
             ValueError: the model has no cost of an operator.
         """
-        known: list[Estimate] = []
-        for operator, one in zip(graph.work.operators, costs.estimate(step_works(graph), on), strict=True):
-            if one is None:
+        estimates: list[Estimate] = []
+        for operator, estimate in zip(graph.work.operators, costs.estimate(step_works(graph), on), strict=True):
+            if estimate is None:
                 raise ValueError(f"{on.device.name} does not run {operator.op_type}, which the step needs")
-            known.append(one)
-        low, high = sum(one.low_ms for one in known), sum(one.high_ms for one in known)
-        return StepCost(tuple(one.ms for one in known), Counter(one.source for one in known), low, high)
+            estimates.append(estimate)
+        low, high = sum(estimate.low_ms for estimate in estimates), sum(estimate.high_ms for estimate in estimates)
+        return StepCost(
+            tuple(estimate.ms for estimate in estimates), Counter(estimate.source for estimate in estimates), low, high
+        )
 
 
 @dataclass(frozen=True, order=True)
@@ -110,30 +112,32 @@ class StepCostModel:
         """Of operators of a step, with the time until the next one; None for what is none."""
         model = FirstKnown((OneByOne(self._in_place), OneByOne(self._as_alone), OneByOne(self._by_work)))
         return [
-            None if work.place is None or one is None else self._with_overhead(work.place, one)
-            for work, one in zip(works, model.estimate(works, on), strict=True)
+            None if work.place is None or estimate is None else self._with_overhead(work.place, estimate)
+            for work, estimate in zip(works, model.estimate(works, on), strict=True)
         ]
 
     def _with_overhead(self, place: StepPlace, found: Estimate) -> Estimate:
-        low, ms, high = (max(0.0, one + self._overhead[place.phase]) for one in (found.low_ms, found.ms, found.high_ms))
+        low, ms, high = (
+            max(0.0, bound + self._overhead[place.phase]) for bound in (found.low_ms, found.ms, found.high_ms)
+        )
         return Estimate(ms, low, high, found.source)
 
     def _in_place(self, work: Work) -> Estimate | None:
         """What the same operator took in the profiled step."""
-        times = self._seen.get((work.key, _like(work.place))) if work.place is not None else None
+        times = self._times_in_step.get((work.key, _like(work.place))) if work.place is not None else None
         return None if not times else Estimate(median(times), min(times), max(times), "measured")
 
     def _as_alone(self, work: Work) -> Estimate | None:
         """What an operator takes alone, brought to its place in the step."""
-        known = self.alone.known.get(work.key)
-        if known is None or work.place is None or len(work.operators) != 1:
+        alone_time = self.alone.known.get(work.key)
+        if alone_time is None or work.place is None or len(work.operators) != 1:
             return None
         keys = _keys(work.operators[0].kind, work.place)
-        found = next((self._places[key] for key in keys if key in self._places), None)
-        found = found or self._alike(work.operators[0].bytes)
-        off = median(one.off for one in found)
-        ms = known.at(median(one.share for one in found)) * off
-        return Estimate(ms, min(ms, known.warm * off), max(ms, known.cold * off), "composed")
+        places = next((self._places[key] for key in keys if key in self._places), None)
+        places = places or self._alike(work.operators[0].bytes)
+        off = median(place.off for place in places)
+        ms = alone_time.at(median(place.share for place in places)) * off
+        return Estimate(ms, min(ms, alone_time.warm * off), max(ms, alone_time.cold * off), "composed")
 
     def _by_work(self, work: Work) -> Estimate | None:
         """What the first operator of the type took, scaled by FLOPs; nothing for a type that the step does not have."""
@@ -147,9 +151,9 @@ class StepCostModel:
     def _alike(self, size: int) -> Sequence[_Place]:
         """Places of operators that move about as many bytes: caches help them alike."""
         ranked = sorted(
-            (abs(math.log2(max(size, 1) / max(one.operator.bytes, 1))), number, _Place.of(one.ms, one.alone))
-            for number, one in enumerate(self._rows)
-            if one.alone is not None
+            (abs(math.log2(max(size, 1) / max(row.operator.bytes, 1))), number, _Place.of(row.ms, row.alone))
+            for number, row in enumerate(self._rows)
+            if row.alone is not None
         )
         return [place for _, _, place in ranked[:_ALIKE]] or [_Place(0.5, 1.0)]
 
@@ -166,11 +170,11 @@ class StepCostModel:
         ]
 
     @cached_property
-    def _seen(self) -> Mapping[tuple[str, Phase], Sequence[float]]:
-        found: dict[tuple[str, Phase], list[float]] = {}
+    def _times_in_step(self) -> Mapping[tuple[str, Phase], Sequence[float]]:
+        step_times: dict[tuple[str, Phase], list[float]] = {}
         for row in self._rows:
-            found.setdefault((row.signature, row.place.phase), []).append(row.ms)
-        return found
+            step_times.setdefault((row.signature, row.place.phase), []).append(row.ms)
+        return step_times
 
     @cached_property
     def _places(self) -> Mapping[_Key, Sequence[_Place]]:
@@ -183,21 +187,25 @@ class StepCostModel:
 
     @cached_property
     def _first(self) -> Mapping[_Key, _Row]:
-        found: dict[_Key, _Row] = {}
+        first_rows: dict[_Key, _Row] = {}
         for row in self._rows:
             for key in _keys(row.operator.op_type, row.place):
-                found.setdefault(key, row)
-        return found
+                first_rows.setdefault(key, row)
+        return first_rows
 
     @cached_property
     def _overhead(self) -> Mapping[Phase, float]:
         """Milliseconds between operators, by phase; below zero where watching made operators longer."""
-        found: dict[Phase, float] = {}
+        overheads: dict[Phase, float] = {}
         for phase, whole in self.profile.phases.items():
-            inside = [ms for ms, one in zip(self.profile.operators, self.graph.phases, strict=True) if one == phase]
-            found[phase] = (whole - sum(inside)) / max(1, len(inside))
-        found.setdefault("recompute", found.get("forward", 0.0))
-        return found
+            inside = [
+                ms
+                for ms, operator_phase in zip(self.profile.operators, self.graph.phases, strict=True)
+                if operator_phase == phase
+            ]
+            overheads[phase] = (whole - sum(inside)) / max(1, len(inside))
+        overheads.setdefault("recompute", overheads.get("forward", 0.0))
+        return overheads
 
 
 def _like(place: StepPlace) -> Phase:

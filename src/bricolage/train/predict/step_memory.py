@@ -26,7 +26,7 @@ _RECURRENT = "aten::mkldnn_rnn_layer"
 """The last of its outputs has a size that PyTorch does not know without running it."""
 
 
-def sized(graph: TracedStep, alone: OperatorTimings) -> TracedStep:
+def add_run_memory(graph: TracedStep, alone: OperatorTimings) -> TracedStep:
     """The graph with memory that is known only when operators run: each is run once alone, on made-up tensors.
 
     That is what oneDNN's recurrent layers keep for the backward phase, and what operators take while they run (weights in another
@@ -50,18 +50,18 @@ def sized(graph: TracedStep, alone: OperatorTimings) -> TracedStep:
 def _run(graph: TracedStep, alone: OperatorTimings) -> None:
     import torch
 
-    missing = [one for one in dict.fromkeys(graph.signatures) if one not in alone.scratch]
+    missing = [signature for signature in dict.fromkeys(graph.signatures) if signature not in alone.scratch]
     if not missing:
         return
     kept, state = torch.get_num_threads(), torch.get_rng_state()
     torch.set_num_threads(alone.threads)
     torch.manual_seed(0)
     try:
-        with _suppressed_stderr(), _watched() as seen:
-            for one in missing:
-                kept_for_later = _once(one.partition("(")[0], graph.calls[one], f"{_MARK}{one}")
+        with _suppressed_stderr(), _make_profiler() as seen:
+            for signature in missing:
+                kept_for_later = _once(signature.partition("(")[0], graph.calls[signature], f"{_MARK}{signature}")
                 if kept_for_later is not None:
-                    alone.workspaces[one] = kept_for_later
+                    alone.workspaces[signature] = kept_for_later
     finally:
         torch.set_num_threads(kept)
         torch.set_rng_state(state)
@@ -69,10 +69,10 @@ def _run(graph: TracedStep, alone: OperatorTimings) -> None:
     spans = {event.name(): (event.start_ns(), event.end_ns()) for event in events if event.name().startswith(_MARK)}
     changes = _changes(events)
     moments = [at for at, _ in changes]
-    for one in missing:
-        start, end = spans.get(f"{_MARK}{one}", (0, 0))
+    for signature in missing:
+        start, end = spans.get(f"{_MARK}{signature}", (0, 0))
         sums = [0, *accumulate(size for _, size in changes[bisect_left(moments, start) : bisect_right(moments, end)])]
-        alone.scratch[one] = max(sums) - max(sums[-1], 0)
+        alone.scratch[signature] = max(sums) - max(sums[-1], 0)
 
 
 def _once(name: str, call: OperatorCall, mark: str) -> int | None:
@@ -97,13 +97,13 @@ def measured_peak(running: Runs) -> int:
         for tensor in tensors:
             storage = tensor.untyped_storage()
             there[storage._cdata] = storage.nbytes()
-    with _suppressed_stderr(), _watched() as seen:
+    with _suppressed_stderr(), _make_profiler() as seen:
         running.run()
     changes = [size for _, size in _changes(seen.kineto_results.events())]
     return max(accumulate(changes, initial=sum(there.values())))
 
 
-def _watched() -> torch.autograd.profiler.profile:
+def _make_profiler() -> torch.autograd.profiler.profile:
     import torch
 
     return torch.autograd.profiler.profile(profile_memory=True, use_kineto=True)

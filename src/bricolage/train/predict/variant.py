@@ -156,10 +156,10 @@ class Variant:
         for name in changed:
             change = CHANGES[name]
             if change.needs and not changed.keys() & set(change.needs):
-                needed = " or ".join(CHANGES[one].forms[-1] for one in change.needs)
+                needed = " or ".join(CHANGES[need].forms[-1] for need in change.needs)
                 raise BadVariant(variant=self.name, reason=f"'{change.key}' needs {needed}")
             if change.only_with is not None and (wrong := changed.keys() - {name, *change.only_with}):
-                other = min(CHANGES[one].written(changed[one]) for one in wrong)
+                other = min(CHANGES[excluded].written(changed[excluded]) for excluded in wrong)
                 raise BadVariant(
                     variant=self.name, reason=f"'{other}' cannot be predicted together with '{change.key}'"
                 )
@@ -170,7 +170,7 @@ class Variant:
             )
 
     def _changed(self) -> dict[str, Any]:
-        values = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
+        values = {spec_field.name: (getattr(self, spec_field.name), spec_field.default) for spec_field in fields(self)}
         return {name: value for name, (value, default) in values.items() if value != default}
 
     @property
@@ -181,12 +181,14 @@ class Variant:
     def of_one_process(self) -> Variant:
         """The variant whose operators are those that one process of this one runs, if it is not divided into stages."""
         same: dict[str, Any] = {
-            one.name: one.default for one in fields(self) if not CHANGES[one.name].changes_operators
+            spec_field.name: spec_field.default
+            for spec_field in fields(self)
+            if not CHANGES[spec_field.name].changes_operators
         }
         return replace(self, **same)
 
 
-CHANGES: Mapping[str, VariantField] = {one.name: one.metadata["change"] for one in fields(Variant)}
+CHANGES: Mapping[str, VariantField] = {spec_field.name: spec_field.metadata["change"] for spec_field in fields(Variant)}
 """Field of `Variant` → what it carries."""
 
 
@@ -206,13 +208,13 @@ def parse_variant(text: str) -> Variant:
     Raises:
         BadVariant: a word is unknown, two words set the same field, a value is out of range, or changes exclude or need each other.
     """
-    found: dict[str, Any] = {}
-    for word in filter(None, (one.strip() for one in text.split(","))):
+    settings: dict[str, Any] = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
         name, value = _parse_word(text, word)
-        if name in found:
+        if name in settings:
             raise BadVariant(variant=text, reason=f"'{word}' is given twice or contradicts another word")
-        found[name] = value
-    return Variant(**found)
+        settings[name] = value
+    return Variant(**settings)
 
 
 def _parse_word(text: str, word: str) -> tuple[str, object]:
@@ -237,15 +239,15 @@ def changes_table() -> str:
     """The table of changes in docs/training-predict.md."""
     rows = ["| words | what changes | restriction |", "|---|---|---|"]
     for change in CHANGES.values():
-        restriction = f"needs {_listed(change.needs, ' or ')}" if change.needs else ""
+        restriction = f"needs {_list_changes(change.needs, ' or ')}" if change.needs else ""
         if change.only_with is not None:
-            restriction = f"only with {_listed(change.only_with)}"
+            restriction = f"only with {_list_changes(change.only_with)}"
         words = ", ".join(f"`{form}`" for form in change.forms)
         rows.append(f"| {words} | {change.meaning} | {restriction} |")
     return "\n".join(rows)
 
 
-def _listed(names: tuple[str, ...], separator: str = ", ") -> str:
+def _list_changes(names: tuple[str, ...], separator: str = ", ") -> str:
     words = [word for name in names for word in ([CHANGES[name].key] if CHANGES[name].key else CHANGES[name].flags)]
     return separator.join(f"`{word}`" for word in words)
 

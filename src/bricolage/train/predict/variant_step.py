@@ -92,7 +92,7 @@ class Running:
             if number:
                 phase("forward")
             last = number == self._parts - 1
-            with contextlib.nullcontext() if last else self._unexchanged():
+            with contextlib.nullcontext() if last else self._pause_exchange():
                 with torch.autocast("cpu", torch.bfloat16, enabled=self._amp):
                     value = self._loss(self._wrapped(*inputs), *targets)
                 if self._parts > 1:
@@ -106,7 +106,7 @@ class Running:
         phase("update")
         self._optimiser.step()
 
-    def _unexchanged(self) -> contextlib.AbstractContextManager[None]:
+    def _pause_exchange(self) -> contextlib.AbstractContextManager[None]:
         """Where what is around the module exchanges gradients: it does not meanwhile."""
         import torch
 
@@ -120,7 +120,7 @@ class Running:
 
     def lasting(self) -> Mapping[Kind, list[torch.Tensor]]:
         """Tensors that outlast a step, by what they are."""
-        batch = [one for parts in (self._inputs, self._targets) for part in parts for one in part]
+        batch = [tensor for parts in (self._inputs, self._targets) for part in parts for tensor in part]
         return tensors_that_last(self._module, self._optimiser, batch)
 
     def _changed(self, module: torch.nn.Module, variant: Variant, fake: bool) -> torch.nn.Module:
@@ -128,8 +128,10 @@ class Running:
         named = repeating_blocks(module) if variant.recompute == ("all",) else variant.recompute
         for name in (*named, *variant.freeze):
             if name not in parts or not name:
-                known = ", ".join(list(parts)[1:12])
-                raise BadVariant(variant=variant.name, reason=f"it has no module '{name}' (there are {known} ...)")
+                module_names = ", ".join(list(parts)[1:12])
+                raise BadVariant(
+                    variant=variant.name, reason=f"it has no module '{name}' (there are {module_names} ...)"
+                )
         for name in variant.freeze:
             parts[name].requires_grad_(False)
         for name in named:
@@ -166,10 +168,10 @@ def tensors_that_last(
     """Tensors that outlast a step, by what they are."""
     import torch
 
-    states = [one for state in optimiser.state.values() for one in state.values()]
+    states = [entry for state in optimiser.state.values() for entry in state.values()]
     return {
         "weights": [*module.parameters(), *module.buffers()],
-        "optimiser state": [one for one in states if isinstance(one, torch.Tensor)],
+        "optimiser state": [entry for entry in states if isinstance(entry, torch.Tensor)],
         "gradients": [parameter.grad for parameter in module.parameters() if parameter.grad is not None],
         "inputs": list(batch),
     }
@@ -180,21 +182,21 @@ def repeating_blocks(module: torch.nn.Module) -> tuple[str, ...]:
     where there is no list."""
     import torch
 
-    found: list[str] = []
+    paths: list[str] = []
 
     def walk(part: torch.nn.Module, path: str) -> None:
         for name, child in part.named_children():
             inner = f"{path}{name}"
             several = isinstance(part, torch.nn.Sequential | torch.nn.ModuleList)
             if several and any(True for _ in child.children()) and next(child.parameters(), None) is not None:
-                found.append(inner)
+                paths.append(inner)
             else:
                 walk(child, f"{inner}.")
 
     walk(module, "")
-    if not found:
-        found = [name for name, one in module.named_children() if next(one.parameters(), None) is not None]
-    return tuple(found)
+    if not paths:
+        paths = [name for name, member in module.named_children() if next(member.parameters(), None) is not None]
+    return tuple(paths)
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:

@@ -46,8 +46,8 @@ def _line(seen: Sequence[Sequence[tuple[int, float]]]) -> tuple[float, float]:
     """Milliseconds for any size and for each byte, from bytes and milliseconds that each worker saw."""
     from scipy.optimize import nnls
 
-    sizes = np.array([[1.0, some[0][0]] for some in seen])
-    times = np.array([max(ms for _, ms in some) for some in seen])
+    sizes = np.array([[1.0, measurements[0][0]] for measurements in seen])
+    times = np.array([max(ms for _, ms in measurements) for measurements in seen])
     weights = 1.0 / np.maximum(times, 1e-6)  # relative errors: small ones count as much as large ones
     (latency, per_byte), _ = nnls(sizes * weights[:, None], times * weights)
     return float(latency), float(per_byte)

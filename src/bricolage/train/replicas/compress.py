@@ -93,40 +93,42 @@ class PowerSGD:
             rows = parameter.shape[0] if parameter.ndim > 1 else 1
             columns = parameter.numel() // rows
             small = method.rank * (rows + columns) < rows * columns and rows > 1
-            made = torch.randn(columns, min(method.rank, rows, columns), generator=generator).to(parameter.dtype)
-            self._factors.append(made if small else None)
+            factor = torch.randn(columns, min(method.rank, rows, columns), generator=generator).to(parameter.dtype)
+            self._factors.append(factor if small else None)
 
     def __call__(self, _: float, weak: Sequence[bool]) -> torch.Tensor:
         """The mean gradient over workers, as far as factors of low rank say."""
         import torch
 
         whole = self._flat.gradient + self._error
-        found = torch.empty_like(whole)
+        mean_gradient = torch.empty_like(whole)
         places = [place for place, factor in enumerate(self._factors) if factor is not None]
-        pieces, out = self._flat.parts(whole), self._flat.parts(found)
+        pieces, out = self._flat.parts(whole), self._flat.parts(mean_gradient)
         matrices = {place: pieces[place].view(self._flat.parameters[place].shape[0], -1) for place in places}
         rank = {place: None if weak[place] else 1 for place in places}
         right = {place: self._factor(place)[:, : rank[place]] for place in places}
-        left = self._averaged([matrices[place] @ right[place] for place in places])
-        left = [torch.linalg.qr(one.nan_to_num()).Q for one in left]  # of a model that diverged, too
+        left = self._average_tensors([matrices[place] @ right[place] for place in places])
+        left = [torch.linalg.qr(left_factor.nan_to_num()).Q for left_factor in left]  # of a model that diverged, too
         others = [pieces[place] for place in range(len(pieces)) if place not in matrices]
-        means = self._averaged([matrices[place].t() @ one for place, one in zip(places, left, strict=True)] + others)
-        for place, one, factor in zip(places, left, means, strict=False):
-            torch.mm(one, factor.t(), out=out[place].view(one.shape[0], -1))
+        means = self._average_tensors(
+            [matrices[place].t() @ left_factor for place, left_factor in zip(places, left, strict=True)] + others
+        )
+        for place, left_factor, factor in zip(places, left, means, strict=False):
+            torch.mm(left_factor, factor.t(), out=out[place].view(left_factor.shape[0], -1))
             self._factor(place)[:, : rank[place]] = factor
         rest = [place for place in range(len(pieces)) if place not in matrices]
         for place, mean in zip(rest, means[len(places) :], strict=True):
             out[place].copy_(mean)
             pieces[place].copy_(mean)  # nothing of it was left out
-        torch.sub(whole, found, out=self._error)
-        return found
+        torch.sub(whole, mean_gradient, out=self._error)
+        return mean_gradient
 
     def _factor(self, place: int) -> torch.Tensor:
-        found = self._factors[place]
-        assert found is not None
-        return found
+        factor = self._factors[place]
+        assert factor is not None
+        return factor
 
-    def _averaged(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _average_tensors(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Their means over workers, in one message."""
         import torch
 
@@ -135,7 +137,7 @@ class PowerSGD:
         together = torch.cat([tensor.reshape(-1) for tensor in tensors])
         self._peers.mean(together)
         parts = together.split([tensor.numel() for tensor in tensors])
-        return [part.view(one.shape) for part, one in zip(parts, tensors, strict=True)]
+        return [part.view(original.shape) for part, original in zip(parts, tensors, strict=True)]
 
 
 class Accordion:

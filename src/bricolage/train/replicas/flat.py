@@ -28,11 +28,11 @@ class Flat:
         self.sizes = [parameter.numel() for parameter in self.parameters]
         self.weights = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
         self.gradient = torch.zeros_like(self.weights)
-        for one, weight, gradient in zip(
+        for target, weight, gradient in zip(
             self.parameters, self.parts(self.weights), self.parts(self.gradient), strict=True
         ):
-            one.data = weight.view_as(one)
-            one.grad = gradient.view_as(one)
+            target.data = weight.view_as(target)
+            target.grad = gradient.view_as(target)
 
     def __len__(self) -> int:
         return sum(self.sizes)
@@ -43,7 +43,7 @@ class Flat:
 
     def shaped(self, vector: torch.Tensor) -> list[torch.Tensor]:
         """The same, in the parameters' shapes."""
-        return [piece.view_as(one) for piece, one in zip(self.parts(vector), self.parameters, strict=True)]
+        return [piece.view_as(parameter) for piece, parameter in zip(self.parts(vector), self.parameters, strict=True)]
 
     def shards(self, count: int) -> list[tuple[int, int]]:
         """Begin and end of parts of the vector, whole parameters in each, about equally long; as many as there can be."""

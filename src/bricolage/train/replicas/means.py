@@ -44,19 +44,21 @@ def mean_of_means_error(replicas: Replicas, seed: int) -> float:
     def gradient(batch: Samples) -> torch.Tensor:
         with users_code(replicas.step.module):
             value = loss_value(loss(module(*batch.inputs), *batch.targets), replicas.step.loss)
-            found = torch.autograd.grad(value, trained, allow_unused=True)
-        parts = [torch.zeros_like(one) if grad is None else grad for one, grad in zip(trained, found, strict=True)]
+            gradients = torch.autograd.grad(value, trained, allow_unused=True)
+        parts = [
+            torch.zeros_like(weight) if grad is None else grad for weight, grad in zip(trained, gradients, strict=True)
+        ]
         return torch.cat([part.reshape(-1) for part in parts])
 
     most = 0.0
     for _ in range(_STEPS):
         batches = [share.next(replicas.step.batch_size) for share in shares]
         inputs, targets = (
-            tuple(torch.cat(parts) for parts in zip(*some, strict=True))
-            for some in ([one.inputs for one in batches], [one.targets for one in batches])
+            tuple(torch.cat(parts) for parts in zip(*batch_tensors, strict=True))
+            for batch_tensors in ([samples.inputs for samples in batches], [samples.targets for samples in batches])
         )
         whole = gradient(Samples(inputs, targets))
-        mean = torch.stack([gradient(one) for one in batches]).mean(0)
+        mean = torch.stack([gradient(samples) for samples in batches]).mean(0)
         norm = float(whole.norm())
         if norm:
             most = max(most, float((mean - whole).norm()) / norm)

@@ -76,7 +76,7 @@ class ParameterServer:
             return
         self._gathered[sender] = gradient.clone()
         if len(self._gathered) == self._peers.size:
-            together = torch.stack([self._gathered[one] for one in sorted(self._gathered)])
+            together = torch.stack([self._gathered[worker] for worker in sorted(self._gathered)])
             self._gathered.clear()
             self._update(together.mean(0), lr)
 

@@ -35,9 +35,9 @@ class Peers:
 
     def mean_of_half(self, tensor: torch.Tensor) -> None:
         """The mean over this worker's half, in place."""
-        own = 0 if self.rank < self.size // 2 else 1
-        count = self.size // 2 if own == 0 else self.size - self.size // 2
-        self._dist.all_reduce(tensor, group=self._halves[own])
+        half = 0 if self.rank < self.size // 2 else 1
+        count = self.size // 2 if half == 0 else self.size - self.size // 2
+        self._dist.all_reduce(tensor, group=self._halves[half])
         tensor.div_(count)
         self.count_all_reduce(tensor, count)
 
@@ -47,10 +47,10 @@ class Peers:
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all workers, which are of one shape; each goes to all others."""
-        found = [tensor.clone() for _ in range(self.size)]
-        self._dist.all_gather(found, tensor, group=self._group)
+        tensors = [tensor.clone() for _ in range(self.size)]
+        self._dist.all_gather(tensors, tensor, group=self._group)
         self.sent_bytes += (self.size - 1) * tensor.numel() * tensor.element_size()
-        return found
+        return tensors
 
     def agree(self, tensor: torch.Tensor) -> None:
         """What the first worker has, in place."""
@@ -94,7 +94,7 @@ class Peers:
         self._under_way.clear()
 
     def _send(self, to: int, vector: torch.Tensor, tag: int) -> None:
-        self._under_way = [one for one in self._under_way if not one[0].is_completed()]
+        self._under_way = [transfer for transfer in self._under_way if not transfer[0].is_completed()]
         self._under_way.append((self._dist.isend(vector, to, tag=tag), vector))
         self.sent_bytes += vector.numel() * vector.element_size()
 

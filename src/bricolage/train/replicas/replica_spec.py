@@ -108,12 +108,12 @@ class Method:
         if self.name:
             return self.name
         plain = Method.__dataclass_fields__
-        own = [
+        settings = [
             f"{field}={value:g}" if isinstance(value, float) else f"{field}={value}"
             for field in plain
             if field not in ("kind", "name") and (value := getattr(self, field)) != plain[field].default
         ]
-        return " ".join([self.kind, *own])
+        return " ".join([self.kind, *settings])
 
 
 _OF: dict[str, Sequence[Kind]] = {
@@ -168,28 +168,28 @@ def read_replicas(path: Path) -> Replicas:
         MissingFile: there is no such file, or none of the training step that it names.
         BadTrainingSpec: one of them cannot be read, or describes no training by replicas.
     """
-    found = read_as(_File, path)
-    step = read_step(found.step, path)
-    if (found.epochs is None) == (found.steps is None):
+    replica_file = read_as(_File, path)
+    step = read_step(replica_file.step, path)
+    if (replica_file.epochs is None) == (replica_file.steps is None):
         raise BadTrainingSpec(path=path, reason="give epochs or steps")
-    methods = found.method or (Method(),)
-    for one in methods:
-        reason = explain_refusal(one, found.workers, step)
+    methods = replica_file.method or (Method(),)
+    for candidate in methods:
+        reason = explain_refusal(candidate, replica_file.workers, step)
         if reason:
-            raise BadTrainingSpec(path=path, reason=f"method '{one.label}': {reason}")
+            raise BadTrainingSpec(path=path, reason=f"method '{candidate.label}': {reason}")
     labels = [method.label for method in methods]
     if len(set(labels)) < len(labels):
         raise BadTrainingSpec(path=path, reason="two methods have one name")
     return Replicas(
         step,
-        found.data,
+        replica_file.data,
         methods=methods,
-        workers=found.workers,
-        epochs=found.epochs,
-        steps=found.steps,
-        decay_at=tuple(sorted(found.decay_at)),
-        decay=found.decay,
-        straggler_ms=found.straggler_ms,
+        workers=replica_file.workers,
+        epochs=replica_file.epochs,
+        steps=replica_file.steps,
+        decay_at=tuple(sorted(replica_file.decay_at)),
+        decay=replica_file.decay,
+        straggler_ms=replica_file.straggler_ms,
     )
 
 

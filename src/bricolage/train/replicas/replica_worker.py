@@ -121,7 +121,7 @@ def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, rank: Rank) 
     torch.manual_seed(job.seed * 1_000_003 + rank.number)
     synchroniser.peers.barrier()
     begun = time.perf_counter()
-    samples = own = last = 0
+    samples = own_samples = last = 0
     lockstep = method.kind in LOCKSTEP
     name = f"samples of {method.label} {job.seed}"
     while samples < whole:
@@ -133,7 +133,7 @@ def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, rank: Rank) 
             samples = rank.add(name, now)
             if samples - now >= whole:
                 break
-        own += now
+        own_samples += now
         batch = share.next(now)
         synchroniser.begin(lr, samples / len(data.train))
         if late:
@@ -149,11 +149,13 @@ def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, rank: Rank) 
     seconds = time.perf_counter() - begun
     if rank.number == 0 and not kept:  # the others were faster and took all samples
         kept.append((seconds, whole, _state(flat)))
-    answer = ReplicaAnswer(seconds, synchroniser.steps, own, now, synchroniser.peers.sent_bytes, synchroniser.weight)
-    return answer if rank.number else _judged(answer, data, flat, kept, rank.folder)
+    answer = ReplicaAnswer(
+        seconds, synchroniser.steps, own_samples, now, synchroniser.peers.sent_bytes, synchroniser.weight
+    )
+    return answer if rank.number else _add_evaluations(answer, data, flat, kept, rank.folder)
 
 
-def _judged(
+def _add_evaluations(
     answer: ReplicaAnswer, data: Data, flat: Flat, kept: list[tuple[float, int, dict[str, torch.Tensor]]], folder: Path
 ) -> ReplicaAnswer:
     """With what the weights are worth, in the end and on the way; of the first worker."""
@@ -162,10 +164,12 @@ def _judged(
     final = evaluate_module(flat.module, data)
     course = []
     for seconds, samples, state in kept:
-        found = evaluate_module(flat.module, data, state)
-        if found is not None:
-            course.append(Point(seconds, samples, _finite(found[0]), found[1]))
-    torch.save({name: one.detach().clone() for name, one in flat.module.state_dict().items()}, Path(folder, STATE))
+        evaluation = evaluate_module(flat.module, data, state)
+        if evaluation is not None:
+            course.append(Point(seconds, samples, _finite(evaluation[0]), evaluation[1]))
+    torch.save(
+        {name: tensor.detach().clone() for name, tensor in flat.module.state_dict().items()}, Path(folder, STATE)
+    )
     if final is None:
         return answer
     return replace(answer, loss=_finite(final[0]), accuracy=final[1], course=tuple(course))
@@ -177,7 +181,10 @@ def _finite(loss: float) -> float:
 
 
 def _state(flat: Flat) -> dict[str, torch.Tensor]:
-    return {name: one.detach().clone() for name, one in (*flat.module.named_parameters(), *flat.module.named_buffers())}
+    return {
+        name: tensor.detach().clone()
+        for name, tensor in (*flat.module.named_parameters(), *flat.module.named_buffers())
+    }
 
 
 def _average_buffers(synchroniser: Synchroniser) -> None:

@@ -61,7 +61,9 @@ class ReplicasResult:
 
     def at(self, seconds: float) -> Point | None:
         """The last point of its course within `seconds` seconds."""
-        return max((one for one in self.course if one.seconds <= seconds), key=lambda one: one.seconds, default=None)
+        return max(
+            (point for point in self.course if point.seconds <= seconds), key=lambda point: point.seconds, default=None
+        )
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class TrainedReplicas:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers, by name."""
-        found: dict[str, torch.Tensor] = load_torch().load(io.BytesIO(self._state), weights_only=True)
-        return found
+        tensors: dict[str, torch.Tensor] = load_torch().load(io.BytesIO(self._state), weights_only=True)
+        return tensors
 
     def save(self, file: IO[bytes]) -> None:
         """Writes them as `torch.save` does."""
@@ -108,7 +110,7 @@ def train_replicas(
     shown = progress if progress is not None else Silent()
     chosen = method if method is not None else replicas.methods[0]
     shown.start(f"training ({chosen.label})", 1)
-    own = threads or max(1, available_cores() // replicas.workers)
+    worker_threads = threads or max(1, available_cores() // replicas.workers)
     count = servers(chosen, _trained_tensors(replicas))
     taken = replicas.step.seed if seed is None else seed
     apart = mean_of_means_error(replicas, taken) if chosen.kind in LOCKSTEP and replicas.workers > 1 else 0.0
@@ -118,7 +120,7 @@ def train_replicas(
     def keep(folder: Path) -> None:
         state.append(Path(folder, STATE).read_bytes())
 
-    answers = run_group(work, jobs, ReplicaAnswer, own, _LIMIT_S, keep)
+    answers = run_group(work, jobs, ReplicaAnswer, worker_threads, _LIMIT_S, keep)
     shown.advance(1)
     shown.finish()
     report = _report(chosen, taken, answers[: replicas.workers], answers[replicas.workers :])
@@ -161,7 +163,7 @@ def _report(
         sent_bytes=sum(worker.sent_bytes for worker in (*workers, *served)),
         loss=workers[0].loss,
         accuracy=workers[0].accuracy,
-        ahead=max((one.ahead for one in served), default=0),
-        staleness=0.0 if lockstep else max((one.staleness for one in served), default=0.0),
+        ahead=max((server.ahead for server in served), default=0),
+        staleness=0.0 if lockstep else max((server.staleness for server in served), default=0.0),
         course=workers[0].course,
     )

@@ -176,11 +176,11 @@ class Pushing(ServerSynchroniser):
             ends = [end for _, end in self._shards]
             at = 0
             counts = [0] * len(ends)
-            for one, size in zip(flat.parameters, flat.sizes, strict=True):
+            for parameter, size in zip(flat.parameters, flat.sizes, strict=True):
                 at += size
                 shard = next(number for number, end in enumerate(ends) if at <= end)
                 counts[shard] += 1
-                one.register_post_accumulate_grad_hook(self._ready(shard))
+                parameter.register_post_accumulate_grad_hook(self._ready(shard))
             self._counts = counts
 
     def _ready(self, shard: int) -> Callable[[torch.Tensor], None]:
@@ -245,7 +245,7 @@ class Neighbours(Synchroniser):
         self._active = peers.rank % 2 == 0
         self._passive = list(range(1, peers.size, 2))
         self._failed: list[BaseException] = []
-        self._thread = threading.Thread(target=self._guarded, daemon=True) if not self._active else None
+        self._thread = threading.Thread(target=self._run_guarded, daemon=True) if not self._active else None
         if self._thread is not None:
             self._thread.start()
 
@@ -254,10 +254,10 @@ class Neighbours(Synchroniser):
         with self._lock:
             self.flat.weights.copy_(self._shared)
         if self._active:
-            self._thread = threading.Thread(target=self._guarded, daemon=True)
+            self._thread = threading.Thread(target=self._run_guarded, daemon=True)
             self._thread.start()
 
-    def _guarded(self) -> None:
+    def _run_guarded(self) -> None:
         try:
             if self._active:
                 self._average()
@@ -321,7 +321,7 @@ class Gossip(Synchroniser):
         self._lock = threading.Lock()
         self._arrived: list[tuple[float, torch.Tensor]] = []
         self._failed: list[BaseException] = []
-        self._others = [one for one in range(peers.size) if one != peers.rank]
+        self._others = [peer for peer in range(peers.size) if peer != peers.rank]
         self._thread = threading.Thread(target=self._receive, daemon=True)
         self._thread.start()
 

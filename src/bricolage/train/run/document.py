@@ -183,16 +183,16 @@ class TrainingPlan:
     @property
     def ways_ms(self) -> dict[Way, float]:
         """What each way to run the step is predicted to take, of those that there are."""
-        found: dict[Way, float] = {"single process": self.single_ms}
+        predicted_ms: dict[Way, float] = {"single process": self.single_ms}
         if self.pipelined is not None:
-            found["pipeline"] = self.pipelined.step_ms
+            predicted_ms["pipeline"] = self.pipelined.step_ms
         if self.data_parallel_ms is not None:
-            found["data parallel"] = self.data_parallel_ms
+            predicted_ms["data parallel"] = self.data_parallel_ms
         if self.layouts is not None:
-            found["sharded"] = self.layouts.ms
+            predicted_ms["sharded"] = self.layouts.ms
         if self.fully_sharded is not None:
-            found["fully sharded"] = self.fully_sharded.step_ms
-        return found
+            predicted_ms["fully sharded"] = self.fully_sharded.step_ms
+        return predicted_ms
 
     @property
     def step_ms(self) -> float:
@@ -267,10 +267,10 @@ def _read_table(folder: Path, shown: PipelinePlan) -> PipelineSchedule:
     wanted = table_of(shown)
     text = (folder / TABLE).read_text(encoding="utf-8")
     schedule = from_text(wanted.name, text, max(wanted.weight_copies), synchronous=wanted.synchronous)
-    facts = [(one.stages, one.micro_batches, len(one.rows)) for one in (schedule, wanted)]
+    facts = [(table.stages, table.micro_batches, len(table.rows)) for table in (schedule, wanted)]
     if facts[0] != facts[1]:
-        told = " and ".join("{} stages, {} micro-batches, {} devices".format(*fact) for fact in facts)
-        raise BadPlan(reason=f"'{folder / TABLE}' and '{folder / PLAN}' differ: {told}")
+        difference = " and ".join("{} stages, {} micro-batches, {} devices".format(*fact) for fact in facts)
+        raise BadPlan(reason=f"'{folder / TABLE}' and '{folder / PLAN}' differ: {difference}")
     return schedule
 
 

@@ -116,7 +116,7 @@ class Seat:
     @property
     def ranks(self) -> list[int]:
         """Of its replica."""
-        return [self.replica * self.plan.devices + one for one in range(self.plan.devices)]
+        return [self.replica * self.plan.devices + device for device in range(self.plan.devices)]
 
 
 class Pipeline:
@@ -155,21 +155,23 @@ class Pipeline:
         """That this process updates, as they lie here."""
         if not seat.takes_part:
             return
-        own = MicroBatches.of(step.inputs, step.targets, plan.replicas)
-        batches = MicroBatches.of(own.inputs[seat.replica], own.targets[seat.replica], plan.micro_batches)
+        replica_batches = MicroBatches.of(step.inputs, step.targets, plan.replicas)
+        batches = MicroBatches.of(
+            replica_batches.inputs[seat.replica], replica_batches.targets[seat.replica], plan.micro_batches
+        )
         division = divide_module(step, begins, batches.inputs[0])
-        for one in division.stages:
-            one.recompute = plan.recompute
+        for module_stage in division.stages:
+            module_stage.recompute = plan.recompute
         self._stages = {row.stage: division.stages[row.stage] for row in schedule.rows[seat.device]}
         for number, stage in self._stages.items():
             if number in plan.divided:
                 divide_weights(stage, units, self._holders[number][1])
         # One for each stage: weights that lie divided and whole ones are not updated by one call.
         trained = [
-            [parameter for parameter in some.parameters() if parameter.requires_grad] for some in self._stages.values()
+            [parameter for parameter in part.parameters() if parameter.requires_grad] for part in self._stages.values()
         ]
-        self.weights = [one for some in trained for one in some]
-        self._optimisers = [make_optimiser(replace(step.optimiser, lr=0.0), some) for some in trained if some]
+        self.weights = [weight for weights in trained for weight in weights]
+        self._optimisers = [make_optimiser(replace(step.optimiser, lr=0.0), weights) for weights in trained if weights]
         self._runs: ScheduleLoop | TorchRuntime
         if expressible(schedule, division) and len(step.targets) == 1:
             self.engine = "torch"
@@ -197,26 +199,31 @@ class Pipeline:
         ranks, group = self._holders[number]
         if len(ranks) < 2:
             return
-        found = []
-        for one in stage.parameters():
-            if one.requires_grad:  # those that no micro-batch of this process used count as zero
-                own = one.grad if one.grad is not None else torch.zeros_like(one.data)
-                one.grad = own
-                found.append(own)
-        if not found:
+        gradients = []
+        for parameter in stage.parameters():
+            if parameter.requires_grad:  # those that no micro-batch of this process used count as zero
+                grad = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter.data)
+                parameter.grad = grad
+                gradients.append(grad)
+        if not gradients:
             return
-        flat = torch.cat([one.reshape(-1) for one in found])
+        flat = torch.cat([source.reshape(-1) for source in gradients])
         torch.distributed.all_reduce(flat, group=group)
         flat /= self._plan.replicas
-        for gradient, part in zip(found, flat.split([own.numel() for own in found]), strict=True):
+        for gradient, part in zip(gradients, flat.split([piece.numel() for piece in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """See `StepExecutor`. Of divided stages whole, on each process: all that have one have to ask."""
         if not self._seat.takes_part:
             return {}
-        found = {name: one for stage in self._stages.values() for name, one in _gradients(stage.inner).items()}
-        return {name: one.full_tensor() if isinstance(one, DTensor) else one for name, one in found.items()}
+        stage_gradients = {
+            name: gradient for stage in self._stages.values() for name, gradient in _gradients(stage.inner).items()
+        }
+        return {
+            name: gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+            for name, gradient in stage_gradients.items()
+        }
 
 
 def expressible(schedule: PipelineSchedule, division: Division) -> bool:
@@ -226,7 +233,7 @@ def expressible(schedule: PipelineSchedule, division: Division) -> bool:
         to_csv(schedule)
     except BadOption:
         return False
-    return all(one.gradient for some in division.handed for one in some)
+    return all(message.gradient for messages in division.handed for message in messages)
 
 
 class TorchRuntime:
@@ -245,7 +252,7 @@ class TorchRuntime:
         from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
         self._batches = batches
-        self._targets = [one for (one,) in batches.targets]
+        self._targets = [batch_target for (batch_target,) in batches.targets]
         self._passes: list[tuple[Pass, float, float]] = []
         device = batches.inputs[0][0].device
         count = len(division.stages)
@@ -253,8 +260,8 @@ class TorchRuntime:
             PipelineStage(division.stages[number], number, count, device, group=group)
             for number in sorted({row.stage for row in schedule.rows[seat.device]})
         ]
-        for one in self._stages:
-            self._watch(one)
+        for stage in self._stages:
+            self._watch(stage)
 
         def part_of_loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return loss(outputs, target) / len(batches)
@@ -273,7 +280,7 @@ class TorchRuntime:
         """Takes the times of its passes."""
         number = stage.stage_index
 
-        def timed(name: str, kind: PassKind) -> None:
+        def watch_pass(name: str, kind: PassKind) -> None:
             inner = getattr(stage, name)
 
             def run(chunk: int, *args: object, **keywords: object) -> object:
@@ -281,21 +288,21 @@ class TorchRuntime:
                 try:
                     return inner(chunk, *args, **keywords)
                 finally:
-                    told: PassKind = "I" if keywords.get("full_backward") is False else kind
-                    self._passes.append((Pass(number, told, chunk), begun, time.perf_counter()))
+                    pass_kind: PassKind = "I" if keywords.get("full_backward") is False else kind
+                    self._passes.append((Pass(number, pass_kind, chunk), begun, time.perf_counter()))
 
             setattr(stage, name, run)
 
-        timed("forward_one_chunk", "F")
-        timed("backward_one_chunk", "B")
-        timed("backward_weight_one_chunk", "W")
+        watch_pass("forward_one_chunk", "F")
+        watch_pass("backward_one_chunk", "B")
+        watch_pass("backward_weight_one_chunk", "W")
 
     def run(self) -> TimedPasses:
         """All passes of a step."""
         self._passes.clear()
-        for one in self._stages:
-            one.has_backward = True
-            one.clear_runtime_states()
+        for stage in self._stages:
+            stage.has_backward = True
+            stage.clear_runtime_states()
         args: list[tuple[torch.Tensor, ...]] = [()] * len(self._batches)
         batch = [batch_names(source) for source in self._batches.inputs]
         # `step` would divide tensors itself, and takes one target.
@@ -304,24 +311,24 @@ class TorchRuntime:
 
 
 def _gradients(module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
-    return {name: one.grad for name, one in module.named_parameters() if one.grad is not None}
+    return {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
 
 
 def new_group(ranks: Sequence[int], timeout_s: float) -> ProcessGroup | None:
     """Some of the processes; all processes make it. One that waits for another fails after `timeout_s` seconds."""
-    made: ProcessGroup | None = torch.distributed.new_group(list(ranks), timeout=timedelta(seconds=timeout_s))
-    return made
+    group: ProcessGroup | None = torch.distributed.new_group(list(ranks), timeout=timedelta(seconds=timeout_s))
+    return group
 
 
 def _pipeline_groups(seat: Seat, timeout: float) -> ProcessGroup | None:
     """The processes of each replica; all processes make all groups, in one order."""
-    plan, own = seat.plan, None
+    plan, own_group = seat.plan, None
     for replica in range(plan.replicas):
-        ranks = [replica * plan.devices + one for one in range(plan.devices)]
-        made = new_group(ranks, timeout)
+        ranks = [replica * plan.devices + device for device in range(plan.devices)]
+        group = new_group(ranks, timeout)
         if seat.takes_part and seat.replica == replica:
-            own = made
-    return own
+            own_group = group
+    return own_group
 
 
 def _holder_groups(
@@ -329,11 +336,11 @@ def _holder_groups(
 ) -> dict[int, tuple[list[int], ProcessGroup | None]]:
     """By stage the processes that have its weights."""
     holder_groups: dict[int, tuple[list[int], ProcessGroup | None]] = {}
-    known: dict[tuple[int, ...], ProcessGroup | None] = {}
+    groups: dict[tuple[int, ...], ProcessGroup | None] = {}
     for stage in range(schedule.stages):
-        homes = sorted({device for (one, _), device in schedule.device.items() if one == stage})
+        homes = sorted({device for (held_stage, _), device in schedule.device.items() if held_stage == stage})
         ranks = [replica * plan.devices + home for replica in range(plan.replicas) for home in homes]
-        if len(ranks) > 1 and tuple(ranks) not in known:
-            known[tuple(ranks)] = new_group(ranks, timeout)
-        holder_groups[stage] = ranks, known.get(tuple(ranks))
+        if len(ranks) > 1 and tuple(ranks) not in groups:
+            groups[tuple(ranks)] = new_group(ranks, timeout)
+        holder_groups[stage] = ranks, groups.get(tuple(ranks))
     return holder_groups

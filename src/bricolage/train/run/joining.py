@@ -27,17 +27,17 @@ def run_as_rank(folder: Path, *, number: int, seconds: float, timeout_s: float, 
     dist = load_torch().distributed
     backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, rank=number, timeout=timedelta(seconds=timeout_s))
-    own = scratch.temporary()
+    scratch_folder = scratch.temporary()
     try:
-        found = launch_plan(
+        plan_result = launch_plan(
             folder,
             seconds=seconds,
             timeout_s=timeout_s,
             pipelines=pipelines,
-            rank=Rank(number, dist.get_world_size(), own, device=device),
+            rank=Rank(number, dist.get_world_size(), scratch_folder, device=device),
         )
     finally:
-        scratch.remove(own)
+        scratch.remove(scratch_folder)
     dist.barrier()
     dist.destroy_process_group()
-    return found
+    return plan_result

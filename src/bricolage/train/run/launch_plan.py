@@ -85,9 +85,12 @@ def launch_plan(
     chosen = plan.pipelines[:pipelines]
     jobs = {
         PIPELINE if not number else f"{PIPELINE} {number + 1}": PipelineJob(
-            one, plan.begins(one), table_text(table_of(one) if number or schedule is None else schedule), plan.units()
+            pipeline_plan,
+            plan.begins(pipeline_plan),
+            table_text(table_of(pipeline_plan) if number or schedule is None else schedule),
+            plan.units(),
         )
-        for number, one in enumerate(chosen)
+        for number, pipeline_plan in enumerate(chosen)
     }
     job = ParallelJob(
         plan.step,
@@ -105,13 +108,13 @@ def launch_plan(
             work, [job] * count, ParallelAnswer, job.threads, _WHOLE * timeout_s + 4 * seconds, wait_s=timeout_s
         )
     else:
-        own = work(job, rank)
+        own_answer = work(job, rank)
         several: list[ParallelAnswer | None] = [None] * rank.size
-        rank.dist.all_gather_object(several, own)
+        rank.dist.all_gather_object(several, own_answer)
         if rank.number:
             return None
-        answers = [one for one in several if one is not None]
-    predicted = {name: one.plan.step_ms for name, one in jobs.items()} | plan.ways_ms
+        answers = [answer for answer in several if answer is not None]
+    predicted = {name: pipeline_job.plan.step_ms for name, pipeline_job in jobs.items()} | plan.ways_ms
     result = _result(predicted, answers)
     (folder / RESULT).write_text(json.dumps(encode(result), indent=1) + "\n", encoding="utf-8")
     return result
@@ -149,16 +152,16 @@ def _check_devices(plan: TrainingPlan, found: int, rank: Rank | None) -> None:
 def _result(predicted: Mapping[str, float], answers: Sequence[ParallelAnswer]) -> PlanResult:
     first = answers[0]
     turns = Turns(first.rounds)
-    measured = {one: turns.latency(one) for one in (first.rounds[0] if first.rounds else ())}
-    kept = min(measured, key=lambda one: measured[one].median_ms, default=SINGLE)
-    speedups = {one: turns.ratio(kept, one) for one in measured if one != kept}
+    measured = {way: turns.latency(way) for way in (first.rounds[0] if first.rounds else ())}
+    kept = min(measured, key=lambda way: measured[way].median_ms, default=SINGLE)
+    speedups = {way: turns.ratio(kept, way) for way in measured if way != kept}
     return PlanResult(
         predicted,
         measured,
         checks=first.checks,
         failures=first.failures,
         kept=kept,
-        speedups={name: one for name, one in speedups.items() if one is not None},
+        speedups={name: speedup for name, speedup in speedups.items() if speedup is not None},
         passes={name: tuple(answer.passes.get(name, ()) for answer in answers) for name in first.engines},
         engines=first.engines,
     )

@@ -122,74 +122,82 @@ class ParallelAnswer:
 def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
     """Checks gradients, then races."""
     torch.set_num_threads(job.threads)
-    executors, failures = _made(job, rank)
+    executors, failures = _make_executors(job, rank)
     checks = _checks(job, rank, executors)
-    engines = {name: one.engine for name, one in executors.items() if isinstance(one, Pipeline | VersionedPipeline)}
-    for one, check in checks.items():
+    engines = {
+        name: executor.engine
+        for name, executor in executors.items()
+        if isinstance(executor, Pipeline | VersionedPipeline)
+    }
+    for way, check in checks.items():
         if not check.accepted:
-            failures[one] = f"its gradients differ from the single process's by {check.error:.1e} ({check.worst_name})"
-            executors.pop(one, None)
+            failures[way] = f"its gradients differ from the single process's by {check.error:.1e} ({check.worst_name})"
+            executors.pop(way, None)
     rounds, passes = _race(executors, job.seconds, rank)
     return ParallelAnswer(rounds, checks, passes, engines, failures)
 
 
-def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[str, str]]:
+def _make_executors(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[str, str]]:
     """All ways to run the step, and why others cannot be; all processes agree."""
-    found: dict[str, StepExecutor] = {}
+    executors: dict[str, StepExecutor] = {}
     failures: dict[str, str] = {}
-    for name, one in job.pipelines.items():
-        schedule = one.schedule
+    for name, pipeline_job in job.pipelines.items():
+        schedule = pipeline_job.schedule
         reason = ""
         try:
             if schedule.synchronous:
-                found[name] = Pipeline(
+                executors[name] = Pipeline(
                     on_device(build(job.spec), rank.device),
-                    one.plan,
+                    pipeline_job.plan,
                     schedule,
-                    one.begins,
+                    pipeline_job.begins,
                     rank.number,
                     job.timeout_s,
-                    one.units,
+                    pipeline_job.units,
                 )
             else:
-                found[name] = VersionedPipeline(
-                    on_device(build(job.spec), rank.device), one.plan, schedule, one.begins, rank.number
+                executors[name] = VersionedPipeline(
+                    on_device(build(job.spec), rank.device),
+                    pipeline_job.plan,
+                    schedule,
+                    pipeline_job.begins,
+                    rank.number,
                 )
         except BadPlan as error:
             reason = str(error.facts["reason"])
         if _any(bool(reason), rank):
             failures[name] = reason or "another process cannot divide the module"
-            found.pop(name, None)
-    for name, make in _divided(job, rank).items():
+            executors.pop(name, None)
+    for name, make in _collect_divided(job, rank).items():
         reason = ""
         try:
-            found[name] = make()
+            executors[name] = make()
         except NotShardable as error:
             reason = str(error.facts["reason"])
         if _any(bool(reason), rank):
             failures[name] = reason or "another process cannot divide the step"
-            found.pop(name, None)
+            executors.pop(name, None)
     if job.data_parallel:
-        found["data parallel"] = DataParallel(on_device(build(job.spec), rank.device), rank.number, rank.size)
-    found[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0, device=rank.device)
-    return found, failures
+        executors["data parallel"] = DataParallel(on_device(build(job.spec), rank.device), rank.number, rank.size)
+    executors[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0, device=rank.device)
+    return executors, failures
 
 
-def _divided(job: ParallelJob, rank: Rank) -> dict[str, Callable[[], StepExecutor]]:
+def _collect_divided(job: ParallelJob, rank: Rank) -> dict[str, Callable[[], StepExecutor]]:
     """Ways with divided operators or weights that take part."""
-    found: dict[str, Callable[[], StepExecutor]] = {}
+    makers: dict[str, Callable[[], StepExecutor]] = {}
     if job.layouts is not None:
-        found[SHARDED] = partial(ShardedOperators, on_device(build(job.spec), rank.device), job.layouts)
+        makers[SHARDED] = partial(ShardedOperators, on_device(build(job.spec), rank.device), job.layouts)
     if job.fully_sharded:
-        found[FULLY_SHARDED] = partial(FullyShardedStep, on_device(build(job.spec), rank.device))
-    return found
+        makers[FULLY_SHARDED] = partial(FullyShardedStep, on_device(build(job.spec), rank.device))
+    return makers
 
 
 def _any(one: bool, rank: Rank) -> bool:
     """Whether it is so in any process."""
-    found = torch.tensor([int(one)])
-    rank.dist.all_reduce(found, op=rank.dist.ReduceOp.MAX)
-    return bool(int(found))
+    flag = torch.tensor([int(one)])
+    rank.dist.all_reduce(flag, op=rank.dist.ReduceOp.MAX)
+    return bool(int(flag))
 
 
 # --- gradients ----------------------------------------------------------------------------------------------------------
@@ -197,8 +205,8 @@ def _any(one: bool, rank: Rank) -> bool:
 
 def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor]) -> dict[str, GradientCheck]:
     """Of each way to run the step on several processes; all processes see the same."""
-    names = [name for name, one in build(job.spec).module.named_parameters() if one.requires_grad]
-    exact, own = reference_gradients(job.spec, rank, names)
+    names = [name for name, parameter in build(job.spec).module.named_parameters() if parameter.requires_grad]
+    exact, own_error = reference_gradients(job.spec, rank, names)
     checks = {}
     for kind, executor in executors.items():
         if kind == SINGLE:
@@ -211,7 +219,7 @@ def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor])
             checks[kind] = compare_gradients(names, *changes, executor.gradients(), rank)
             continue
         executor.run()
-        checks[kind] = compare_gradients(names, exact, own, executor.gradients(), rank)
+        checks[kind] = compare_gradients(names, exact, own_error, executor.gradients(), rank)
     return checks
 
 
@@ -224,7 +232,7 @@ def shared_reference(
     compute: Callable[[torch.dtype], torch.Tensor], names: Sequence[str], spec: StepSpec, rank: Rank
 ) -> tuple[Mapping[str, torch.Tensor], float]:
     """What the first process computes in float64, by weight, and the relative error of the same in float32."""
-    shapes = {name: one.shape for name, one in build(spec).module.named_parameters()}
+    shapes = {name: parameter.shape for name, parameter in build(spec).module.named_parameters()}
     flat = torch.zeros(sum(shapes[name].numel() for name in names) + 1, dtype=torch.float64)
     if rank.number == 0:
         single, double = compute(torch.float32).double(), compute(torch.float64)
@@ -250,15 +258,17 @@ def _in(kind: torch.dtype, spec: StepSpec) -> TrainingStep:
 def _gradients_of(spec: StepSpec, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:
     step = _in(kind, spec)
     step.loss(step.module(*step.inputs), *step.targets).backward()
-    found = dict(step.module.named_parameters())
-    grads = [found[name].grad for name in names]
-    zeros = [torch.zeros_like(found[name]) if one is None else one for name, one in zip(names, grads, strict=True)]
+    parameters = dict(step.module.named_parameters())
+    grads = [parameters[name].grad for name in names]
+    zeros = [
+        torch.zeros_like(parameters[name]) if grad is None else grad for name, grad in zip(names, grads, strict=True)
+    ]
     return torch.cat([zero.reshape(-1) for zero in zeros])
 
 
 def _changes_of(spec: StepSpec, job: PipelineJob, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:
-    found = changes_one_by_one(_in(kind, spec), job.plan, job.schedule, job.begins)
-    return torch.cat([found[name].reshape(-1) for name in names])
+    changes = changes_one_by_one(_in(kind, spec), job.plan, job.schedule, job.begins)
+    return torch.cat([changes[name].reshape(-1) for name in names])
 
 
 def compare_gradients(
@@ -306,7 +316,8 @@ def _race(
                 torch.cuda.synchronize(rank.device)
             times.append((time.perf_counter() - at) * 1e3)
             last[name] = tuple(
-                MeasuredPass(str(one), (start - at) * 1e3, (end - at) * 1e3) for one, start, end in passes.passes
+                MeasuredPass(str(stage_pass), (start - at) * 1e3, (end - at) * 1e3)
+                for stage_pass, start, end in passes.passes
             )
         slowest = torch.tensor(times, dtype=torch.float64)
         rank.dist.all_reduce(slowest, op=rank.dist.ReduceOp.MAX)
@@ -323,4 +334,4 @@ def _race(
 
     if seconds > 0.0 and executors:
         take_turns(list(executors), turn, remaining)
-    return tuple(rounds), {name: some for name, some in last.items() if some}
+    return tuple(rounds), {name: measured_passes for name, measured_passes in last.items() if measured_passes}

@@ -72,15 +72,17 @@ def plan_step(
         torch.set_num_threads(threads)
     shown.start("dividing the step into stages")
     try:
-        found, refused = best_plans(problem, schedules, count=count), None
+        pipeline_plans, refused = best_plans(problem, schedules, count=count), None
     except NoPipelinePlan as error:
-        found, refused = [], error
+        pipeline_plans, refused = [], error
     shown.start("dividing its operators")
-    divided = divided_plans(work, problem, min((one.step_ms for one in found), default=math.inf))
+    divided = divided_plans(
+        work, problem, min((pipeline_plan.step_ms for pipeline_plan in pipeline_plans), default=math.inf)
+    )
     if refused is not None and divided.layouts is None and divided.fully_sharded is None:
         raise refused
     shown.start("planning for other devices")
-    training_plan = _document(spec, work, problem, found, alone, divided, notes)
+    training_plan = _document(spec, work, problem, pipeline_plans, alone, divided, notes)
     shown.finish()
     return training_plan
 
@@ -94,7 +96,7 @@ def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer,
     assert spec.devices is not None
     measured = ring.link if ring is not None and len(layers) > 1 else None
     if ring is not None and spec.devices.gbytes is not None:
-        ring = _held(ring, spec.devices.gbytes)
+        ring = _limit_bandwidth(ring, spec.devices.gbytes)
     # Where links are held to less than was measured, the pipeline that is measured is not.
     start = measure_start(number, work.threads, work.cores, measured, work.seconds) if measured is not None else 0.0
     return PipelineProblem(
@@ -128,7 +130,7 @@ def _document(
         problem.devices,
         work.described is None,
         "cpu" if work.described is None else work.described.machine.devices[0].kind,
-        tuple(f"rank {one}" for one in range(problem.devices))
+        tuple(f"rank {rank}" for rank in range(problem.devices))
         if work.described is None
         else tuple(device.name for device in work.described.machine.devices),
         problem.link,
@@ -142,8 +144,10 @@ def _document(
     bound = min(problem.bound_ms, replace(problem, layers=work.whole).bound_ms, single)
     if divided.layouts is not None:
         bound = min(bound, divided.layouts.bound_ms)
-    priced = [replace(_priced(one, problem, single, parallel), bound_ms=bound) for one in found]
-    priced.sort(key=lambda one: (one.step_ms, one.peak_bytes))
+    priced = [
+        replace(_reprice_plan(pipeline_plan, problem, single, parallel), bound_ms=bound) for pipeline_plan in found
+    ]
+    priced.sort(key=lambda pipeline_plan: (pipeline_plan.step_ms, pipeline_plan.peak_bytes))
     rough = TrainingPlan(
         FORMAT,
         PlanOrigin(__version__, str(torch.__version__), str(here), here.fingerprint(), work.threads),
@@ -166,12 +170,12 @@ def _document(
         start_ms=problem.start_ms,
     )
     ways = rough.ways_ms
-    if not any(one.devices == one.replicas == 1 for one in priced) and len(ways) > 1:
+    if not any(pipeline_plan.devices == pipeline_plan.replicas == 1 for pipeline_plan in priced) and len(ways) > 1:
         del ways["single process"]  # it does not fit on one device
     return replace(rough, way=min(ways, key=lambda way: ways[way]))
 
 
-def _priced(one: PipelinePlan, problem: PipelineProblem, single: float, parallel: float | None) -> PipelinePlan:
+def _reprice_plan(one: PipelinePlan, problem: PipelineProblem, single: float, parallel: float | None) -> PipelinePlan:
     if one.devices > 1:
         return one
     if one.replicas == 1:
@@ -201,23 +205,25 @@ def _changes(problem: PipelineProblem, work: StepTimings, single: float) -> tupl
         asked.append(("half the devices", replace(problem, devices=problem.devices // 2)))
     if math.isfinite(problem.memory_bytes):
         asked.append(("twice the memory", replace(problem, memory_bytes=2 * problem.memory_bytes)))
-    found = []
-    for name, one in asked:
+    changes = []
+    for name, changed_problem in asked:
         try:
-            plans = best_plans(one, count=1)
+            plans = best_plans(changed_problem, count=1)
         except NoPipelinePlan:
             continue
-        parallel = work.data_parallel_ms(one)
-        best = min((_priced(plan, one, single, parallel) for plan in plans), key=lambda plan: plan.step_ms)
-        found.append(PlanChange(name, best.step_ms, best))
-    return tuple(found)
+        parallel = work.data_parallel_ms(changed_problem)
+        best = min(
+            (_reprice_plan(plan, changed_problem, single, parallel) for plan in plans), key=lambda plan: plan.step_ms
+        )
+        changes.append(PlanChange(name, best.step_ms, best))
+    return tuple(changes)
 
 
 def _faster(link: Link, times: float) -> Link:
     return replace(link, gbytes=link.gbytes * times)
 
 
-def _held(ring: Ring, gbytes: float) -> Ring:
+def _limit_bandwidth(ring: Ring, gbytes: float) -> Ring:
     """The ring where links have less bandwidth than was measured: what takes time then is the slower of both."""
     held = ring.among(ring.workers, gbytes)
     link = replace(ring.link, gbytes=min(ring.link.gbytes, gbytes))

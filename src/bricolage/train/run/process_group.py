@@ -54,9 +54,9 @@ def run_group(
         if len(jobs) > 1:
             group.join(wait_s)
         given = [{**places, "job": encode(job), "folder": str(group.folder)} for job in jobs]
-        found = group.ask_each("work", seconds, given)
+        replies = group.ask_each("work", seconds, given)
         try:
-            answers = [decode(answer, facts["answer"], "answer") for facts in found]
+            answers = [decode(answer, facts["answer"], "answer") for facts in replies]
         except DecodeError as error:
             raise TrainingWorkerFailed(reason=str(error)) from error
         if keep is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bricolage.base.codec import decode, encode
 from bricolage.base.options import available_cores
-from bricolage.base.ray_session import LOCAL, RaySession, said
+from bricolage.base.ray_session import LOCAL, RaySession, describe_error
 from bricolage.errors import BricolageError, TrainingWorkerFailed
 from bricolage.train.run.document import read_training_plan
 from bricolage.train.run.joining import run_as_rank
@@ -35,7 +35,7 @@ class PlanActor:
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
         os.environ |= {"MASTER_ADDR": where[0], "MASTER_PORT": str(where[1])}
         try:
-            found = run_as_rank(
+            plan_result = run_as_rank(
                 Path(folder),
                 number=rank,
                 seconds=options["seconds"],
@@ -44,7 +44,7 @@ class PlanActor:
             )
         except (BricolageError, RuntimeError) as error:
             return f"rank {rank} on {socket.gethostname()}: {error}"
-        return None if found is None else encode(found)
+        return None if plan_result is None else encode(plan_result)
 
 
 def run_on_ray(
@@ -80,7 +80,7 @@ def run_on_ray(
         options = {"seconds": seconds, "timeout_s": timeout_s, "pipelines": float(pipelines)}
         answers = _ran(session, folder.resolve(), size, each, options)
     except session.errors as error:
-        raise TrainingWorkerFailed(reason=said(error)) from error
+        raise TrainingWorkerFailed(reason=describe_error(error)) from error
     finally:
         session.close()
     first = next((answer for answer in answers if isinstance(answer, dict)), None)
@@ -96,11 +96,11 @@ def _ran(session: RaySession, folder: Path, size: int, cores: float, options: di
     actors = [make.remote() for _ in range(size)]
     try:
         where = ray.get(actors[0].address.remote(), timeout=_PLACED_S)
-        waiting = [one.run.remote(str(folder), rank, size, where, options) for rank, one in enumerate(actors)]
+        waiting = [actor.run.remote(str(folder), rank, size, where, options) for rank, actor in enumerate(actors)]
         return _answers(session, waiting, _WHOLE * options["timeout_s"] + 4 * options["seconds"])
     finally:
-        for one in actors:
-            ray.kill(one)
+        for actor in actors:
+            ray.kill(actor)
 
 
 def _answers(session: RaySession, waiting: list[object], limit_s: float) -> list[object]:

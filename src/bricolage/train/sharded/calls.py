@@ -78,8 +78,8 @@ class DispatchTimes:
         return replace(
             self,
             conversions={
-                kind: replace(one, ms_per_byte=max(one.ms_per_byte, shares[kind] / gbytes / 1e6))
-                for kind, one in self.conversions.items()
+                kind: replace(call_times, ms_per_byte=max(call_times.ms_per_byte, shares[kind] / gbytes / 1e6))
+                for kind, call_times in self.conversions.items()
             },
         )
 
@@ -96,14 +96,16 @@ def measure_calls(workers: int, threads: int, optimiser: Optimiser, seconds: flo
     Raises:
         TrainingWorkerFailed: one of them ends, or does not answer.
     """
-    found = run_group(work, [CallsJob(optimiser, seconds)] * workers, CallsAnswer, threads, _LONGEST_S + 10 * seconds)
+    answers = run_group(work, [CallsJob(optimiser, seconds)] * workers, CallsAnswer, threads, _LONGEST_S + 10 * seconds)
     lines = {}
     for kind in _CONVERSIONS:
-        sizes = [size for size, _ in found[0].conversions[kind]]
-        seen = {size: max(dict(one.conversions[kind])[size] for one in found) for size in sizes}
+        sizes = [size for size, _ in answers[0].conversions[kind]]
+        seen = {size: max(dict(answer.conversions[kind])[size] for answer in answers) for size in sizes}
         per_byte, start = line(seen)
         lines[kind] = CallTimes(start, per_byte)
-    return DispatchTimes(max(one.operator_ms for one in found), max(one.update_ms for one in found), lines)
+    return DispatchTimes(
+        max(answer.operator_ms for answer in answers), max(answer.update_ms for answer in answers), lines
+    )
 
 
 def work(job: CallsJob, rank: Rank) -> CallsAnswer:
@@ -122,7 +124,7 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
     nodes = [node for node in joint.graph.graph.nodes if node.name in set(joint.calls)]
     plan = _whole(joint.parameters, [(node.name, len(node.all_input_nodes), node) for node in nodes], rank.size)
     given = distribute(joint, plan, dict(step.module.named_parameters()), [*step.inputs, *step.targets], mesh)
-    parameters = [torch.nn.Parameter(one) for one in given[: len(joint.parameters)]]
+    parameters = [torch.nn.Parameter(tensor) for tensor in given[: len(joint.parameters)]]
     optimiser = make_optimiser(replace(job.optimiser, lr=0.0), parameters)
     now = [*parameters, *given[len(parameters) :]]
     gradients = run_sharded(joint, plan, now).gradients  # type: ignore[arg-type]
@@ -148,7 +150,7 @@ def _small(optimiser: Optimiser) -> TrainingStep:
     import torch
 
     torch.manual_seed(0)
-    layers = [one for _ in range(_LAYERS) for one in (torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU())]
+    layers = [layer for _ in range(_LAYERS) for layer in (torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU())]
     batch = torch.zeros(2, _WIDTH)
     return TrainingStep(torch.nn.Sequential(*layers), torch.nn.functional.mse_loss, (batch,), (batch,), optimiser)
 
@@ -158,8 +160,8 @@ def _whole(parameters: tuple[str, ...], nodes: list[tuple[str, int, object]], wo
     from bricolage.train.sharded.step_graph import tensor_arguments
 
     operators = tuple(
-        OperatorLayouts(name, (REPLICATED,) * len(tensor_arguments(one)), (REPLICATED,))  # type: ignore[arg-type]
-        for name, _, one in nodes
+        OperatorLayouts(name, (REPLICATED,) * len(tensor_arguments(node)), (REPLICATED,))  # type: ignore[arg-type]
+        for name, _, node in nodes
     )
     lying = dict.fromkeys(parameters, REPLICATED)
     return LayoutPlan(

@@ -75,41 +75,41 @@ def run_sharded(joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]) ->
 
     values: dict[torch.fx.Node, Value] = {}
     readers = {node: len(node.users) for node in joint.graph.graph.nodes}
-    waiting = {one.name: one for one in plan.operators}
+    waiting = {operator_layouts.name: operator_layouts for operator_layouts in plan.operators}
     strayed: list[str] = []
     results: list[DTensor | None] = []
     mesh = given[0].device_mesh
     with torch.no_grad():
         for number, node in enumerate(joint.graph.graph.nodes):
             if node.op == "placeholder":
-                values[node] = _relayed(given[number], plan.relays.get(f"{node.name}.0"))
+                values[node] = _relay_value(given[number], plan.relays.get(f"{node.name}.0"))
             elif node.op == "output":
-                results = [None if one is None else _tensor(values[one]) for one in node.args[0]]
+                results = [None if output is None else _tensor(values[output]) for output in node.args[0]]
             elif node.target is operator.getitem:
                 several = values[node.args[0]]
                 values[node] = _tensor(several[node.args[1]])
             elif node.name not in waiting:
                 raise NotShardable(reason=f"its plan does not know '{node.name}'")
             else:
-                made = _call(node, waiting[node.name], values, mesh, strayed)
+                outputs = _call(node, waiting[node.name], values, mesh, strayed)
                 values[node] = (
-                    [_relayed(one, plan.relays.get(f"{node.name}.{n}")) for n, one in enumerate(made)]
-                    if isinstance(made, list)
-                    else _relayed(made, plan.relays.get(f"{node.name}.0"))
+                    [_relay_value(output, plan.relays.get(f"{node.name}.{n}")) for n, output in enumerate(outputs)]
+                    if isinstance(outputs, list)
+                    else _relay_value(outputs, plan.relays.get(f"{node.name}.0"))
                 )
-            for one in node.all_input_nodes:  # what is read no more is given back
-                readers[one] -= 1
-                if not readers[one]:
-                    del values[one]
-        found: dict[str, DTensor | None] = {}
+            for source in node.all_input_nodes:  # what is read no more is given back
+                readers[source] -= 1
+                if not readers[source]:
+                    del values[source]
+        gradients: dict[str, DTensor | None] = {}
         for name, gradient in zip(joint.parameters, results[1:], strict=True):
             where = [to_placement(plan.parameters[name])]
-            found[name] = None if gradient is None else gradient.redistribute(placements=where)
+            gradients[name] = None if gradient is None else gradient.redistribute(placements=where)
     loss = _tensor(results[0]).redistribute(placements=[to_placement(REPLICATED)])
-    return ShardedRun(loss, found, strayed)
+    return ShardedRun(loss, gradients, strayed)
 
 
-def _relayed(value: DTensor, layout: Layout | None) -> DTensor:
+def _relay_value(value: DTensor, layout: Layout | None) -> DTensor:
     if layout is None or to_layout(value.placements[0]) == layout:
         return value
     return _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
@@ -148,13 +148,13 @@ def _call(
     out = node.target(*args, **kwargs)  # type: ignore[operator]
     several = list(out) if isinstance(out, (list, tuple)) else [out]
     outputs = iter(layouts.outputs)
-    for place, one in enumerate(several):
-        if not isinstance(one, torch.Tensor):
+    for place, output in enumerate(several):
+        if not isinstance(output, torch.Tensor):
             continue
         layout: Layout = next(outputs)
-        if not isinstance(one, DTensor):
-            several[place] = DTensor.from_local(one, mesh, [to_placement(layout)], run_check=False)
-        elif to_layout(one.placements[0]) != layout:
+        if not isinstance(output, DTensor):
+            several[place] = DTensor.from_local(output, mesh, [to_placement(layout)], run_check=False)
+        elif to_layout(output.placements[0]) != layout:
             strayed.append(node.name)
     return several if isinstance(out, (list, tuple)) else several[0]
 
@@ -219,18 +219,18 @@ class FullySharded:
     @property
     def gradients(self) -> Mapping[str, DTensor | None]:
         """By parameter, where it lies."""
-        return {name: one.grad for name, one in self._step.module.named_parameters()}  # type: ignore[misc]
+        return {name: parameter.grad for name, parameter in self._step.module.named_parameters()}  # type: ignore[misc]
 
 
 def sharded_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
     """The modules whose weights FSDP2 gathers together; the whole one comes last, with what is left. One that has own weights comes
     with all inside it: it may read their weights without calling them, as attention does with its last product's."""
-    found: list[torch.nn.Module] = []
+    units: list[torch.nn.Module] = []
     waiting = list(reversed(list(module.children())))
     while waiting:
-        one = waiting.pop()
-        if next(one.parameters(recurse=False), None) is not None:
-            found.append(one)
+        candidate = waiting.pop()
+        if next(candidate.parameters(recurse=False), None) is not None:
+            units.append(candidate)
         else:
-            waiting += reversed(list(one.children()))
-    return [*found, module]
+            waiting += reversed(list(candidate.children()))
+    return [*units, module]

@@ -33,8 +33,8 @@ class DividedStages:
 
     def passes_ms(self, count: int) -> tuple[list[float], list[float]]:
         """The same for all stages, forward and backward: 0 for those that are whole."""
-        found = [self.moving_ms(stage) if stage in self.divided else (0.0, 0.0) for stage in range(count)]
-        return [one for one, _ in found], [one for _, one in found]
+        stage_ms = [self.moving_ms(stage) if stage in self.divided else (0.0, 0.0) for stage in range(count)]
+        return [pass_ms for pass_ms, _ in stage_ms], [pass_ms for _, pass_ms in stage_ms]
 
     def gathered_bytes(self, stage: int) -> float:
         """Of the largest layer, weights and gradients."""

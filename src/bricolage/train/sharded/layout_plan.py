@@ -88,7 +88,7 @@ def plan_layouts(joint: JointStep, optimiser: Optimiser, group: DeviceGroup, *, 
 
 def node_flops(node: torch.fx.Node) -> float:
     """Operations of an operator, whole."""
-    args, kwargs = called_with(node, lambda one: one.meta["val"])
+    args, kwargs = called_with(node, lambda argument: argument.meta["val"])
     return flops_of(node.target, args, kwargs, node.meta["val"])  # type: ignore[arg-type]
 
 
@@ -131,12 +131,12 @@ class Described:
         self._states = states if optimiser.kind != "sgd" or optimiser.momentum else 0
         self._given: list[str] = []
         nodes = list(joint.graph.graph.nodes)
-        for number, node in enumerate(one for one in nodes if one.op == "placeholder"):
+        for number, node in enumerate(graph_node for graph_node in nodes if graph_node.op == "placeholder"):
             self._placeholder(number, node)
         for node in nodes:
             if node.op == "call_function":
                 self._call(node)
-        self._updates(next(one for one in nodes if one.op == "output"))
+        self._updates(next(graph_node for graph_node in nodes if graph_node.op == "output"))
         self.problem = ShardingProblem(tuple(self._operators), tuple(self._tensors), group.ring, group.memory_bytes)
 
     def _add(self, node: str, output: int, shape: torch.Tensor, lasting: float = 0.0, root: int = -1) -> int:
@@ -171,13 +171,15 @@ class Described:
             return
         read = tensor_arguments(node)
         value = node.meta["val"]
-        made = {
-            n: one for n, one in enumerate(value if isinstance(value, (list, tuple)) else [value]) if one is not None
+        outputs = {
+            n: tensor
+            for n, tensor in enumerate(value if isinstance(value, (list, tuple)) else [value])
+            if tensor is not None
         }
-        pairs = self._signatures.of(node, [tuple(one.shape) for one in made.values()])
-        reads = tuple(self._of[one.name, 0] for one in read)
+        pairs = self._signatures.of(node, [tuple(tensor.shape) for tensor in outputs.values()])
+        reads = tuple(self._of[argument.name, 0] for argument in read)
         view = is_view(node.target) and bool(reads)  # type: ignore[arg-type]
-        writes = tuple(self._add(node.name, n, one, root=reads[0] if view else -1) for n, one in made.items())
+        writes = tuple(self._add(node.name, n, tensor, root=reads[0] if view else -1) for n, tensor in outputs.items())
         flops = 0.0 if view else node_flops(node)
         ways = tuple(self._way(pair, reads, writes, flops, view=view) for pair in pairs)
         self._single += ways[0].ms
@@ -228,26 +230,30 @@ class Described:
         `kept_to` gives it; `relays`: whether conversions may be shared."""
         now = problem or self.problem
         while True:
-            found = best_sharding(now, limit_s=limit_s)
-            held = self._held(now, found)
+            sharding_plan = best_sharding(now, limit_s=limit_s)
+            held = self._held(now, sharding_plan)
             if held is None:
                 break
             now = held
         if not relays:
-            return now, found
-        shared, better = shared_conversions(now, found, lambda one: best_sharding(one, limit_s=0.0), limit_s=_RELAYS_S)
-        return (shared, better) if self._held(shared, better) is None else (now, found)
+            return now, sharding_plan
+        shared, better = shared_conversions(
+            now, sharding_plan, lambda candidate: best_sharding(candidate, limit_s=0.0), limit_s=_RELAYS_S
+        )
+        return (shared, better) if self._held(shared, better) is None else (now, sharding_plan)
 
     def _held(self, problem: ShardingProblem, found: ShardingPlan) -> ShardingProblem | None:
         """The problem without the signatures of a choice that do not hold; None where all do."""
         operators, holds, nodes = list(problem.operators), True, iter(self._nodes)
         for number, choice in enumerate(found.choices):
-            one = problem.operators[number]
-            node = next(nodes) if one.name != RELAY else None
-            way = one.signatures[choice]
+            divided_operator = problem.operators[number]
+            node = next(nodes) if divided_operator.name != RELAY else None
+            way = divided_operator.signatures[choice]
             if node is not None and not self._signatures.holds(node, (way.inputs, way.outputs)):
-                self._refuted.add(one.name)
-                operators[number] = replace(one, signatures=tuple(w for w in one.signatures if w != way))
+                self._refuted.add(divided_operator.name)
+                operators[number] = replace(
+                    divided_operator, signatures=tuple(w for w in divided_operator.signatures if w != way)
+                )
                 holds = False
         return None if holds else replace(problem, operators=tuple(operators))
 
@@ -256,24 +262,30 @@ class Described:
         possible. With "S(0)" weights lie divided where their first axis is."""
         trained, kept = len(self._joint.parameters), len(self._joint.parameters) + len(self._joint.buffers)
         changed = list(self._operators)
-        for number, one in enumerate(changed[: len(self._given)]):
+        for number, divided_operator in enumerate(changed[: len(self._given)]):
             wanted = weights if number < trained else REPLICATED if number < kept else "S(0)"
-            ways = [way for way in one.signatures if way.outputs[0] == wanted] or list(one.signatures[:1])
-            changed[number] = replace(one, signatures=tuple(ways))
-        for number, one in enumerate(changed):
-            if one.name == "update":
-                only = changed[one.reads[0]].signatures[0].outputs[0]
-                changed[number] = replace(one, signatures=tuple(w for w in one.signatures if w.inputs[0] == only))
+            ways = [way for way in divided_operator.signatures if way.outputs[0] == wanted] or list(
+                divided_operator.signatures[:1]
+            )
+            changed[number] = replace(divided_operator, signatures=tuple(ways))
+        for number, divided_operator in enumerate(changed):
+            if divided_operator.name == "update":
+                only = changed[divided_operator.reads[0]].signatures[0].outputs[0]
+                changed[number] = replace(
+                    divided_operator, signatures=tuple(w for w in divided_operator.signatures if w.inputs[0] == only)
+                )
         return replace(self.problem, operators=tuple(changed))
 
     def plan(self, problem: ShardingProblem, best: ShardingPlan, replicas_ms: float) -> LayoutPlan:
         """A choice of a problem as data."""
         both = list(zip(problem.operators, best.choices, strict=True))
-        chosen = [one.signatures[n] for one, n in both if one.name != RELAY]
+        chosen = [divided_operator.signatures[n] for divided_operator, n in both if divided_operator.name != RELAY]
         relays = {
-            problem.tensors[one.reads[0]].name: one.signatures[n].inputs[0] for one, n in both if one.name == RELAY
+            problem.tensors[divided_operator.reads[0]].name: divided_operator.signatures[n].inputs[0]
+            for divided_operator, n in both
+            if divided_operator.name == RELAY
         }
-        given = [one.outputs[0] for one in chosen[: len(self._given)]]
+        given = [signature.outputs[0] for signature in chosen[: len(self._given)]]
         trained, kept = len(self._joint.parameters), len(self._joint.parameters) + len(self._joint.buffers)
         called = zip(self._names[len(given) :], chosen[len(given) :], strict=True)
         return LayoutPlan(

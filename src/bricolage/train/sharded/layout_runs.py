@@ -114,13 +114,13 @@ def run_plan(spec: StepSpec, plan: LayoutPlan, *, threads: int = 1, steps: int =
     Raises:
         TrainingWorkerFailed: a process fails, as it does where the plan is for another step.
     """
-    found = run_group(work, [LayoutJob(spec, plan, steps)] * plan.workers, LayoutRun, threads, _LONGEST_S)
+    runs = run_group(work, [LayoutJob(spec, plan, steps)] * plan.workers, LayoutRun, threads, _LONGEST_S)
     return LayoutRun(
-        max(one.error for one in found),
-        max(one.step_ms for one in found),
-        found[0].single_ms,
-        found[0].loss,
-        tuple(sorted({name for one in found for name in one.strayed})),
+        max(rank_run.error for rank_run in runs),
+        max(rank_run.step_ms for rank_run in runs),
+        runs[0].single_ms,
+        runs[0].loss,
+        tuple(sorted({name for rank_run in runs for name in rank_run.strayed})),
     )
 
 
@@ -135,7 +135,7 @@ def work(job: LayoutJob, rank: Rank) -> LayoutRun:
     state: Mapping[str, torch.Tensor] = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
     mesh = init_device_mesh("cpu", (rank.size,))
     given = distribute(joint, job.plan, state, [*step.inputs, *step.targets], mesh)
-    parameters = [torch.nn.Parameter(one) for one in given[: len(joint.parameters)]]
+    parameters = [torch.nn.Parameter(tensor) for tensor in given[: len(joint.parameters)]]
     rest = given[len(parameters) :]
     now: list[DTensor] = [*parameters, *rest]  # type: ignore[list-item]
     optimiser = make_optimiser(step.optimiser, parameters)
@@ -167,10 +167,10 @@ def work(job: LayoutJob, rank: Rank) -> LayoutRun:
 
 def _times(run: Callable[[], object], steps: int, meet: Callable[[], object]) -> float:
     """Median milliseconds."""
-    found = []
+    durations = []
     for _ in range(steps):
         meet()
         started = time.perf_counter()
         run()
-        found.append((time.perf_counter() - started) * 1e3)
-    return sorted(found)[len(found) // 2]
+        durations.append((time.perf_counter() - started) * 1e3)
+    return sorted(durations)[len(durations) // 2]

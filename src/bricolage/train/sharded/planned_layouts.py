@@ -50,15 +50,15 @@ class LayoutPlan:
     """Types of which DTensor takes layouts in which their answer would be another one."""
 
     def __post_init__(self) -> None:
-        some = [*self.parameters.values(), *self.buffers.values(), *self.batch, *self.relays.values()]
-        for layout in [*some, *(source for call in self.operators for source in (*call.inputs, *call.outputs))]:
+        layouts = [*self.parameters.values(), *self.buffers.values(), *self.batch, *self.relays.values()]
+        for layout in [*layouts, *(source for call in self.operators for source in (*call.inputs, *call.outputs))]:
             split_axis(layout)
 
     @property
     def divides(self) -> bool:
         """Whether any operator reads or writes a part."""
-        some = (source for call in self.operators for source in (*call.inputs, *call.outputs))
-        return any(split_axis(one) is not None for one in some)
+        layouts = (source for call in self.operators for source in (*call.inputs, *call.outputs))
+        return any(split_axis(layout) is not None for layout in layouts)
 
     @property
     def divided_parameters(self) -> int:

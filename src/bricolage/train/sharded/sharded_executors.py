@@ -33,15 +33,15 @@ class ShardedOperators:
             NotShardable: the plan is for another number of processes, or for another step.
         """
         self._joint, self._plan = trace_joint(step), plan
-        known = {operator.name for operator in plan.operators}
-        unknown = next((call for call in self._joint.calls if call not in known), None)
+        planned_names = {operator.name for operator in plan.operators}
+        unknown = next((call for call in self._joint.calls if call not in planned_names), None)
         if unknown is not None:
             raise NotShardable(reason=f"its plan does not know '{unknown}'")
         mesh = init_device_mesh(step.inputs[0].device.type, (torch.distributed.get_world_size(),))
         state = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
         given = distribute(self._joint, plan, state, [*step.inputs, *step.targets], mesh)
         count = len(self._joint.parameters)
-        self._parameters = [torch.nn.Parameter(one) for one in given[:count]]
+        self._parameters = [torch.nn.Parameter(tensor) for tensor in given[:count]]
         self._given: list[DTensor] = [*self._parameters, *given[count:]]  # type: ignore[list-item]
         self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), self._parameters)
         self._gradients: Mapping[str, DTensor | None] = {}
@@ -56,7 +56,7 @@ class ShardedOperators:
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """See `StepExecutor`. Whole, on each process: all have to ask."""
-        return {name: one.full_tensor() for name, one in self._gradients.items() if one is not None}
+        return {name: gradient.full_tensor() for name, gradient in self._gradients.items() if gradient is not None}
 
 
 class FullyShardedStep:
@@ -82,7 +82,7 @@ class FullyShardedStep:
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """See `StepExecutor`. Whole, on each process: all have to ask."""
-        return {name: one.full_tensor() for name, one in self._runs.gradients.items() if one is not None}
+        return {name: gradient.full_tensor() for name, gradient in self._runs.gradients.items() if gradient is not None}
 
 
 def divide_weights(stage: ModuleStage, units: Sequence[str], group: ProcessGroup | None) -> None:
@@ -100,5 +100,5 @@ def divide_weights(stage: ModuleStage, units: Sequence[str], group: ProcessGroup
         return
     mesh = DeviceMesh.from_group(group, device)
     modules = dict(stage.inner.named_modules())
-    for one in (*(modules[name] for name in units if name in modules), stage.inner):
-        fully_shard(one, mesh=mesh, reshard_after_forward=True)
+    for unit in (*(modules[name] for name in units if name in modules), stage.inner):
+        fully_shard(unit, mesh=mesh, reshard_after_forward=True)

@@ -55,8 +55,8 @@ def divided_plans(work: StepTimings, problem: PipelineProblem, known_ms: float =
         calls = calls.held(problem.devices, work.spec.devices.gbytes)
     least = calls.operator_ms * len(joint.calls)
     if least >= known_ms:
-        told = f"calling {len(joint.calls)} operators by DTensor takes {least:.3g} ms, and another plan less in all"
-        return _with_weights(work, problem, calls, f"no divided operators: {told}")
+        reason = f"calling {len(joint.calls)} operators by DTensor takes {least:.3g} ms, and another plan less in all"
+        return _with_weights(work, problem, calls, f"no divided operators: {reason}")
     ring = calls.on(problem.ring) if problem.ring is not None else Ring.described(problem.devices, problem.link)
     peaks = share_of_peaks(host(), work.threads)
     group = DeviceGroup(
@@ -88,21 +88,23 @@ def _with_weights(
     modules = sharded_modules(build(work.spec).module)
     seen: set[int] = set()
     units = []
-    for one in modules:
-        own = [parameter for parameter in one.parameters() if id(parameter) not in seen]
-        seen.update(map(id, own))
-        units.append(sum(some.numel() * some.element_size() for some in own))
-    peak = sum(one.lasting_bytes / workers + samples * one.kept_bytes for one in whole) + 2 * max(units)
+    for unit_module in modules:
+        weights = [parameter for parameter in unit_module.parameters() if id(parameter) not in seen]
+        seen.update(map(id, weights))
+        units.append(sum(weight.numel() * weight.element_size() for weight in weights))
+    peak = sum(layer.lasting_bytes / workers + samples * layer.kept_bytes for layer in whole) + 2 * max(units)
     if peak > problem.memory_bytes:
-        told = f"weights divided by FSDP2 need {peak / 1e9:.3g} GB of each device, which has {problem.memory_bytes / 1e9:.3g}"
-        return DividedPlans(notes=(*notes, told))
+        refusal = f"weights divided by FSDP2 need {peak / 1e9:.3g} GB of each device, which has {problem.memory_bytes / 1e9:.3g}"
+        return DividedPlans(notes=(*notes, refusal))
     ring = problem.ring or Ring.described(workers, problem.link)
     if calls is not None and problem.ring is not None:
         ring = calls.on(ring)
     # A module's weights are gathered for each pass, and its gradients added up behind the second.
     moving = sum(2 * ring.all_gather_ms(size) + ring.reduce_scatter_ms(size) for size in units if size)
     crowd = work.crowd(problem)
-    update = sum(one.update_ms for one in whole) / workers + (calls.update_ms * len(seen) if calls is not None else 0.0)
+    update = sum(layer.update_ms for layer in whole) / workers + (
+        calls.update_ms * len(seen) if calls is not None else 0.0
+    )
     return DividedPlans(
         None, FullyShardedPlan(crowd * (work.passes_ms(samples) + update) + moving, moving, peak), notes
     )
@@ -111,5 +113,5 @@ def _with_weights(
 def fits_whole(work: StepTimings, problem: PipelineProblem) -> bool:
     """Whether each device can hold all weights and its part of the batch, as plain data parallelism needs."""
     samples = work.spec.batch_size // problem.devices
-    held = sum(one.lasting_bytes + samples * one.kept_bytes for one in work.whole)
+    held = sum(layer.lasting_bytes + samples * layer.kept_bytes for layer in work.whole)
     return held <= problem.memory_bytes

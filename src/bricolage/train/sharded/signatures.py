@@ -79,7 +79,7 @@ class Signatures:
         """
         args, kwargs, key, read = self._key(node)
         if key not in self._known:
-            self._known[key] = self._asked(node.target, args, kwargs, read, shapes)
+            self._known[key] = self._collect_pairs(node.target, args, kwargs, read, shapes)
         return self._known[key]
 
     def _key(self, node: torch.fx.Node) -> tuple[Ordered, Named, object, list[torch.Tensor]]:
@@ -91,10 +91,10 @@ class Signatures:
             return _Place(len(read) - 1)
 
         args, kwargs = called_with(node, value)
-        facts = tuple((tuple(one.shape), tuple(one.stride()), str(one.dtype)) for one in read)
+        facts = tuple((tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype)) for tensor in read)
         return args, kwargs, (str(node.target), repr(args), repr(sorted(kwargs.items())), facts), read
 
-    def _asked(
+    def _collect_pairs(
         self,
         function: object,
         args: Ordered,
@@ -103,14 +103,16 @@ class Signatures:
         shapes: Sequence[tuple[int, ...]],
     ) -> list[Pair]:
         whole: Pair = ((REPLICATED,) * len(read), (REPLICATED,) * len(shapes))
-        found = {whole[0]: whole[1]}
+        pairs = {whole[0]: whole[1]}
         name = str(getattr(function, "_name", function)).partition(".")[0]
         for axis in LOCAL.get(name, ()):
-            if all(len(one) > axis and one[axis] % self.workers == 0 for one in [*(t.shape for t in read), *shapes]):
-                found[(split_along(axis),) * len(read)] = (split_along(axis),) * len(shapes)
+            if all(
+                len(shape) > axis and shape[axis] % self.workers == 0 for shape in [*(t.shape for t in read), *shapes]
+            ):
+                pairs[(split_along(axis),) * len(read)] = (split_along(axis),) * len(shapes)
         if name in LOCAL or not read:
-            return list(found.items())
-        options = [[REPLICATED, PARTIAL, MEAN, *splits(tuple(one.shape), self.workers)] for one in read]
+            return list(pairs.items())
+        options = [[REPLICATED, PARTIAL, MEAN, *splits(tuple(tensor.shape), self.workers)] for tensor in read]
         waiting = list(_first(options))
         seen: set[tuple[Layout, ...]] = set()
         while waiting:
@@ -122,13 +124,13 @@ class Signatures:
             if answer is None:
                 continue
             wanted, outputs = answer
-            plain = tuple(one for one in outputs if one is not None)
+            plain = tuple(layout for layout in outputs if layout is not None)
             if wanted != inputs:
-                if all(one in some for one, some in zip(wanted, options, strict=True)):
-                    waiting.append(tuple(one for one in wanted if one is not None))
+                if all(layout in choices for layout, choices in zip(wanted, options, strict=True)):
+                    waiting.append(tuple(layout for layout in wanted if layout is not None))
             elif len(outputs) == len(shapes) == len(plain) and _even(plain, shapes, self.workers):
-                found[inputs] = plain
-        return list(found.items())
+                pairs[inputs] = plain
+        return list(pairs.items())
 
     def holds(self, node: torch.fx.Node, pair: Pair) -> bool:
         """Whether a node gives in these layouts what it gives whole (`VerifiedOperator`); asked of those that a search has
@@ -137,7 +139,7 @@ class Signatures:
         if all(layout == REPLICATED for layout in (*pair[0], *pair[1])):
             return True
         if (key, pair) not in self._held:
-            verified = VerifiedOperator(node.target, *called_with(node, lambda one: one.meta["val"]))  # type: ignore[arg-type]
+            verified = VerifiedOperator(node.target, *called_with(node, lambda argument: argument.meta["val"]))  # type: ignore[arg-type]
             self._held[key, pair] = verified.holds(*pair, self.workers)
         return self._held[key, pair]
 
@@ -151,8 +153,10 @@ class Signatures:
         from torch.utils._pytree import tree_leaves, tree_map
 
         specs = [
-            DTensorSpec(self._mesh, (to_placement(layout),), tensor_meta=TensorMeta(one.shape, one.stride(), one.dtype))
-            for one, layout in zip(read, inputs, strict=True)
+            DTensorSpec(
+                self._mesh, (to_placement(layout),), tensor_meta=TensorMeta(tensor.shape, tensor.stride(), tensor.dtype)
+            )
+            for tensor, layout in zip(read, inputs, strict=True)
         ]
 
         def put(one: object) -> object:
@@ -196,22 +200,22 @@ class _Place:
 def _first(options: Sequence[Sequence[Layout]]) -> Iterable[tuple[Layout, ...]]:
     """Combinations that are asked before DTensor proposes others."""
     count = 1
-    for some in options:
-        count *= len(some)
+    for choices in options:
+        count *= len(choices)
     if count <= _ALL_PAIRS:
         yield from itertools.product(*options)
         return
     whole = [REPLICATED] * len(options)
-    for layout in dict.fromkeys(one for option in options for one in option):
+    for layout in dict.fromkeys(candidate for option in options for candidate in option):
         yield tuple(layout if layout in option else REPLICATED for option in options)
-        for place, some in enumerate(options):
-            if layout in some:
+        for place, choices in enumerate(options):
+            if layout in choices:
                 yield (*whole[:place], layout, *whole[place + 1 :])
 
 
 def _even(outputs: Sequence[Layout], shapes: Sequence[tuple[int, ...]], workers: int) -> bool:
     """Whether what is written is divided evenly."""
-    axes = [split_axis(one) for one in outputs]
+    axes = [split_axis(layout) for layout in outputs]
     return all(axis is None or shape[axis] % workers == 0 for axis, shape in zip(axes, shapes, strict=True))
 
 
@@ -227,7 +231,7 @@ def check_propagation() -> None:
     left, right = graph.placeholder("left"), graph.placeholder("right")
     left.meta["val"], right.meta["val"] = torch.empty(4, 6), torch.empty(6, 8)
     node = graph.call_function(torch.ops.aten.mm.default, (left, right))
-    found = dict(Signatures(2).of(node, [(4, 8)]))
+    answers = dict(Signatures(2).of(node, [(4, 8)]))
     wanted = {("S(0)", "R"): ("S(0)",), ("R", "S(1)"): ("S(1)",), ("S(1)", "S(0)"): ("P",), ("R", "R"): ("R",)}
-    if any(found.get(inputs) != outputs for inputs, outputs in wanted.items()):
+    if any(answers.get(inputs) != outputs for inputs, outputs in wanted.items()):
         raise NotShardable(reason=f"PyTorch {torch.__version__} does not answer which layouts operators take")

@@ -51,24 +51,24 @@ def run_sparse(
 
     owned = [owners, *parts]
     ways = [routes(layer, rows, before) for layer, rows, before in zip(layers, parts, owned, strict=False)]
-    mine = [torch.from_numpy(one == rank.number).to(inputs.dtype)[:, None] for one in owned]
+    mine = [torch.from_numpy(ownership == rank.number).to(inputs.dtype)[:, None] for ownership in owned]
     sent, seen = 0, []
-    own = [weight * one for weight, one in zip(weights, mine[1:], strict=True)]
+    own_weights = [weight * mask for weight, mask in zip(weights, mine[1:], strict=True)]
     now = inputs * mine[0]
-    for weight, way, here in zip(own, ways, mine[1:], strict=True):
+    for weight, way, here in zip(own_weights, ways, mine[1:], strict=True):
         sent += _exchange(now, way, rank, add=False)
         seen.append(now)
         now = torch.relu(weight @ now) * here
-    outputs, back, found = now, gradient * mine[-1], []
+    outputs, back, weight_gradients = now, gradient * mine[-1], []
     for number in reversed(range(len(layers))):
-        back = back * ((own[number] @ seen[number]) > 0)
-        there = (own[number] != 0).to(back.dtype)
-        found.append((back @ seen[number].T) * there)
-        partial = own[number].T @ back
-        reversed_ways = {(target, source): some for (source, target), some in ways[number].items()}
+        back = back * ((own_weights[number] @ seen[number]) > 0)
+        there = (own_weights[number] != 0).to(back.dtype)
+        weight_gradients.append((back @ seen[number].T) * there)
+        partial = own_weights[number].T @ back
+        reversed_ways = {(target, source): indices for (source, target), indices in ways[number].items()}
         sent += _exchange(partial, reversed_ways, rank, add=True)
         back = partial * mine[number]
-    return SparseRun(outputs, back, found[::-1], sent)
+    return SparseRun(outputs, back, weight_gradients[::-1], sent)
 
 
 def _exchange(values: torch.Tensor, ways: Mapping[tuple[int, int], Sequence[int]], rank: Rank, *, add: bool) -> int:
@@ -76,20 +76,20 @@ def _exchange(values: torch.Tensor, ways: Mapping[tuple[int, int], Sequence[int]
     import torch
 
     waiting, coming, sent = [], [], 0
-    for (source, target), some in ways.items():
+    for (source, target), rows in ways.items():
         if source == rank.number:
-            message = values[list(some)].contiguous()
+            message = values[list(rows)].contiguous()
             waiting.append((rank.dist.isend(message, target), message))
             sent += message.numel()
         elif target == rank.number:
-            message = torch.empty((len(some), values.shape[1]), dtype=values.dtype)
-            coming.append((rank.dist.irecv(message, source), message, list(some)))
-    for work, message, some in coming:
+            message = torch.empty((len(rows), values.shape[1]), dtype=values.dtype)
+            coming.append((rank.dist.irecv(message, source), message, list(rows)))
+    for work, message, rows in coming:
         work.wait()
         if add:
-            values[some] += message
+            values[rows] += message
         else:
-            values[some] = message
+            values[rows] = message
     for work, _ in waiting:
         work.wait()
     return sent

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bricolage.errors import NotShardable
-from bricolage.frontends.torch_operators import mutated
+from bricolage.frontends.torch_operators import list_mutated_tensors
 from bricolage.train.step.step import TrainingStep, users_code
 
 if TYPE_CHECKING:
@@ -53,9 +53,11 @@ def trace_joint(step: TrainingStep) -> JointStep:
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    trained: dict[str, torch.Tensor] = {name: one for name, one in step.module.named_parameters() if one.requires_grad}
+    trained: dict[str, torch.Tensor] = {
+        name: parameter for name, parameter in step.module.named_parameters() if parameter.requires_grad
+    }
     fixed: dict[str, torch.Tensor] = {
-        name: one for name, one in step.module.named_parameters() if not one.requires_grad
+        name: parameter for name, parameter in step.module.named_parameters() if not parameter.requires_grad
     }
     fixed.update(step.module.named_buffers())
     inputs, targets = len(step.inputs), len(step.targets)
@@ -67,8 +69,8 @@ def trace_joint(step: TrainingStep) -> JointStep:
         loss = step.loss(out, *batch[inputs:])
         return [loss, *torch.autograd.grad(loss, list(given[: len(trained)]), allow_unused=True)]
 
-    own = [one.detach().requires_grad_() for one in trained.values()]
-    given = [*own, *fixed.values(), *step.inputs, *step.targets]
+    leaves = [parameter.detach().requires_grad_() for parameter in trained.values()]
+    given = [*leaves, *fixed.values(), *step.inputs, *step.targets]
     with users_code("the training step"):
         try:
             graph = make_fx(run, decomposition_table=_means(), tracing_mode="fake")(*given)
@@ -88,13 +90,13 @@ def _means() -> dict[torch._ops.OpOverload, Callable[..., object]]:
     from torch._decomp import get_decompositions
 
     aten = torch.ops.aten
-    some = [
+    operators = [
         aten.mse_loss_backward,
         aten.smooth_l1_loss_backward,
         aten.huber_loss_backward,
         aten.binary_cross_entropy_backward,
     ]
-    return get_decompositions(some)  # type: ignore[return-value]
+    return get_decompositions(operators)  # type: ignore[return-value]
 
 
 def _check(node: torch.fx.Node) -> None:
@@ -108,7 +110,7 @@ def _check(node: torch.fx.Node) -> None:
     drops = {**defaults, **dict(zip(names, node.args, strict=False))}
     if torch.Tag.nondeterministic_seeded in function.tags and drops.get("dropout_p", 1.0) != 0.0:
         raise NotShardable(reason=f"{function} draws random numbers; train without dropout")
-    if mutated(function, *called_with(node, lambda one: one.meta.get("val"))):
+    if list_mutated_tensors(function, *called_with(node, lambda source: source.meta.get("val"))):
         raise NotShardable(
             reason=f"{function} writes in place, as normalisation over a batch does with what it has seen"
         )
@@ -116,14 +118,14 @@ def _check(node: torch.fx.Node) -> None:
 
 def tensor_arguments(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
     """What a node reads, in the order of its arguments, each as often as it stands there."""
-    found: list[torch.fx.Node] = []
+    sources: list[torch.fx.Node] = []
 
     def see(one: torch.fx.Node) -> torch.fx.Node:
-        found.append(one)
+        sources.append(one)
         return one
 
     called_with(node, see)
-    return found
+    return sources
 
 
 def called_with(
@@ -133,17 +135,21 @@ def called_with(
     from torch.fx.node import map_arg
 
     args, kwargs = map_arg((node.args, dict(node.kwargs)), value)  # type: ignore[arg-type]
-    return tuple(plain_lists(one) for one in args), {name: plain_lists(one) for name, one in kwargs.items()}
+    return tuple(plain_lists(argument) for argument in args), {
+        name: plain_lists(argument) for name, argument in kwargs.items()
+    }
 
 
 def plain_lists(value: object) -> object:
     """Lists and tuples of their own kind, as DTensor's schema wants them: `torch.fx` has immutable ones."""
     if isinstance(value, tuple):
         return (
-            tuple(plain_lists(one) for one in value) if type(value).__name__ in ("tuple", "immutable_tuple") else value
+            tuple(plain_lists(element) for element in value)
+            if type(value).__name__ in ("tuple", "immutable_tuple")
+            else value
         )
     if isinstance(value, list):
-        return [plain_lists(one) for one in value]
+        return [plain_lists(element) for element in value]
     if isinstance(value, dict):
-        return {name: plain_lists(one) for name, one in value.items()}
+        return {name: plain_lists(element) for name, element in value.items()}
     return value

@@ -97,7 +97,7 @@ def plan_sharded(
         NoShardingPlan: no stages fit.
     """
     solver = _Solver(row, hosts, micro_batches)
-    found = plan_stages(
+    stage_plan = plan_stages(
         solver.cost,
         row.count,
         hosts.devices,
@@ -107,25 +107,25 @@ def plan_sharded(
         most_stages=most_stages,
         tolerance=tolerance,
     )
-    if found is None:
+    if stage_plan is None:
         raise NoShardingPlan(workers=hosts.devices, memory=f"{hosts.memory_bytes / 1e9:.3g} GB")
-    times = [stage.cost.ms for stage in found.stages]
+    times = [stage.cost.ms for stage in stage_plan.stages]
     depth = len(times)
     transfers = [
         (hosts.inside if hosts.devices <= hosts.host else hosts.across).ms(
-            row.sent_bytes / min(one.devices, other.devices)
+            row.sent_bytes / min(sender.devices, other.devices)
         )
-        for one, other in zip(found.stages, found.stages[1:], strict=False)
+        for sender, other in zip(stage_plan.stages, stage_plan.stages[1:], strict=False)
     ]
     forward = [ms * row.forward_share for ms in times]
     backward = [ms - way for ms, way in zip(times, forward, strict=True)]
     ran = run_times(SCHEDULES["1f1b"](depth, micro_batches), StageTimes(forward, backward, [0.0] * depth, transfers))
     peak = max(
-        one.cost.lasting_bytes + min(depth - place, micro_batches) * one.cost.kept_bytes
-        for place, one in enumerate(found.stages)
+        sharded_stage.cost.lasting_bytes + min(depth - place, micro_batches) * sharded_stage.cost.kept_bytes
+        for place, sharded_stage in enumerate(stage_plan.stages)
     )
     step = max(pass_.end_ms for pass_ in ran.passes)
-    return ShardedPipeline(found.stages, step, found.ms, ran.bubble, peak, solver.solved)
+    return ShardedPipeline(stage_plan.stages, step, stage_plan.ms, ran.bubble, peak, solver.solved)
 
 
 class _Solver:
@@ -144,34 +144,34 @@ class _Solver:
         times = self._row.times(begin, end)
         deepest = min(self._micro_batches, self._row.count - end + begin + 1)
         depths = sorted({1, *(deepest // part for part in _DEPTHS if deepest >= part)})
-        found = []
+        stage_costs = []
         for depth in depths:
             able = [
-                one
-                for one in self._known[key]
-                if times * (one.lasting_bytes + depth * one.kept_bytes) <= self._hosts.memory_bytes
+                stage_cost
+                for stage_cost in self._known[key]
+                if times * (stage_cost.lasting_bytes + depth * stage_cost.kept_bytes) <= self._hosts.memory_bytes
             ]
             if able:
-                found.append(min(able, key=lambda one: one.ms))
-        ways = dict.fromkeys(found)
+                stage_costs.append(min(able, key=lambda stage_cost: stage_cost.ms))
+        ways = dict.fromkeys(stage_costs)
         return tuple(StageCost(times * way.ms, times * way.kept_bytes, times * way.lasting_bytes) for way in ways)
 
     def _solve(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
         problem = self._row.problem(begin, end, self._hosts.ring(devices))
         self.solved += 1
-        found = []
-        for one in frontier(problem):
-            lasting = lasting_bytes(problem, one)
-            found.append(StageCost(one.ms, max(0.0, one.peak_bytes - lasting), lasting))
-        return tuple(found)
+        stage_costs = []
+        for sharding_plan in frontier(problem):
+            lasting = lasting_bytes(problem, sharding_plan)
+            stage_costs.append(StageCost(sharding_plan.ms, max(0.0, sharding_plan.peak_bytes - lasting), lasting))
+        return tuple(stage_costs)
 
 
 def lasting_bytes(problem: ShardingProblem, plan: ShardingPlan) -> float:
     """On each device, of what lasts beyond a step."""
     total = 0.0
-    for tensor, one in enumerate(problem.tensors):
+    for tensor, divided_tensor in enumerate(problem.tensors):
         writer, output = problem.writer[tensor]
-        if one.lasting_bytes and writer >= 0:
+        if divided_tensor.lasting_bytes and writer >= 0:
             layout = problem.operators[writer].signatures[plan.choices[writer]].outputs[output]
             total += problem.bytes_of(tensor, layout)
     return total
@@ -186,8 +186,8 @@ def data_parallel(problem: ShardingProblem, weights: Sequence[int], samples: Seq
         samples: operators that bring these.
     """
     operators = list(problem.operators)
-    for some, wanted in ((weights, "R"), (samples, "S(0)")):
-        for number in some:
+    for numbers, wanted in ((weights, "R"), (samples, "S(0)")):
+        for number in numbers:
             ways = tuple(signature for signature in operators[number].signatures if signature.outputs[0] == wanted)
             operators[number] = replace(operators[number], signatures=ways or operators[number].signatures[:1])
     try:

@@ -37,18 +37,18 @@ class VerifiedOperator:
         name, read = operator_name(function), tensors_of((args, kwargs))
         shaped = name not in _NAMED and any(str(argument.type) in _SHAPED for argument in function._schema.arguments)
         self._run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] | None = None
-        if is_view(function) or shaped or sum(one.numel() * one.element_size() for one in read) > MOST_BYTES:
+        if is_view(function) or shaped or sum(tensor.numel() * tensor.element_size() for tensor in read) > MOST_BYTES:
             return
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(0)
             leaves, shape = tree_flatten(make_arguments(name.partition(".")[0], call_of(function, args, kwargs)))
-            places = [place for place, one in enumerate(leaves) if isinstance(one, torch.Tensor)]
+            places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
             self._read = [leaves[place] for place in places]
 
             def run(given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
                 now = list(leaves)
-                for place, one in zip(places, given, strict=True):
-                    now[place] = one
+                for place, tensor in zip(places, given, strict=True):
+                    now[place] = tensor
                 ordered, named = tree_unflatten(now, shape)
                 return tensors_of(function(*ordered, **named))
 
@@ -66,13 +66,13 @@ class VerifiedOperator:
             return True
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(1)
-            given = [_parts(one, layout, workers) for one, layout in zip(self._read, inputs, strict=True)]
+            given = [_parts(tensor, layout, workers) for tensor, layout in zip(self._read, inputs, strict=True)]
             try:
-                found = [self._run([some[worker] for some in given]) for worker in range(workers)]
+                worker_outputs = [self._run([parts[worker] for parts in given]) for worker in range(workers)]
             except UNSUITABLE:
                 return False
         return all(
-            _same(whole, _joined([some[place] for some in found], layout))
+            _same(whole, _join_parts([tensors[place] for tensors in worker_outputs], layout))
             for place, (whole, layout) in enumerate(zip(self._whole, outputs, strict=True))
         )
 
@@ -85,11 +85,11 @@ def _parts(one: torch.Tensor, layout: Layout, workers: int) -> list[torch.Tensor
         return [part.contiguous() for part in one.chunk(workers, axis)]
     if not is_partial(layout) or not one.is_floating_point():
         return [one] * workers
-    some = [torch.randn_like(one) for _ in range(workers - 1)]
-    return [*some, one * (workers if layout == MEAN else 1) - torch.stack(some).sum(0)]
+    summands = [torch.randn_like(one) for _ in range(workers - 1)]
+    return [*summands, one * (workers if layout == MEAN else 1) - torch.stack(summands).sum(0)]
 
 
-def _joined(parts: Sequence[torch.Tensor], layout: Layout) -> torch.Tensor | None:
+def _join_parts(parts: Sequence[torch.Tensor], layout: Layout) -> torch.Tensor | None:
     """The whole tensor; None where parts that should be alike are not."""
     import torch
 

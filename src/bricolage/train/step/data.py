@@ -50,10 +50,12 @@ def read_data(step: StepSpec, place: str | None) -> Data:
     """
     if place is None:
         return Data(step, None, None)
-    found = call(place, step.folder)
-    if not isinstance(found, tuple) or len(found) != 2:
+    data_pair = call(place, step.folder)
+    if not isinstance(data_pair, tuple) or len(data_pair) != 2:
         raise BadTrainingCode(place=place, reason="it returns no pair of training data and held-out data (or None)")
-    return Data(step, as_samples(found[0], place), None if found[1] is None else as_samples(found[1], place))
+    return Data(
+        step, as_samples(data_pair[0], place), None if data_pair[1] is None else as_samples(data_pair[1], place)
+    )
 
 
 def as_samples(found: object, place: str) -> Samples:
@@ -66,10 +68,10 @@ def as_samples(found: object, place: str) -> Samples:
 
     if not isinstance(found, tuple) or len(found) != 2:
         raise BadTrainingCode(place=place, reason="its data are no pair of inputs and targets")
-    parts = [one if isinstance(one, tuple) else (one,) for one in found]
-    if not all(part and all(isinstance(one, torch.Tensor) and one.ndim for one in part) for part in parts):
+    parts = [side if isinstance(side, tuple) else (side,) for side in found]
+    if not all(part and all(isinstance(tensor, torch.Tensor) and tensor.ndim for tensor in part) for part in parts):
         raise BadTrainingCode(place=place, reason="its inputs and targets are not tensors or tuples of tensors")
-    samples = Samples(*(tuple(one.detach() for one in part) for part in parts))
+    samples = Samples(*(tuple(tensor.detach() for tensor in part) for part in parts))
     if len({len(source) for source in (*samples.inputs, *samples.targets)}) != 1 or not len(samples):
         raise BadTrainingCode(place=place, reason="its inputs and targets are not equally many samples, at least one")
     return samples

@@ -33,14 +33,16 @@ def search_first(folder: str) -> None:
         if "." in name or not file or _home(file) not in others:
             continue
         if Path(place, f"{name}.py").is_file() or Path(place, name, "__init__.py").is_file():
-            for part in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
+            for part in [
+                module_name for module_name in sys.modules if module_name == name or module_name.startswith(f"{name}.")
+            ]:
                 del sys.modules[part]
 
 
 def search_path() -> str:
     """`PYTHONPATH` for processes that run the same spec: without its folder, which they put first themselves, so that a file of it
     does not take the place of a module that they start with."""
-    places = [one for one in sys.path if one]
+    places = [entry for entry in sys.path if entry]
     if _first in places:
         places.remove(_first)
     return os.pathsep.join(places)
@@ -56,10 +58,10 @@ def file_as_module(path: Path) -> object:
         raise FileNotFoundError(f"there is no file '{path}'")
     importable = str(path.resolve().parent) == _first and path.stem not in sys.stdlib_module_names
     if importable and path.stem in sys.modules:
-        known = sys.modules[path.stem]
-        if Path(getattr(known, "__file__", None) or "").resolve() == path.resolve():
-            sys.modules[name] = known
-            return known
+        loaded_module = sys.modules[path.stem]
+        if Path(getattr(loaded_module, "__file__", None) or "").resolve() == path.resolve():
+            sys.modules[name] = loaded_module
+            return loaded_module
         importable = False  # a module of another place has the name, and others may need that
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

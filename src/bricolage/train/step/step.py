@@ -52,13 +52,13 @@ def make_optimiser(spec: Optimiser, parameters: Sequence[torch.Tensor], how: str
     """The optimiser of `torch.optim` that a spec describes; `how` it computes: "foreach", "fused", or as it would by itself."""
     import torch
 
-    own = {"foreach": how == "foreach", "fused": how == "fused"} if how else {}
+    flags = {"foreach": how == "foreach", "fused": how == "fused"} if how else {}
     if spec.kind == "sgd":
         return torch.optim.SGD(
-            parameters, spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, weight_decay=spec.weight_decay, **own
+            parameters, spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, weight_decay=spec.weight_decay, **flags
         )
     kind = torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW
-    return kind(parameters, spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay, **own)
+    return kind(parameters, spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay, **flags)
 
 
 def build(spec: StepSpec) -> TrainingStep:
@@ -103,7 +103,7 @@ def on_device(step: TrainingStep, device: str) -> TrainingStep:
     """The step with its module and batch on a device of PyTorch."""
     if device == "cpu":
         return step
-    inputs, targets = (tuple(one.to(device) for one in some) for some in (step.inputs, step.targets))
+    inputs, targets = (tuple(tensor.to(device) for tensor in tensors) for tensors in (step.inputs, step.targets))
     return replace(step, module=step.module.to(device), inputs=inputs, targets=targets)
 
 
@@ -150,14 +150,14 @@ def find_function(place: str, folder: str) -> Callable[..., Any]:
     home, _, name = place.rpartition(":")
     try:
         search_first(folder)
-        found: Any = file_as_module(Path(folder, home)) if home.endswith(".py") else importlib.import_module(home)
+        function: Any = file_as_module(Path(folder, home)) if home.endswith(".py") else importlib.import_module(home)
         for part in name.split("."):
-            found = getattr(found, part)
+            function = getattr(function, part)
     except Exception as error:  # the user's code runs and may raise anything
         raise BadTrainingCode(place=place, reason=f"{type(error).__name__}: {error}") from error
-    if not callable(found):
-        raise BadTrainingCode(place=place, reason=f"it is {type(found).__name__}, nothing to call")
-    return found  # type: ignore[no-any-return]
+    if not callable(function):
+        raise BadTrainingCode(place=place, reason=f"it is {type(function).__name__}, nothing to call")
+    return function  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
@@ -188,10 +188,10 @@ def calling_line() -> str:
 
 
 def _innermost(frames: traceback.StackSummary) -> str:
-    own, pythons = str(Path(sys.modules["bricolage"].__path__[0])), str(Path(contextlib.__file__).parent)
+    package_folder, pythons = str(Path(sys.modules["bricolage"].__path__[0])), str(Path(contextlib.__file__).parent)
     for frame in reversed(frames):
         theirs = "/torch/" in frame.filename or str(Path(frame.filename).parent) == pythons
-        if not theirs and not frame.filename.startswith((own, "<")):
+        if not theirs and not frame.filename.startswith((package_folder, "<")):
             return f"{frame.filename}, line {frame.lineno}: {frame.line}"
     return ""
 
@@ -204,6 +204,6 @@ def _tensors(found: object, place: str) -> Tensors:
     import torch
 
     several = found if isinstance(found, tuple) else (found,)
-    if not several or not all(isinstance(one, torch.Tensor) for one in several):
+    if not several or not all(isinstance(tensor, torch.Tensor) for tensor in several):
         raise BadTrainingCode(place=place, reason="its inputs and targets are not tensors or tuples of tensors")
     return several

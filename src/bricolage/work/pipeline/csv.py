@@ -25,7 +25,7 @@ def to_csv(schedule: PipelineSchedule) -> str:
     homes: dict[int, set[int]] = {}
     for (stage, _), device in schedule.device.items():
         homes.setdefault(stage, set()).add(device)
-    several = sorted(stage for stage, some in homes.items() if len(some) > 1)
+    several = sorted(stage for stage, devices in homes.items() if len(devices) > 1)
     if several:
         reason = f"stage {several[0]} is on {len(homes[several[0]])} devices"
     if reason:
@@ -41,7 +41,8 @@ def to_csv(schedule: PipelineSchedule) -> str:
 def table_text(schedule: PipelineSchedule) -> str:
     """The table as text, also where PyTorch cannot run it; where weights have versions, they stand behind a pass: "0F3@2"."""
     return "".join(
-        ",".join(f"{one}@{one.version}" if one.version else str(one) for one in row) + "\n" for row in schedule.rows
+        ",".join(f"{cell}@{cell.version}" if cell.version else str(cell) for cell in row) + "\n"
+        for row in schedule.rows
     )
 
 
@@ -54,16 +55,16 @@ def from_text(name: str, text: str, copies: int = 1, *, synchronous: bool = True
     rows = []
     for line in text.splitlines():
         row = []
-        for cell in filter(None, (one.strip() for one in line.split(","))):
-            found = _CELL.fullmatch(cell)
-            if found is None:
+        for cell in filter(None, (field.strip() for field in line.split(","))):
+            cell_match = _CELL.fullmatch(cell)
+            if cell_match is None:
                 raise ValueError(f"'{cell[:40]}' is no pass (as 0F3)")
-            stage, kind, micro, version = found.groups()
+            stage, kind, micro, version = cell_match.groups()
             passed: PassKind = "F" if kind == "F" else "B" if kind == "B" else "I" if kind == "I" else "W"
             row.append(Pass(int(stage), passed, int(micro), int(version or 0)))
         rows.append(tuple(row))
-    flat = [one for row in rows for one in row]
+    flat = [step for row in rows for step in row]
     if not flat:
         raise ValueError("it holds no pass")
-    stages, micro_batches = max(one.stage for one in flat) + 1, max(one.micro_batch for one in flat) + 1
+    stages, micro_batches = max(step.stage for step in flat) + 1, max(step.micro_batch for step in flat) + 1
     return PipelineSchedule(name, stages, micro_batches, tuple(rows), (copies,) * len(rows), synchronous)

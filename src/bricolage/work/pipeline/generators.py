@@ -15,12 +15,12 @@ def _row(
 ) -> tuple[Pass, ...]:
     """So many forward passes, then a backward and a forward pass in turns."""
     ahead = min(ahead, micro_batches)
-    found = [Pass(stage, "F", micro, version("F", micro)) for micro in range(ahead)]
+    passes = [Pass(stage, "F", micro, version("F", micro)) for micro in range(ahead)]
     for micro in range(micro_batches):
-        found.append(Pass(stage, "B", micro, version("B", micro)))
+        passes.append(Pass(stage, "B", micro, version("B", micro)))
         if ahead + micro < micro_batches:
-            found.append(Pass(stage, "F", ahead + micro, version("F", ahead + micro)))
-    return tuple(found)
+            passes.append(Pass(stage, "F", ahead + micro, version("F", ahead + micro)))
+    return tuple(passes)
 
 
 def gpipe(devices: int, micro_batches: int) -> PipelineSchedule:
@@ -81,13 +81,13 @@ def _zero_bubble(
     rows = []
     for stage in range(devices):
         row: list[Pass] = []
-        for one in _row(stage, ahead[stage], micro_batches):
-            if one.kind == "F":
-                row.append(one)
+        for step in _row(stage, ahead[stage], micro_batches):
+            if step.kind == "F":
+                row.append(step)
                 continue
-            row.append(Pass(stage, "I", one.micro_batch))
-            if one.micro_batch >= late[stage]:
-                row.append(Pass(stage, "W", one.micro_batch - late[stage]))
+            row.append(Pass(stage, "I", step.micro_batch))
+            if step.micro_batch >= late[stage]:
+                row.append(Pass(stage, "W", step.micro_batch - late[stage]))
         row += [Pass(stage, "W", micro) for micro in range(max(0, micro_batches - late[stage]), micro_batches)]
         rows.append(tuple(row))
     return PipelineSchedule(name, devices, micro_batches, tuple(rows), (1,) * devices)
@@ -176,7 +176,7 @@ def zb_v(devices: int, micro_batches: int) -> PipelineSchedule:
         for half in (1, 0):
             while mine.count(half, "W") < mine.count(half, "I"):
                 mine.run(half, "W")
-        rows.append(tuple(one for one in mine.row if one.micro_batch < micro_batches))
+        rows.append(tuple(step for step in mine.row if step.micro_batch < micro_batches))
     return PipelineSchedule("zb-v", 2 * devices, micro_batches, tuple(rows), (1,) * devices)
 
 
@@ -253,7 +253,7 @@ def chimera(devices: int, micro_batches: int) -> PipelineSchedule:
             slot = 2 * devices * block + 2 * (place % half)
             slots.append((slot + stage, Pass(stage, "F", micro)))
             slots.append((slot + 2 * devices - 1 - stage, Pass(stage, "B", micro)))
-        rows.append(tuple(one for _, one in sorted(slots)))
+        rows.append(tuple(step for _, step in sorted(slots)))
     return PipelineSchedule("chimera", devices, micro_batches, tuple(rows), (2,) * devices)
 
 
@@ -279,11 +279,11 @@ def wavelet(devices: int, micro_batches: int) -> PipelineSchedule:
             mine = slots[(stage + 2 * place) % devices]
             mine.append((group * devices + stage, Pass(stage, "F", micro)))
             mine.append(((group + 2) * devices - 1 - stage, Pass(stage, "B", micro)))
-    rows = tuple(tuple(one for _, one in sorted(slot)) for slot in slots)
+    rows = tuple(tuple(step for _, step in sorted(slot)) for slot in slots)
     return PipelineSchedule("wavelet", devices, micro_batches, rows, (1,) * devices)
 
 
-def _updated(ahead: int, *, stashed: bool) -> Callable[[PassKind, int], int]:
+def _make_update_counter(ahead: int, *, stashed: bool) -> Callable[[PassKind, int], int]:
     """Updates before a pass, one behind each backward pass; `stashed`: the backward pass uses what the forward pass has used."""
 
     def version(kind: PassKind, micro: int) -> int:
@@ -298,7 +298,8 @@ def pipedream(devices: int, micro_batches: int) -> PipelineSchedule:
     Stage s keeps D - s versions of its weights.
     """
     rows = tuple(
-        _row(stage, devices - stage, micro_batches, _updated(devices - stage, stashed=True)) for stage in range(devices)
+        _row(stage, devices - stage, micro_batches, _make_update_counter(devices - stage, stashed=True))
+        for stage in range(devices)
     )
     copies = tuple(devices - stage for stage in range(devices))
     return PipelineSchedule("pipedream", devices, micro_batches, rows, copies, synchronous=False)
@@ -330,7 +331,7 @@ def pipemare(devices: int, micro_batches: int) -> PipelineSchedule:
     Yang et al., "PipeMare: Asynchronous pipeline parallel DNN training", MLSys 2021.
     """
     rows = tuple(
-        _row(stage, devices - stage, micro_batches, _updated(devices - stage, stashed=False))
+        _row(stage, devices - stage, micro_batches, _make_update_counter(devices - stage, stashed=False))
         for stage in range(devices)
     )
     return PipelineSchedule("pipemare", devices, micro_batches, rows, (1,) * devices, synchronous=False)

@@ -45,33 +45,35 @@ class PipelineSchedule:
         wanted = {(s, m) for s in range(self.stages) for m in range(self.micro_batches)}
         kinds: dict[tuple[int, int], list[PassKind]] = {}
         for row in self.rows:
-            for one in row:
-                kinds.setdefault((one.stage, one.micro_batch), []).append(one.kind)
+            for step in row:
+                kinds.setdefault((step.stage, step.micro_batch), []).append(step.kind)
         if set(kinds) != wanted:
             raise ValueError(
                 f"{self.name}: a micro-batch does not pass a stage, or there is no such stage or micro-batch"
             )
-        for (stage, micro), found in kinds.items():
-            if found not in (["F", "B"], ["F", "I", "W"]):
-                raise ValueError(f"{self.name}: micro-batch {micro} on stage {stage} has the passes {' '.join(found)}")
+        for (stage, micro), pass_kinds in kinds.items():
+            if pass_kinds not in (["F", "B"], ["F", "I", "W"]):
+                raise ValueError(
+                    f"{self.name}: micro-batch {micro} on stage {stage} has the passes {' '.join(pass_kinds)}"
+                )
 
     @cached_property
     def device(self) -> Mapping[tuple[int, int], int]:
         """Of each stage and micro-batch the row that its passes are in."""
-        return {(one.stage, one.micro_batch): number for number, row in enumerate(self.rows) for one in row}
+        return {(step.stage, step.micro_batch): number for number, row in enumerate(self.rows) for step in row}
 
     @cached_property
     def in_flight(self) -> tuple[int, ...]:
         """By device, passes at most whose activations are kept at once: from a forward pass to the end of its backward ones."""
-        found = []
+        peaks = []
         for row in self.rows:
             held = most = 0
-            for one in row:
-                held += one.kind == "F"
+            for step in row:
+                held += step.kind == "F"
                 most = max(most, held)
-                held -= one.kind in "BW"
-            found.append(most)
-        return tuple(found)
+                held -= step.kind in "BW"
+            peaks.append(most)
+        return tuple(peaks)
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class _Shared:
     def rates(self, tasks: Sequence[Task], running: Sequence[int]) -> Sequence[float]:
         computing = [isinstance(tasks[number].resources[0], int) for number in running]
         rate = min(1.0, self.cores / max(1, sum(computing)))
-        return [rate if one else 1.0 for one in computing]
+        return [rate if busy else 1.0 for busy in computing]
 
 
 def run_times(
@@ -162,35 +164,35 @@ def run_times(
     Raises:
         ValueError: passes wait for one another in a circle.
     """
-    flat = [(device, one) for device, row in enumerate(schedule.rows) for one in row]
-    needs = [_needs(one, schedule.stages) for _, one in flat]
+    flat = [(device, step) for device, row in enumerate(schedule.rows) for step in row]
+    needs = [_needs(step, schedule.stages) for _, step in flat]
     moved = [0.0] * len(flat)
-    for index, ((device, one), before) in enumerate(zip(flat, needs, strict=True)):
-        if before is not None and before[0] != one.stage and times.send:
-            other = schedule.device[before[0], one.micro_batch]
-            moved[index] = times.send[min(before[0], one.stage)] if other != device else 0.0
+    for index, ((device, step), before) in enumerate(zip(flat, needs, strict=True)):
+        if before is not None and before[0] != step.stage and times.send:
+            other = schedule.device[before[0], step.micro_batch]
+            moved[index] = times.send[min(before[0], step.stage)] if other != device else 0.0
     # Numbers of the passes among all tasks: what has to be received is a task before its pass.
     numbers = [index + count for index, count in enumerate(itertools.accumulate(int(ms > 0.0) for ms in moved))]
     computing: dict[tuple[int, PassKind, int], int] = {
-        (one.stage, "I" if one.kind == "B" else one.kind, one.micro_batch): number
-        for number, (_, one) in zip(numbers, flat, strict=True)
+        (step.stage, "I" if step.kind == "B" else step.kind, step.micro_batch): number
+        for number, (_, step) in zip(numbers, flat, strict=True)
     }
     tasks: list[Task] = []
-    for (device, one), before, ms in zip(flat, needs, moved, strict=True):
+    for (device, step), before, ms in zip(flat, needs, moved, strict=True):
         after = () if before is None else (computing[before],)
         if ms > 0.0:
             assert before is not None
-            link = ("link", schedule.device[before[0], one.micro_batch], device)
+            link = ("link", schedule.device[before[0], step.micro_batch], device)
             tasks.append(Task(ms, (link if prefetch else device,), after))
             after = (len(tasks) - 1,) if prefetch else ()
-        tasks.append(Task(times.of(one), (device,), after))
+        tasks.append(Task(times.of(step), (device,), after))
     sharing = cores < len(schedule.rows)
-    found = simulate(tasks, contention=_Shared(cores) if sharing else None)
+    task_times = simulate(tasks, contention=_Shared(cores) if sharing else None)
     return PipelineTimes(
         schedule,
         tuple(
-            TimedPass(device, one, found.starts[number], found.ends[number])
-            for number, (device, one) in zip(numbers, flat, strict=True)
+            TimedPass(device, step, task_times.starts[number], task_times.ends[number])
+            for number, (device, step) in zip(numbers, flat, strict=True)
         ),
     )
 

@@ -82,11 +82,11 @@ def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
     factors of millions."""
     operators = workload.operators
     by_kind = {kind: [0.0, 0.0, 0.0] for kind in _KINDS}
-    for one in operators:
-        counted = by_kind[_kind(one)]
+    for operator in operators:
+        counted = by_kind[_kind(operator)]
         counted[0] += 1
-        counted[1] += one.flops / 1e9
-        counted[2] += moved_bytes(one) / 1e6
+        counted[1] += operator.flops / 1e9
+        counted[2] += moved_bytes(operator) / 1e6
     flops = sum(operator.flops for operator in operators)
     ends = workload.read + workload.constant + workload.written
     inner = max(0, sum(operator.written for operator in operators) - workload.written)
@@ -103,11 +103,11 @@ def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
         max((operator.flops for operator in operators), default=0) / 1e9,
         max((max(operator.read, operator.constant, operator.written) for operator in operators), default=0) / 1e6,
         flops / max(1, ends),
-        _mean(heavy, [one.flops / max(1, 2 * math.prod(one.shape)) for one in heavy]),
-        _mean(heavy, [_channels(one) for one in heavy]),
-        _mean(heavy, [math.prod(one.shape) / max(1, _channels(one)) for one in heavy]),
-        _mean(heavy, [math.prod(one.kernel) for one in heavy]),
-        _mean(heavy, [math.prod(one.strides) for one in heavy]),
+        _mean(heavy, [operator.flops / max(1, 2 * math.prod(operator.shape)) for operator in heavy]),
+        _mean(heavy, [_channels(operator) for operator in heavy]),
+        _mean(heavy, [math.prod(operator.shape) / max(1, _channels(operator)) for operator in heavy]),
+        _mean(heavy, [math.prod(operator.kernel) for operator in heavy]),
+        _mean(heavy, [math.prod(operator.strides) for operator in heavy]),
         sum(operator.dtype == "float" for operator in operators) / max(1, len(operators)),
     ]
     device, caches = setting.device, setting.device.caches

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bricolage.costs.models.learned.features import NAMES, features
 from bricolage.costs.models.learned.forest import Forest, Tree
-from bricolage.costs.models.learned.model import LearnedCosts, encoded
+from bricolage.costs.models.learned.model import LearnedCosts, encode_features
 from bricolage.costs.models.roofline import least_ms
 from bricolage.errors import MissingLibrary, TooFewCosts
 from bricolage.work.cost import Setting, Work
@@ -118,23 +118,26 @@ def fit_costs(samples: Sequence[Sample], provenance: Mapping[str, str]) -> Learn
     if len(samples) < _FEWEST:
         raise TooFewCosts(found=len(samples), needed=_FEWEST)
     implementations = tuple(sorted({sample.implementation for sample in samples}))
-    known = {name: number for number, name in enumerate(implementations)}
+    numbers = {name: number for number, name in enumerate(implementations)}
     rows = np.concatenate(
-        [encoded(features(s.workload, s.setting)[None], known[s.implementation], len(known)) for s in samples]
+        [
+            encode_features(features(s.workload, s.setting)[None], numbers[s.implementation], len(numbers))
+            for s in samples
+        ]
     )
     targets = np.array([math.log(sample.ms / least_ms(sample.workload, sample.setting)) for sample in samples])
     off = np.abs(_out_of_fold(rows, targets, [sample.network for sample in samples]) - targets)
     overall = float(np.quantile(off, _COVERED))
     by_name: dict[str, list[float]] = defaultdict(list)
-    for one, each in zip(samples, off, strict=True):
-        by_name[one.implementation].append(float(each))
+    for sample, each in zip(samples, off, strict=True):
+        by_name[sample.implementation].append(float(each))
     spread = {
         # With few samples, their own quantile says little.
-        name: math.exp(float(np.quantile(found, _COVERED)) if len(found) >= _FEWEST else overall)
-        for name, found in by_name.items()
+        name: math.exp(float(np.quantile(deviations, _COVERED)) if len(deviations) >= _FEWEST else overall)
+        for name, deviations in by_name.items()
     }
     rounded = {name: float(f"{value:.{_DIGITS}g}") for name, value in spread.items()}
-    return LearnedCosts(NAMES, implementations, _fitted(rows, targets), rounded, dict(provenance))
+    return LearnedCosts(NAMES, implementations, _fit_forest(rows, targets), rounded, dict(provenance))
 
 
 def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Errors | None:
@@ -153,39 +156,39 @@ def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Error
         except TooFewCosts:
             continue  # almost all is of this one
         left += 1
-        predicted += _predicted(model, [sample for sample in samples if group(sample) == name])
+        predicted += _predict_samples(model, [sample for sample in samples if group(sample) == name])
     return _errors(predicted, left) if predicted else None
 
 
 def errors_of(model: LearnedCosts, samples: Sequence[Sample]) -> Errors | None:
     """Errors of a model on measurements that it was not trained on; None where it knows none of their implementations."""
-    predicted = _predicted(model, samples)
-    return _errors(predicted, len({one.network for one, _, _ in predicted})) if predicted else None
+    predicted = _predict_samples(model, samples)
+    return _errors(predicted, len({sample.network for sample, _, _ in predicted})) if predicted else None
 
 
-def _predicted(model: LearnedCosts, samples: Sequence[Sample]) -> list[tuple[Sample, float, bool]]:
+def _predict_samples(model: LearnedCosts, samples: Sequence[Sample]) -> list[tuple[Sample, float, bool]]:
     """Milliseconds of each sample whose implementation the model knows, and whether what was measured lies in the interval."""
     alike: dict[Setting, list[Sample]] = defaultdict(list)
-    for one in samples:
-        alike[one.setting].append(one)
-    found: list[tuple[Sample, float, bool]] = []
-    for setting, some in alike.items():
-        for one, own in zip(some, model.estimate([one.work for one in some], setting), strict=True):
-            if own is not None:
-                found.append((one, own.ms, own.low_ms <= one.ms <= own.high_ms))
-    return found
+    for sample in samples:
+        alike[sample.setting].append(sample)
+    predictions: list[tuple[Sample, float, bool]] = []
+    for setting, group in alike.items():
+        for sample, estimate in zip(group, model.estimate([sample.work for sample in group], setting), strict=True):
+            if estimate is not None:
+                predictions.append((sample, estimate.ms, estimate.low_ms <= sample.ms <= estimate.high_ms))
+    return predictions
 
 
 def _errors(predicted: Sequence[tuple[Sample, float, bool]], groups: int) -> Errors:
     from scipy.stats import spearmanr  # takes longer to import than most commands take
 
-    measured = np.array([one.ms for one, _, _ in predicted])
-    ms = np.array([found for _, found, _ in predicted])
+    measured = np.array([sample.ms for sample, _, _ in predicted])
+    ms = np.array([predicted_ms for _, predicted_ms, _ in predicted])
     relative = np.abs(ms / measured - 1.0)
     by_region: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
-    for one, found, _ in predicted:
-        by_region[one.machine, one.region, one.setting.threads].append((found, one.ms))
-    regrets = [min(found)[1] / min(ms for _, ms in found) - 1.0 for found in by_region.values() if len(found) > 1]
+    for sample, predicted_ms, _ in predicted:
+        by_region[sample.machine, sample.region, sample.setting.threads].append((predicted_ms, sample.ms))
+    regrets = [min(pairs)[1] / min(ms for _, ms in pairs) - 1.0 for pairs in by_region.values() if len(pairs) > 1]
     return Errors(
         len(predicted),
         groups,
@@ -208,14 +211,14 @@ def _out_of_fold(
         folds = np.array([numbers[name] for name in networks])
     else:
         folds = np.arange(len(rows)) % _FOLDS
-    found = np.zeros(len(rows))
+    predictions = np.zeros(len(rows))
     for fold in range(_FOLDS):
         inside = folds == fold
-        found[inside] = _fitted(rows[~inside], targets[~inside])(rows[inside])
-    return found
+        predictions[inside] = _fit_forest(rows[~inside], targets[~inside])(rows[inside])
+    return predictions
 
 
-def _fitted(rows: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> Forest:
+def _fit_forest(rows: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> Forest:
     try:
         import lightgbm
     except (ImportError, OSError) as error:  # OSError: its library finds no OpenMP
@@ -224,7 +227,7 @@ def _fitted(rows: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> 
         ) from error
     data = lightgbm.Dataset(rows, targets, params={"verbosity": -1, "max_bin": 255})
     booster = lightgbm.train(dict(_SETTINGS), data, num_boost_round=_TREES)
-    return Forest(tuple(_tree(one["tree_structure"]) for one in booster.dump_model()["tree_info"]))
+    return Forest(tuple(_tree(tree["tree_structure"]) for tree in booster.dump_model()["tree_info"]))
 
 
 def _tree(root: Mapping[str, Any]) -> Tree:

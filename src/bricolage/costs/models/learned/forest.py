@@ -57,11 +57,13 @@ class Forest:
 
     def __call__(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Values of rows of features, [rows]."""
-        found = [self._packed.values(rows[first : first + _AT_A_TIME]) for first in range(0, len(rows), _AT_A_TIME)]
-        return np.concatenate(found) if found else np.zeros(0)
+        parts = [
+            self._packed_trees.values(rows[first : first + _AT_A_TIME]) for first in range(0, len(rows), _AT_A_TIME)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
 
     @cached_property
-    def _packed(self) -> _Packed:
+    def _packed_trees(self) -> _Packed:
         return _Packed.of(self.trees)
 
 
@@ -85,7 +87,7 @@ class _Packed:
         for tree in trees:
             nodes, ends = len(features), len(leaves)
             pairs = zip(tree.left, tree.right, strict=True)
-            children += [(_moved(left, nodes, ends), _moved(right, nodes, ends)) for left, right in pairs]
+            children += [(_shift_child(left, nodes, ends), _shift_child(right, nodes, ends)) for left, right in pairs]
             roots.append(nodes if tree.features else -1 - ends)
             features += tree.features
             thresholds += tree.thresholds
@@ -107,10 +109,10 @@ class _Packed:
         while inside.size:
             nodes = at[inside]
             right = rows[row[inside], self.features[nodes]] > self.thresholds[nodes]
-            at[inside] = found = self.children[nodes, right.astype(np.int64)]
-            inside = inside[found >= 0]
+            at[inside] = reached = self.children[nodes, right.astype(np.int64)]
+            inside = inside[reached >= 0]
         return np.asarray(self.leaves[-1 - at].reshape(count, trees).sum(axis=1))
 
 
-def _moved(child: int, nodes: int, leaves: int) -> int:
+def _shift_child(child: int, nodes: int, leaves: int) -> int:
     return child + nodes if child >= 0 else child - leaves

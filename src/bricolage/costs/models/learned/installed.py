@@ -35,9 +35,9 @@ def model_in_use() -> LearnedCosts | None:
             facts = path.stat()
         except OSError:
             continue
-        found = _read(path, facts.st_mtime_ns, facts.st_size)
-        if found is not None:
-            return found
+        model = _read(path, facts.st_mtime_ns, facts.st_size)
+        if model is not None:
+            return model
     return None
 
 

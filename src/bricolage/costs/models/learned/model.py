@@ -55,8 +55,8 @@ class LearnedCosts:
     @property
     def title(self) -> str:
         """What it was learnt from, in a few words."""
-        told = {name: self.provenance.get(name, "?") for name in ("measurements", "networks", "machines", "made")}
-        return "{measurements} measurements of {networks} networks on {machines}, {made}".format(**told)
+        facts = {name: self.provenance.get(name, "?") for name in ("measurements", "networks", "machines", "made")}
+        return "{measurements} measurements of {networks} networks on {machines}, {made}".format(**facts)
 
     @cached_property
     def digest(self) -> str:
@@ -66,25 +66,25 @@ class LearnedCosts:
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """What regions take on implementations; None for an implementation that it does not know, whatever its parameters."""
-        known = {name: number for number, name in enumerate(self.implementations)}
+        numbers = {name: number for number, name in enumerate(self.implementations)}
         places: list[tuple[int, Workload, str]] = []
-        for place, one in enumerate(works):
-            name = "" if one.implementation is None else implementation_name(one.implementation)
-            if one.workload is not None and name in known:
-                places.append((place, one.workload, name))
-        found: list[Estimate | None] = [None] * len(works)
+        for place, work in enumerate(works):
+            name = "" if work.implementation is None else implementation_name(work.implementation)
+            if work.workload is not None and name in numbers:
+                places.append((place, work.workload, name))
+        estimates: list[Estimate | None] = [None] * len(works)
         if not places:
-            return found
+            return estimates
         # One region is asked about on several implementations.
         distinct = {id(workload): workload for _, workload, _ in places}
-        seen = {one: features(workload, on)[None] for one, workload in distinct.items()}
-        floors = {one: least_ms(workload, on) for one, workload in distinct.items()}
-        rows = [encoded(seen[id(workload)], known[name], len(known)) for _, workload, name in places]
+        seen = {identity: features(workload, on)[None] for identity, workload in distinct.items()}
+        floors = {identity: least_ms(workload, on) for identity, workload in distinct.items()}
+        rows = [encode_features(seen[id(workload)], numbers[name], len(numbers)) for _, workload, name in places]
         logs = np.clip(self.forest(np.concatenate(rows)), -_LONGEST, _LONGEST)
         for (place, workload, name), log in zip(places, logs, strict=True):
             ms, spread = floors[id(workload)] * math.exp(log), self.spread[name]
-            found[place] = Estimate(ms, ms / spread, ms * spread, "learned")
-        return found
+            estimates[place] = Estimate(ms, ms / spread, ms * spread, "learned")
+        return estimates
 
 
 def implementation_name(one: Implementation) -> str:
@@ -92,7 +92,7 @@ def implementation_name(one: Implementation) -> str:
     return f"{one.backend} {one.config.name}"
 
 
-def encoded(seen: npt.NDArray[np.float64], implementation: int, count: int) -> npt.NDArray[np.float64]:
+def encode_features(seen: npt.NDArray[np.float64], implementation: int, count: int) -> npt.NDArray[np.float64]:
     """Rows of features, [rows, features + count]: `seen` of regions on devices, then of which of `count` implementations it is."""
     chosen = np.zeros((len(seen), count))
     chosen[:, implementation] = 1.0

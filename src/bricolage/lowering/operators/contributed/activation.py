@@ -17,7 +17,7 @@ def erf_gelu(xp: Arrays, x: Array) -> Array:
     return 0.5 * x * (1 + xp.erf(x / math.sqrt(2)))
 
 
-def activated(xp: Arrays, x: Array, name: str, alpha: float | None = None, beta: float | None = None) -> Array:
+def apply_activation(xp: Arrays, x: Array, name: str, alpha: float | None = None, beta: float | None = None) -> Array:
     """An activation that is fused behind a product, by its ONNX name; the numbers are its attributes, ONNX's defaults where None.
 
     Raises:

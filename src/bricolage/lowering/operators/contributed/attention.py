@@ -38,7 +38,7 @@ def hidden_keys(xp: Arrays, mask: Array, batch: int, total: int, like: Array, va
     return xp.where(seen, xp.full((), 0, like.dtype, like), value)
 
 
-def attended(
+def compute_attention(
     xp: Arrays,
     q: Array,
     k: Array,
@@ -97,7 +97,7 @@ def multi_head_attention(
 ) -> Results:
     """ContribOperators.md#com.microsoft.MultiHeadAttention. Queries, keys and values may come packed into one tensor, keys and
     values as earlier ones that are taken as they are."""
-    q, k, v = _unpacked(query, key, value)
+    q, k, v = _unpack_inputs(query, key, value)
     parts: list[Array] = [None, None, None]
     if bias is not None:
         width = q.shape[-1] * (1 if q.ndim == 3 else q.shape[2])
@@ -109,7 +109,7 @@ def multi_head_attention(
     q, k, v = heads
     if past_key is not None:
         k, v = xp.concat((past_key, k), 2), xp.concat((past_value, v), 2)
-    y, scores = attended(
+    y, scores = compute_attention(
         xp,
         q,
         k=k,
@@ -124,7 +124,7 @@ def multi_head_attention(
     return y if _outputs == 1 else (y, k, v, scores)[:_outputs]
 
 
-def _unpacked(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
+def _unpack_inputs(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
     """Each as [batch, time, width], or as [batch, heads, time, size] where a cache holds it."""
 
     def flat(x: Array) -> Array:
@@ -203,7 +203,7 @@ def attended_by_width(
     q, k, v = (split_heads(xp, xp.slice_axis(projected, 2, edges[i], edges[i + 1], 1), num_heads) for i in range(3))
     if past is not None:
         k, v = xp.concat((past[0], k), 2), xp.concat((past[1], v), 2)
-    y, _ = attended(
+    y, _ = compute_attention(
         xp,
         q,
         k=k,
@@ -247,7 +247,7 @@ def contributed_rotary_embedding(
     heads = num_heads
     if x.ndim == 3 and not rotary_embedding_dim:
         heads = x.shape[2] // (2 * cos_cache.shape[1])
-    return rotated(
+    return apply_rotation(
         xp,
         x,
         positions=position_ids,
@@ -259,7 +259,7 @@ def contributed_rotary_embedding(
     )
 
 
-def rotated(
+def apply_rotation(
     xp: Arrays, x: Array, positions: Array, cos: Array, sin: Array, interleaved: int, heads: int, size: int
 ) -> Array:
     """x [batch, heads, time, size] or [batch, time, width], turned by the angles of `positions` [batch or 1, time]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, contributed
-from bricolage.lowering.operators.contributed.activation import activated
+from bricolage.lowering.operators.contributed.activation import apply_activation
 from bricolage.lowering.operators.convolution import conv
 
 Ints = tuple[int, ...]
@@ -31,7 +31,7 @@ def fused_conv(
     """ContribOperators.md#com.microsoft.FusedConv: z is added before the activation."""
     y = conv(xp, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
     alpha, beta = (*activation_params, None, None)[:2]
-    return activated(xp, y if z is None else y + z, activation, alpha, beta)
+    return apply_activation(xp, y if z is None else y + z, activation, alpha, beta)
 
 
 @contributed("NhwcConv")

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Results, contributed
 from bricolage.lowering.operators.attention import merge_heads, repeat_heads, split_heads
-from bricolage.lowering.operators.contributed.attention import rotated
+from bricolage.lowering.operators.contributed.attention import apply_rotation
 
 
 def _not_handled(node: ir.Node) -> str | None:
@@ -68,7 +68,7 @@ def group_query_attention(
     """ContribOperators.md#com.microsoft.GroupQueryAttention. Rows of the cache that no word has filled are zero."""
     q, k, v = _heads(xp, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None:
-        q, k = (_normalized(xp, x, w, qk_norm_epsilon) for x, w in ((q, q_norm_weight), (k, k_norm_weight)))
+        q, k = (_normalize_heads(xp, x, w, qk_norm_epsilon) for x, w in ((q, q_norm_weight), (k, k_norm_weight)))
     batch, _, length, _ = q.shape
     total = int(total_sequence_length)
     ends = seqlens_k.reshape((batch, 1)) + 1
@@ -78,11 +78,13 @@ def group_query_attention(
         turned = at
         if position_ids is not None:  # of a first prompt the first alone counts
             turned = at + position_ids.reshape((-1,))[0] if total == length else position_ids
-        q, k = (rotated(xp, x, turned, cos_cache, sin_cache, rotary_interleaved, heads=0, size=0) for x in (q, k))
-    k, v = (_cached(xp, past, new, before, total) for past, new in ((past_key, k), (past_value, v)))
+        q, k = (
+            apply_rotation(xp, x, turned, cos_cache, sin_cache, rotary_interleaved, heads=0, size=0) for x in (q, k)
+        )
+    k, v = (_update_cache(xp, past, new, before, total) for past, new in ((past_key, k), (past_value, v)))
     keys, values = (repeat_heads(xp, x, num_heads // kv_num_heads) for x in (k, v))
     scores = _scores(xp, q, keys, attention_bias, scale, softcap)
-    seen = _seen(xp, at, ends, k.shape[2], causal, local_window_size)
+    seen = _build_key_mask(xp, at, ends, k.shape[2], causal, local_window_size)
     scores = xp.where(seen, scores, -math.inf)
     weights = _softmax(xp, scores, head_sink, smooth_softmax)
     y = merge_heads(xp, xp.matmul(weights, values))
@@ -108,12 +110,12 @@ def _heads(xp: Arrays, query: Array, key: Array, value: Array, heads: int, group
     return every[:, :heads], every[:, heads : heads + groups], every[:, heads + groups :]
 
 
-def _normalized(xp: Arrays, x: Array, weight: Array, epsilon: float) -> Array:
+def _normalize_heads(xp: Arrays, x: Array, weight: Array, epsilon: float) -> Array:
     """Each head by its root mean square."""
     return x / xp.lib.sqrt(xp.mean(x * x, (3,), True) + epsilon) * weight
 
 
-def _cached(xp: Arrays, past: Array, new: Array, before: Array, total: int) -> Array:
+def _update_cache(xp: Arrays, past: Array, new: Array, before: Array, total: int) -> Array:
     """New rows behind those that a cache holds, `before` of them [batch, 1]; it grows where it is too short."""
     batch, heads, length, size = new.shape
     capacity = total if past is None else max(total, past.shape[2])
@@ -129,7 +131,7 @@ def _cached(xp: Arrays, past: Array, new: Array, before: Array, total: int) -> A
     return xp.where(fresh, written, xp.where(kept, held, zero))
 
 
-def _seen(xp: Arrays, at: Array, ends: Array, capacity: int, causal: int, window: int) -> Array:
+def _build_key_mask(xp: Arrays, at: Array, ends: Array, capacity: int, causal: int, window: int) -> Array:
     """Which keys a query sees: [batch, 1, queries, capacity]."""
     keys = xp.arange(0, capacity, 1, at.dtype).reshape((1, 1, 1, capacity))
     where = at.reshape((at.shape[0], 1, at.shape[1], 1))

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, contributed
-from bricolage.lowering.operators.contributed.activation import activated
+from bricolage.lowering.operators.contributed.activation import apply_activation
 from bricolage.lowering.operators.matmul import gemm
 
 
@@ -16,7 +16,7 @@ def _batch_moved(xp: Arrays, x: Array) -> Array:
     return xp.transpose(x, (*range(1, x.ndim - 1), 0, x.ndim - 1))
 
 
-def _transposed(xp: Arrays, x: Array) -> Array:
+def _transpose_matrix(xp: Arrays, x: Array) -> Array:
     return x if x.ndim < 2 else xp.transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
@@ -34,7 +34,7 @@ def fused_matmul(
 ) -> Array:
     """ContribOperators.md#com.microsoft.FusedMatMul."""
     a, b = (_batch_moved(xp, x) if moved else x for x, moved in ((a, transBatchA), (b, transBatchB)))
-    a, b = (_transposed(xp, x) if turned else x for x, turned in ((a, transA), (b, transB)))
+    a, b = (_transpose_matrix(xp, x) if turned else x for x, turned in ((a, transA), (b, transB)))
     return xp.matmul(a, b) * alpha
 
 
@@ -62,10 +62,10 @@ def fused_gemm(
 ) -> Array:
     """ContribOperators.md#com.microsoft.FusedGemm."""
     product = gemm(xp, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return activated(xp, product, activation, activation_alpha, activation_beta)
+    return apply_activation(xp, product, activation, activation_alpha, activation_beta)
 
 
-def unpacked(xp: Arrays, packed: Array, bits: int, count: int) -> Array:
+def unpack_bits(xp: Arrays, packed: Array, bits: int, count: int) -> Array:
     """Unsigned numbers of `bits` bits, 8 / `bits` to a byte of the last axis, the low ones first; the first `count` of each row,
     as int32."""
     rows = xp.astype(packed, xp.dtype(6))
@@ -104,13 +104,13 @@ def matmul_n_bits(
 ) -> Array:
     """ContribOperators.md#com.microsoft.MatMulNBits. `accuracy_level` says how coarsely a runtime may take A; here A is exact."""
     blocks = -(-K // block_size)
-    values = unpacked(xp, b.reshape((N, -1)), bits, blocks * block_size).reshape((N, blocks, block_size))
+    values = unpack_bits(xp, b.reshape((N, -1)), bits, blocks * block_size).reshape((N, blocks, block_size))
     weights = xp.astype(values, a.dtype)
     if zero_points is None:
         weights = weights - float(1 << (bits - 1))
     else:
         packed = xp.kind(zero_points) == "u"
-        zeros = unpacked(xp, zero_points.reshape((N, -1)), bits, blocks) if packed else zero_points
+        zeros = unpack_bits(xp, zero_points.reshape((N, -1)), bits, blocks) if packed else zero_points
         weights = weights - xp.astype(zeros, a.dtype).reshape((N, blocks, 1))
     weights = weights * xp.astype(scales, a.dtype).reshape((N, blocks, 1))
     weights = xp.slice_axis(weights.reshape((N, blocks * block_size)), 1, 0, K, 1)

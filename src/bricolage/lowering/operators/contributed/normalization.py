@@ -27,7 +27,7 @@ def simplified_layer_normalization(
     return y if _outputs == 1 else (y, inverse)
 
 
-def _skipped(x: Array, skip: Array, bias: Array) -> Array:
+def _add_skip(x: Array, skip: Array, bias: Array) -> Array:
     return x + skip if bias is None else x + skip + bias
 
 
@@ -44,7 +44,7 @@ def skip_layer_normalization(
     _outputs: int = 1,
 ) -> Results:
     """ContribOperators.md#com.microsoft.SkipLayerNormalization."""
-    total = _skipped(x, skip, bias)
+    total = _add_skip(x, skip, bias)
     mean, centred, variance = moments(xp, xp.widen(total), (total.ndim - 1,))
     inverse = 1 / xp.lib.sqrt(variance + epsilon)
     y = xp.astype(centred * inverse, x.dtype) * gamma
@@ -64,7 +64,7 @@ def skip_simplified_layer_normalization(
     _outputs: int = 1,
 ) -> Results:
     """ContribOperators.md#com.microsoft.SkipSimplifiedLayerNormalization. It has no mean; that output is zero."""
-    total = _skipped(x, skip, bias)
+    total = _add_skip(x, skip, bias)
     y, inverse = simplified_layer_normalization(xp, total, gamma, epsilon=epsilon, _outputs=2)
     return y if _outputs == 1 else (y, inverse * 0, inverse, total)[:_outputs]
 

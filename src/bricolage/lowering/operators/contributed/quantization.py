@@ -8,7 +8,7 @@ import onnx_ir as ir
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Dtype, Results, contributed, front_axis
 from bricolage.lowering.operators.contributed.attention import MASKED, attended_by_width
-from bricolage.lowering.operators.contributed.matmul import unpacked
+from bricolage.lowering.operators.contributed.matmul import unpack_bits
 from bricolage.lowering.operators.indexing import gather
 from bricolage.lowering.operators.pooling import average_pool
 from bricolage.lowering.operators.quantization import (
@@ -344,12 +344,12 @@ def gather_block_quantized(
     """ContribOperators.md#com.microsoft.GatherBlockQuantized: bytes hold 8 / `bits` numbers along the last axis, around the middle
     of their range where there are no zero points."""
     axis = front_axis(data.ndim, quantize_axis)
-    numbers = unpacked(xp, data, bits, data.shape[-1] * (8 // bits))
+    numbers = unpack_bits(xp, data, bits, data.shape[-1] * (8 // bits))
     block = xp.arange(0, numbers.shape[axis], 1, xp.dtype(7)) // block_size
     real = xp.astype(numbers, scales.dtype)
     if zero_points is None:
         real = real - float(1 << (bits - 1))
     else:
-        zeros = xp.astype(unpacked(xp, zero_points, bits, scales.shape[-1]), scales.dtype)
+        zeros = xp.astype(unpack_bits(xp, zero_points, bits, scales.shape[-1]), scales.dtype)
         real = real - xp.take(zeros, block, axis)
     return gather(xp, real * xp.take(scales, block, axis), indices, axis=gather_axis)

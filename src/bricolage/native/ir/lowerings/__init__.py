@@ -10,7 +10,7 @@ from bricolage.native.ir.lowerings import (
     reductions,
     resize,
 )
-from bricolage.native.ir.lowerings.elementwise import converted
+from bricolage.native.ir.lowerings.elementwise import convert_node
 from bricolage.native.ir.lowerings.lowering_context import LOWERINGS, NoLowering, OpContext
 from bricolage.native.ir.lowerings.views import pointwise
 from bricolage.native.ir.tensors import Node
@@ -21,7 +21,7 @@ __all__ = [
     "OpContext",
     "block_weights",
     "contractions",
-    "converted",
+    "convert_node",
     "decompositions",
     "elementwise",
     "lowered",
@@ -42,20 +42,20 @@ def lowered(op: OpContext) -> tuple[Node, ...]:
     """
     if op.op_type not in LOWERINGS:
         raise NoLowering(f"no rule for {op.op_type}")
-    own = LOWERINGS[op.op_type]
+    rule = LOWERINGS[op.op_type]
     try:
-        results = _listed(own(op))
+        results = _wrap_in_tuple(rule(op))
         if len(results) < len(op.shapes):
             raise NoLowering(f"{op.op_type} with {len(op.shapes)} outputs")
         return results
     except NoLowering as reason:
-        if own is decompositions.decomposed:
+        if rule is decompositions.decompose_operator:
             raise
         try:
-            return _listed(decompositions.decomposed(op))
+            return _wrap_in_tuple(decompositions.decompose_operator(op))
         except NoLowering:
             raise reason from None
 
 
-def _listed(found: Node | tuple[Node, ...]) -> tuple[Node, ...]:
+def _wrap_in_tuple(found: Node | tuple[Node, ...]) -> tuple[Node, ...]:
     return found if isinstance(found, tuple) else (found,)

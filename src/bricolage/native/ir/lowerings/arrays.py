@@ -13,18 +13,18 @@ import onnx_ir as ir
 
 from bricolage.lowering.arrays import Step
 from bricolage.lowering.common import Array
-from bricolage.native.ir.lowerings.contractions import multiplied
-from bricolage.native.ir.lowerings.einsum import contracted
+from bricolage.native.ir.lowerings.contractions import multiply_matrices
+from bricolage.native.ir.lowerings.einsum import contract_operands
 from bricolage.native.ir.lowerings.lowering_context import NoLowering
-from bricolage.native.ir.lowerings.movement import joined
+from bricolage.native.ir.lowerings.movement import join_parts
 from bricolage.native.ir.lowerings.numpy_functions import ElementwiseFunctions
-from bricolage.native.ir.lowerings.ordering import largest_at, ordered
+from bricolage.native.ir.lowerings.ordering import largest_at, select_top_k
 from bricolage.native.ir.lowerings.recurrent import written_out
 from bricolage.native.ir.lowerings.reductions import reduce, soft_row
-from bricolage.native.ir.lowerings.scattering import scattered
+from bricolage.native.ir.lowerings.scattering import scatter_updates
 from bricolage.native.ir.lowerings.traced import Operand, TracedArray, apply, cast_alike, number
 from bricolage.native.ir.lowerings.views import empty, pad, reshape, transpose
-from bricolage.native.ir.lowerings.windowed_products import convolved, convolved_transposed
+from bricolage.native.ir.lowerings.windowed_products import convolve_windows, convolved_transposed
 from bricolage.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Gather, Node, Reduction, View
 
 _LARGEST_MATRIX = 4
@@ -156,34 +156,34 @@ class NodeArrays:
 
     # --- reductions
 
-    def _reduced(self, kind: Reduction, x: TracedArray, axes: tuple[int, ...], keepdims: bool) -> TracedArray:
-        found = reduce(kind, x.node, axes) if axes else x.node
-        shape = tuple(extent for axis, extent in enumerate(found.shape) if keepdims or axis not in axes)
-        return TracedArray(reshape(found, shape))
+    def _reduce_axes(self, kind: Reduction, x: TracedArray, axes: tuple[int, ...], keepdims: bool) -> TracedArray:
+        reduced_node = reduce(kind, x.node, axes) if axes else x.node
+        shape = tuple(extent for axis, extent in enumerate(reduced_node.shape) if keepdims or axis not in axes)
+        return TracedArray(reshape(reduced_node, shape))
 
     def sum(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`."""
-        return self._reduced("sum", x, axes, keepdims)
+        return self._reduce_axes("sum", x, axes, keepdims)
 
     def mean(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`, of floats."""
         if x.dtype not in FLOATS:
             raise NoLowering("means of integers")
-        return self._reduced("mean", x, axes, keepdims)
+        return self._reduce_axes("mean", x, axes, keepdims)
 
     def prod(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`."""
-        return self._reduced("product", x, axes, keepdims)
+        return self._reduce_axes("product", x, axes, keepdims)
 
     def max(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`."""
-        return self._reduced("max", x, axes, keepdims)
+        return self._reduce_axes("max", x, axes, keepdims)
 
     def min(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`."""
-        return self._reduced("min", x, axes, keepdims)
+        return self._reduce_axes("min", x, axes, keepdims)
 
-    def _shifted(self, x: TracedArray, top: TracedArray, axes: tuple[int, ...]) -> tuple[TracedArray, TracedArray]:
+    def _shift_by_max(self, x: TracedArray, top: TracedArray, axes: tuple[int, ...]) -> tuple[TracedArray, TracedArray]:
         """What lies below the largest element, and the logarithm of the sum of exponentials."""
         if x.dtype not in FLOATS:
             raise NoLowering("exponentials of integers")
@@ -196,7 +196,7 @@ class NodeArrays:
             return x
         top = self.max(x, axes, True)
         top = self.where(abs(top) == math.inf, 0.0, top)
-        _, total = self._shifted(x, top, axes)
+        _, total = self._shift_by_max(x, top, axes)
         shape = tuple(extent for axis, extent in enumerate(top.shape) if keepdims or axis not in axes)
         return (total + top).reshape(shape)
 
@@ -206,7 +206,7 @@ class NodeArrays:
 
     def log_softmax(self, x: TracedArray, axis: int) -> TracedArray:
         """As in a softmax, a row with infinity in it, or of -inf alone, becomes NaN."""
-        below, total = self._shifted(x, self.max(x, (axis,), True), (axis,))
+        below, total = self._shift_by_max(x, self.max(x, (axis,), True), (axis,))
         return below - total
 
     def argmax(self, x: TracedArray, axis: int, keepdims: bool) -> TracedArray:
@@ -215,7 +215,7 @@ class NodeArrays:
 
     def topk(self, x: TracedArray, k: int, axis: int, largest: bool) -> tuple[TracedArray, TracedArray]:
         """The largest or the smallest in order, with their positions; a NaN counts as larger than anything."""
-        return ordered(self, x, k, axis, largest)
+        return select_top_k(self, x, k, axis, largest)
 
     def _running(
         self, x: TracedArray, axis: int, combine: Callable[[TracedArray, TracedArray], TracedArray], neutral: int
@@ -252,7 +252,7 @@ class NodeArrays:
 
     def concat(self, xs: Sequence[TracedArray], axis: int) -> TracedArray:
         """One behind the other along `axis`."""
-        return TracedArray(joined([x.node for x in xs], axis))
+        return TracedArray(join_parts([x.node for x in xs], axis))
 
     def stack(self, xs: Sequence[TracedArray], axis: int) -> TracedArray:
         """Along a new dimension."""
@@ -322,7 +322,7 @@ class NodeArrays:
         self, x: TracedArray, indices: tuple[TracedArray, ...], updates: TracedArray, reduction: str
     ) -> TracedArray:
         """Elements, or slices, replaced at coordinates given by one array for each of the first dimensions."""
-        return scattered(self, x, indices, updates, reduction)
+        return scatter_updates(self, x, indices, updates, reduction)
 
     # --- linear algebra
 
@@ -336,7 +336,7 @@ class NodeArrays:
         groups: int,
     ) -> TracedArray:
         """As a product of windows and weights, for those that no kernel of convolutions takes."""
-        return TracedArray(convolved(x.node, w.node, strides, pads, dilations, groups))
+        return TracedArray(convolve_windows(x.node, w.node, strides, pads, dilations, groups))
 
     def convolution_transpose(
         self, x: TracedArray, w: TracedArray, strides: Sequence[int], dilations: Sequence[int], groups: int
@@ -361,14 +361,14 @@ class NodeArrays:
 
     def matmul(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Matrix products as numpy defines them, of floats."""
-        known = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()
-        if known and _is_zero(a.node):
+        finite_constant = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()
+        if finite_constant and _is_zero(a.node):
             return self.full((*a.shape[:-1], b.shape[-1]), 0, a.dtype)  # the first step of a recurrence
-        return TracedArray(multiplied(a.node, b.node))
+        return TracedArray(multiply_matrices(a.node, b.node))
 
     def einsum(self, equation: str, *xs: TracedArray) -> TracedArray:
         """As a matrix product of two, or sums and transpositions of one."""
-        return contracted(self, equation, xs)
+        return contract_operands(self, equation, xs)
 
     # --- control
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bricolage.lowering.common import PORTABLE, refusal
 from bricolage.native.ir.blocks import BITS, QuantisedBlocks, blocks_of
-from bricolage.native.ir.lowerings.contractions import multiplied
+from bricolage.native.ir.lowerings.contractions import multiply_matrices
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, axis_of, lowering
 from bricolage.native.ir.lowerings.views import pointwise
 from bricolage.native.ir.tensors import BlockConstant, Constant, Node
@@ -33,8 +33,8 @@ def matmul_n_bits(op: OpContext) -> Node:
     if block < 1 or k < 1 or n < 1:
         raise NoLowering(f"{k} x {n} weights in blocks of {block}")
     count = -(-k // block)
-    packed = _known(op, 1, "uint8")
-    scales = _known(op, 2, "float32")
+    packed = _read_constant(op, 1, "uint8")
+    scales = _read_constant(op, 2, "float32")
     if packed is None or scales is None:
         raise NoLowering("MatMulNBits without weights or scales")
     bytes_ = -(-count * block * bits // 8)
@@ -45,9 +45,9 @@ def matmul_n_bits(op: OpContext) -> Node:
         zeros = None
     weights = QuantisedBlocks(packed.reshape(n, bytes_), scales.reshape(n, count), zeros, bits, block, k)
     coarse = op.get("accuracy_level", 0) == _IN_BYTES
-    found = multiplied(op.tensor(0), BlockConstant(weights, in_bytes=coarse))
+    product = multiply_matrices(op.tensor(0), BlockConstant(weights, in_bytes=coarse))
     bias = op.optional(5)
-    return found if bias is None else pointwise("add", found, bias)
+    return product if bias is None else pointwise("add", product, bias)
 
 
 def _zeros(op: OpContext, n: int, count: int, bits: int) -> np.ndarray | None:
@@ -56,10 +56,10 @@ def _zeros(op: OpContext, n: int, count: int, bits: int) -> np.ndarray | None:
     if node is None:
         return None
     if node.dtype != "uint8":
-        zeros = _known(op, 3, "float32")
+        zeros = _read_constant(op, 3, "float32")
         assert zeros is not None
     else:
-        packed = _known(op, 3, "uint8")
+        packed = _read_constant(op, 3, "uint8")
         assert packed is not None
         if bits == 4:
             if packed.size != n * -(-count // 2):
@@ -72,7 +72,7 @@ def _zeros(op: OpContext, n: int, count: int, bits: int) -> np.ndarray | None:
     return np.ascontiguousarray(zeros.reshape(n, count))
 
 
-def _known(op: OpContext, position: int, dtype: str) -> np.ndarray | None:
+def _read_constant(op: OpContext, position: int, dtype: str) -> np.ndarray | None:
     """A constant input of a type.
 
     Raises:

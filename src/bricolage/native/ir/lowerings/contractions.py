@@ -12,7 +12,7 @@ import numpy as np
 from bricolage.graph.extents import pool_size
 from bricolage.lowering.window_indices import transpose_crop
 from bricolage.native.ir.index_expressions import ZERO, Index, flatten
-from bricolage.native.ir.lowerings.integers import dequantised, exact, scaled, weights_of
+from bricolage.native.ir.lowerings.integers import exact, match_dequantised, scale_sums, weights_of
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering, pads_of
 from bricolage.native.ir.lowerings.reductions import reduce
 from bricolage.native.ir.lowerings.views import (
@@ -36,14 +36,14 @@ def matmul(op: OpContext) -> Node:
 
 def _product(left: Node, right: Node) -> Node:
     """Of dequantised bytes as a product of these bytes, if the right side is constant."""
-    bytes_, columns = dequantised(left), weights_of(right, 1) if len(right.shape) == 2 else None
+    bytes_, columns = match_dequantised(left), weights_of(right, 1) if len(right.shape) == 2 else None
     if bytes_ is None or columns is None:
-        return multiplied(left, right)
+        return multiply_matrices(left, right)
     weights, scales = columns
-    return scaled(exact(multiplied, bytes_.integers, bytes_.zero, weights), bytes_.scale, scales)
+    return scale_sums(exact(multiply_matrices, bytes_.integers, bytes_.zero, weights), bytes_.scale, scales)
 
 
-def multiplied(left: Node, right: Node) -> Node:
+def multiply_matrices(left: Node, right: Node) -> Node:
     """A matrix product as numpy defines it: of vectors, matrices, or batches that broadcast. Kernels of products are for float32,
     and for uint8 times a constant matrix of int8, which gives int32; of other types it is a sum of products."""
     rows_kept, columns_kept = left.shape[-2:-1], right.shape[-1:] if len(right.shape) > 1 else ()
@@ -60,7 +60,7 @@ def multiplied(left: Node, right: Node) -> Node:
     matrix = len(right.shape) == 2 and isinstance(right, Constant)
     dtype = "int32" if matrix and (left.dtype, right.dtype) == ("uint8", "int8") else "float32"
     if dtype == "float32" != left.dtype:
-        return reshape(_summed(left, right, batch), shape)
+        return reshape(_sum_products(left, right, batch), shape)
     if matrix:
         rows = math.prod(left.shape[:-1])
         flat = reshape(left, (rows, left.shape[-1]))
@@ -71,15 +71,18 @@ def multiplied(left: Node, right: Node) -> Node:
     return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), shape)
 
 
-def _summed(left: Node, right: Node, batch: Shape) -> Node:
+def _sum_products(left: Node, right: Node, batch: Shape) -> Node:
     """[..., m, k] times [..., k, n] as a reduction over k."""
     (rows, depth), columns, rank = left.shape[-2:], right.shape[-1], len(batch)
 
     def spread(node: Node, pick: Callable[[Index, Index, Index], tuple[Index, Index]]) -> Node:
-        own = node.shape[:-2]
+        batch_dims = node.shape[:-2]
 
         def mapping(coords: Coords) -> Coords:
-            outer = [ZERO if size == 1 else i for i, size in zip(coords[rank - len(own) : rank], own, strict=True)]
+            outer = [
+                ZERO if size == 1 else i
+                for i, size in zip(coords[rank - len(batch_dims) : rank], batch_dims, strict=True)
+            ]
             return (*outer, *pick(*coords[rank:]))
 
         return View((*batch, rows, columns, depth), node.dtype, node, mapping)
@@ -97,12 +100,12 @@ def gemm(op: OpContext) -> Node:
     left = transpose(left, (1, 0)) if op.get("transA", 0) else left
     right = transpose(right, (1, 0)) if op.get("transB", 0) else right
     alpha, beta = op.get("alpha", 1.0), op.get("beta", 1.0)
-    found = _product(left, right)
+    product = _product(left, right)
     if alpha != 1.0:
-        found = pointwise("mul", found, scalar(alpha))
+        product = pointwise("mul", product, scalar(alpha))
     if bias is not None and beta != 0.0:  # of no weight, it may be NaN
-        found = pointwise("add", found, bias if beta == 1.0 else pointwise("mul", bias, scalar(beta)))
-    return found
+        product = pointwise("add", product, bias if beta == 1.0 else pointwise("mul", bias, scalar(beta)))
+    return product
 
 
 @lowering("Conv")
@@ -111,19 +114,19 @@ def conv(op: OpContext) -> Node:
     x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if x.dtype != "float32" or not isinstance(weight, Constant):
         raise NoLowering("Conv with computed weights" if x.dtype == "float32" else f"Conv of {x.dtype}")
-    bytes_, columns, tail = dequantised(x), weights_of(weight, 0), len(weight.shape) - 2
+    bytes_, columns, tail = match_dequantised(x), weights_of(weight, 0), len(weight.shape) - 2
     if bytes_ is not None and columns is not None and (op.get("group", 1) == 1 or columns[0].shifts is None):
         zero = bytes_.zero
-        total = exact(lambda a, w: convolved(op, a, w, zero), bytes_.integers, zero, columns[0], tail)
-        found = scaled(total, bytes_.scale, columns[1], tail)
+        total = exact(lambda a, w: convolve(op, a, w, zero), bytes_.integers, zero, columns[0], tail)
+        convolution = scale_sums(total, bytes_.scale, columns[1], tail)
     else:
-        found = convolved(op, x, weight)
+        convolution = convolve(op, x, weight)
     if bias is not None:
-        found = pointwise("add", found, reshape(bias, (weight.shape[0], *(1,) * tail)))
-    return found
+        convolution = pointwise("add", convolution, reshape(bias, (weight.shape[0], *(1,) * tail)))
+    return convolution
 
 
-def convolved(op: OpContext, x: Node, weight: Constant, fill: int = 0) -> Node:
+def convolve(op: OpContext, x: Node, weight: Constant, fill: int = 0) -> Node:
     """The convolution of an operator's attributes, without bias: of float32, or of uint8 with int8 into int32, `fill` around x.
 
     Raises:
@@ -198,8 +201,8 @@ def _by_rows_of_taps(conv: Conv) -> Conv:
     rows = View((images, taps * channels, *outer, conv.shape[-1]), x.dtype, stored, mapping)
     array = np.ascontiguousarray(np.moveaxis(weight.array, -1, 1)).reshape(weight.shape[0], -1, *weight.shape[2:-1], 1)
     strides, pads = (*conv.strides[:-1], 1), (*conv.pads[:-1], 0)
-    own = Constant(array.shape, weight.dtype, array)
-    return replace(conv, source=rows, weight=own, strides=strides, pads=pads, groups=1)
+    row_weight = Constant(array.shape, weight.dtype, array)
+    return replace(conv, source=rows, weight=row_weight, strides=strides, pads=pads, groups=1)
 
 
 _FEW = 4
@@ -219,7 +222,7 @@ def _without_padding(conv: Conv) -> Node:
         return conv  # one channel at a time is bound by memory, not by products; and padding that is not zero counts
     axes = range(len(conv.strides))
     whole = [[(0, conv.shape[2 + axis], range(conv.weight.shape[2 + axis]))] for axis in axes]
-    options = [(one, _intervals(conv, axis) or one) for axis, one in enumerate(whole)]
+    options = [(uncut, _intervals(conv, axis) or uncut) for axis, uncut in enumerate(whole)]
     best = min(itertools.product(*options), key=lambda cut: _conv_time(conv, cut))
     if _conv_time(conv, best) > _WORTH_IT * _conv_time(conv, whole):
         return conv
@@ -239,8 +242,8 @@ def _without_padding(conv: Conv) -> Node:
             )
         )
         shape = (*conv.shape[:2], *(stop - first for first, stop, _ in intervals))
-        own = Constant(array.shape, weight.dtype, array)
-        parts.append(replace(conv, shape=shape, weight=own, pads=pads))
+        part_weight = Constant(array.shape, weight.dtype, array)
+        parts.append(replace(conv, shape=shape, weight=part_weight, pads=pads))
         starts.append((0, 0, *(first for first, _, _ in intervals)))
     if len(parts) == 1:
         return parts[0]
@@ -260,11 +263,11 @@ def _intervals(conv: Conv, axis: int) -> list[tuple[int, int, range]]:
         inside = [t for t in range(taps) if 0 <= start + t * conv.dilations[axis] < extent]
         if not inside:
             return []
-        own = range(inside[0], inside[-1] + 1)
-        if intervals and intervals[-1][2] == own:
-            intervals[-1] = (intervals[-1][0], o + 1, own)
+        tap_range = range(inside[0], inside[-1] + 1)
+        if intervals and intervals[-1][2] == tap_range:
+            intervals[-1] = (intervals[-1][0], o + 1, tap_range)
         else:
-            intervals.append((o, o + 1, own))
+            intervals.append((o, o + 1, tap_range))
     return intervals
 
 
@@ -308,11 +311,11 @@ def conv_transpose(op: OpContext) -> Node:
         output_shape=op.get("output_shape"),
     )
     before = [low for low, _ in crop]
-    made = [
+    spatial_sizes = [
         strides[i] * (size - 1) + (weight.shape[2 + i] - 1) * dilations[i] + 1 - sum(crop[i])
         for i, size in enumerate(x.shape[2:])
     ]
-    shape = (x.shape[0], weight.shape[1] * groups, *made)
+    shape = (x.shape[0], weight.shape[1] * groups, *spatial_sizes)
     if shape != op.shape or weight.shape[0] != x.shape[1] or x.shape[1] % groups:
         raise NoLowering(f"ConvTranspose of {list(x.shape)} with {list(weight.shape)} to {list(op.shape)}")
     array = _spread(weight.array, dilations, strides)
@@ -325,7 +328,7 @@ def conv_transpose(op: OpContext) -> Node:
     taps = [[_phase(*facts) for facts in zip(phase, strides, kernel, before, strict=True)] for phase in phases]
     columns = reshape(bias, (channels, *ones)) if bias is not None else None
     if groups == 1 and len(phases) > 1 and channels * len(phases) <= _NARROW:
-        return _cut(_interleaved(x, array, columns, taps, sizes, out), op.shape)
+        return _cut(_interleave_phases(x, array, columns, taps, sizes, out), op.shape)
     grouped = array.reshape(groups, len(array) // groups, *array.shape[1:]).swapaxes(1, 2)
     parts: list[Node] = []
     for tap in taps:
@@ -365,7 +368,7 @@ def _phase(phase: int, stride: int, size: int, edge: int) -> tuple[np.ndarray, i
     return np.arange(first, size, stride), (phase + edge - first) // stride
 
 
-def _interleaved(
+def _interleave_phases(
     x: Node,
     weight: np.ndarray,
     bias: Node | None,
@@ -379,22 +382,22 @@ def _interleaved(
     high = [max(shift for _, shift in (tap[axis] for tap in taps)) for axis in range(spatial)]
     span = [last - first + 1 for first, last in zip(low, high, strict=True)]
     full = np.zeros((len(taps), c_out, c_in, *span), np.float32)
-    for number, own in enumerate(taps):
-        index = np.ix_(np.arange(c_in), np.arange(c_out), *(chosen for chosen, _ in own))
+    for number, phase_taps in enumerate(taps):
+        index = np.ix_(np.arange(c_in), np.arange(c_out), *(chosen for chosen, _ in phase_taps))
         turned = np.flip(weight[index], tuple(range(2, 2 + spatial))).swapaxes(0, 1)
         where = tuple(
             slice(shift - len(chosen) + 1 - first, shift + 1 - first)
-            for (chosen, shift), first in zip(own, low, strict=True)
+            for (chosen, shift), first in zip(phase_taps, low, strict=True)
         )
         full[number][(slice(None), slice(None), *where)] = turned
     array = np.ascontiguousarray(full.reshape(-1, *full.shape[2:]))
     kernel = Constant(array.shape, "float32", array)
     pads = tuple(-first for first in low)
-    made: Node = _slide(x, kernel, (shape[0], len(array), *sizes), pads, groups=1)
-    strides = tuple(size // own for size, own in zip(shape[2:], sizes, strict=True))
-    apart = reshape(made, (shape[0], *strides, c_out, *sizes))
+    phase_channels: Node = _slide(x, kernel, (shape[0], len(array), *sizes), pads, groups=1)
+    strides = tuple(size // phase_size for size, phase_size in zip(shape[2:], sizes, strict=True))
+    apart = reshape(phase_channels, (shape[0], *strides, c_out, *sizes))
     order = [0, spatial + 1]
     for axis in range(spatial):
         order += [spatial + 2 + axis, 1 + axis]
-    found = reshape(transpose(apart, order), shape)
-    return pointwise("add", found, bias) if bias is not None else found
+    output = reshape(transpose(apart, order), shape)
+    return pointwise("add", output, bias) if bias is not None else output

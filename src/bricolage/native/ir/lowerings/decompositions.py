@@ -87,7 +87,7 @@ _ARRAYS = NodeArrays()
     *_SIGNAL,
     *_POOLING,
 )
-def decomposed(op: OpContext) -> tuple[Node, ...]:
+def decompose_operator(op: OpContext) -> tuple[Node, ...]:
     """The function of `lowering.operators`, carried out on nodes.
 
     Raises:
@@ -108,12 +108,12 @@ def decomposed(op: OpContext) -> tuple[Node, ...]:
         else:
             arguments.append(_on_host(op, entry.input_name(position), given))
     try:
-        found = entry.function(_ARRAYS, *arguments, **words)
+        outputs = entry.function(_ARRAYS, *arguments, **words)
     except NoLowering as missing:
         raise NoLowering(f"{op.op_type} needs {missing}") from missing
     except InvalidGraph as wrong:
         raise NoLowering(str(wrong)) from wrong
-    return tuple(y.node for y in (found if isinstance(found, tuple) else (found,)))
+    return tuple(y.node for y in (outputs if isinstance(outputs, tuple) else (outputs,)))
 
 
 def _on_host(op: OpContext, name: str, given: Node) -> HostValue:

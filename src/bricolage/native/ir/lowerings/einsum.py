@@ -11,7 +11,7 @@ from bricolage.native.ir.lowerings.lowering_context import NoLowering
 from bricolage.native.ir.lowerings.traced import TracedArray
 
 
-def contracted(xp: Arrays, equation: str, xs: Sequence[TracedArray]) -> TracedArray:
+def contract_operands(xp: Arrays, equation: str, xs: Sequence[TracedArray]) -> TracedArray:
     """What an equation says of one or two operands.
 
     Raises:
@@ -29,8 +29,8 @@ def contracted(xp: Arrays, equation: str, xs: Sequence[TracedArray]) -> TracedAr
     if len(xs) == 1:
         (term,) = terms
         kept = [c for c in term if c in wanted]
-        found: TracedArray = xp.sum(xs[0], tuple(i for i, c in enumerate(term) if c not in wanted))
-        return _transposed(xp, found, [kept.index(c) for c in wanted])
+        reduced: TracedArray = xp.sum(xs[0], tuple(i for i, c in enumerate(term) if c not in wanted))
+        return _transpose_array(xp, reduced, [kept.index(c) for c in wanted])
     return _product(xp, terms, wanted, xs[0], xs[1])
 
 
@@ -48,16 +48,16 @@ def _product(xp: Arrays, terms: list[str], wanted: str, left: TracedArray, right
     columns = [c for c in b if c not in a]
 
     def matrix(x: TracedArray, term: str, order: list[list[str]]) -> TracedArray:
-        turned = _transposed(xp, x, [term.index(c) for part in order for c in part])
+        turned = _transpose_array(xp, x, [term.index(c) for part in order for c in part])
         return turned.reshape(tuple(math.prod(sizes[c] for c in part) for part in order))
 
     product = xp.matmul(matrix(left, a, [batch, rows, summed]), matrix(right, b, [batch, summed, columns]))
     order = batch + rows + columns
     apart = product.reshape(tuple(sizes[c] for c in order))
-    return _transposed(xp, apart, [order.index(c) for c in wanted])
+    return _transpose_array(xp, apart, [order.index(c) for c in wanted])
 
 
-def _transposed(xp: Arrays, x: TracedArray, order: Sequence[int]) -> TracedArray:
+def _transpose_array(xp: Arrays, x: TracedArray, order: Sequence[int]) -> TracedArray:
     turned: TracedArray = xp.transpose(x, order)
     return turned
 
@@ -66,5 +66,7 @@ def _spelled_out(terms: list[str], wanted: str, ranks: list[int]) -> tuple[list[
     """Letters in place of the ellipsis."""
     hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
     free = "".join(c for c in string.ascii_letters if c not in "".join(terms))[: max(hidden)]
-    full = [term.replace("...", free[len(free) - own :]) for term, own in zip(terms, hidden, strict=True)]
+    full = [
+        term.replace("...", free[len(free) - hidden_rank :]) for term, hidden_rank in zip(terms, hidden, strict=True)
+    ]
     return full, wanted.replace("...", free)

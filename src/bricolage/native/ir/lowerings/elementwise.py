@@ -99,7 +99,7 @@ def where(op: OpContext) -> Node:
 @lowering("Cast")
 def cast(op: OpContext) -> Node:
     """Cast to the type that `to` names."""
-    return converted(op.tensor(0), ir.DataType(op.get("to")).numpy().name)
+    return convert_node(op.tensor(0), ir.DataType(op.get("to")).numpy().name)
 
 
 @lowering("CastLike")
@@ -108,10 +108,10 @@ def cast_like(op: OpContext) -> Node:
     like = op.node.inputs[1]
     if like is None or like.dtype is None:
         raise NoLowering("CastLike to a type that is not known")
-    return converted(op.tensor(0), like.dtype.numpy().name)
+    return convert_node(op.tensor(0), like.dtype.numpy().name)
 
 
-def converted(x: Node, wanted: str) -> Node:
+def convert_node(x: Node, wanted: str) -> Node:
     """With another element type."""
     if wanted == x.dtype:
         return x
@@ -130,18 +130,18 @@ def power(op: OpContext) -> Node:
     """Pow, of integers in float64."""
     x, exponent = op.tensor(0), op.tensor(1)
     if x.dtype in FLOATS:
-        return raised(x, exponent)
-    return converted(pointwise("pow", converted(x, "float64"), converted(exponent, "float64")), x.dtype)
+        return raise_to_power(x, exponent)
+    return convert_node(pointwise("pow", convert_node(x, "float64"), convert_node(exponent, "float64")), x.dtype)
 
 
-def raised(x: Node, exponent: Node) -> Node:
+def raise_to_power(x: Node, exponent: Node) -> Node:
     """A power; those that are common take a product, a root or a quotient."""
-    known = (
+    constant_power = (
         float(exponent.array.reshape(-1)[0]) if isinstance(exponent, Constant) and exponent.elements == 1 else math.nan
     )
-    if known not in _POWERS or len(exponent.shape) > len(x.shape):
-        return pointwise("pow", x, converted(exponent, x.dtype))
-    for function in _POWERS[known]:
+    if constant_power not in _POWERS or len(exponent.shape) > len(x.shape):
+        return pointwise("pow", x, convert_node(exponent, x.dtype))
+    for function in _POWERS[constant_power]:
         x = pointwise(function, x)
     return x
 
@@ -164,10 +164,10 @@ def clip(op: OpContext) -> Node:
     x, bounds = op.tensor(0), (op.optional(1), op.optional(2))
     if x.dtype == "float32" and all(bound is None or isinstance(bound, Constant) for bound in bounds):
         if op.opset < 11:
-            known = (op.get("min", -math.inf), op.get("max", math.inf))
+            limits = (op.get("min", -math.inf), op.get("max", math.inf))
         else:
-            known = (op.scalar(1, -math.inf), op.scalar(2, math.inf))
-        return pointwise("clip", x, parameters=known)
+            limits = (op.scalar(1, -math.inf), op.scalar(2, math.inf))
+        return pointwise("clip", x, parameters=limits)
     if op.opset < 11:
         raise NoLowering(f"Clip of {x.dtype} with attributes")
     for function, bound in zip(("maximum", "minimum"), bounds, strict=True):

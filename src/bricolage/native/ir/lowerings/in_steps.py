@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bricolage.native.ir.lowerings.integers import Dequantised, dequantised, numbers_of
+from bricolage.native.ir.lowerings.integers import Dequantised, match_dequantised, numbers_of
 from bricolage.native.ir.lowerings.views import pointwise
 from bricolage.native.ir.tensors import Constant, Conv, MatMul, Node, Pointwise
 
@@ -35,15 +35,15 @@ def product_in_steps(x: Node, inverse: np.float32) -> Node | None:
     if len(constants) != 1 or len(others) != 1 or constants[0].dtype != "float32":
         return None
     with np.errstate(all="ignore"):
-        found = np.asarray(constants[0].array.reshape(constants[0].shape) * inverse, np.float32)
-    scaled = Constant(found.shape, "float32", found)
+        scaled_array = np.asarray(constants[0].array.reshape(constants[0].shape) * inverse, np.float32)
+    scaled = Constant(scaled_array.shape, "float32", scaled_array)
     if x.function == "mul":
         sums = others[0]
         if not isinstance(sums, Pointwise) or sums.function != "cast" or not _of_product(sums.inputs[0]):
             return None
-        sizes = np.abs(found)
+        sizes = np.abs(scaled_array)
         return pointwise("mul", sums, scaled) if _NORMAL[0] < sizes.min() and sizes.max() < _NORMAL[1] else None
-    if x.function != "add" or not np.isfinite(found).all():
+    if x.function != "add" or not np.isfinite(scaled_array).all():
         return None
     inner = product_in_steps(others[0], inverse)
     return None if inner is None else pointwise("add", inner, scaled)
@@ -61,24 +61,24 @@ def sum_in_steps(x: Node, scale: np.float32) -> Node | None:
     are ties, as where the scales are the same, None too, for only the quotient that the operator defines says where those go."""
     if not isinstance(x, Pointwise) or x.function != "add":
         return None
-    terms = [dequantised(source) for source in x.inputs]
+    terms = [match_dequantised(source) for source in x.inputs]
     if any(term is None or not isinstance(term.scale, Constant) for term in terms):
         return None
-    known = [term for term in terms if term is not None]
+    addends = [term for term in terms if term is not None]
     with np.errstate(all="ignore"):
-        factors = [np.float32(_scale(one)) / scale for one in known]
-    if not all(_NORMAL[0] < abs(one) < _NORMAL[1] for one in factors):
+        factors = [np.float32(_scale(addend)) / scale for addend in addends]
+    if not all(_NORMAL[0] < abs(factor) < _NORMAL[1] for factor in factors):
         return None
     bytes_ = np.arange(256, dtype=np.float64)
-    own = [(bytes_ - one.zero) * float(_scale(one)) / float(scale) for one in known]
-    steps = own[0][:, None] + own[1][None]
+    byte_steps = [(bytes_ - addend.zero) * float(_scale(addend)) / float(scale) for addend in addends]
+    steps = byte_steps[0][:, None] + byte_steps[1][None]
     away = np.abs(steps - np.floor(steps) - 0.5)
-    near = away < _NEAR * (np.abs(own[0])[:, None] + np.abs(own[1])[None])
+    near = away < _NEAR * (np.abs(byte_steps[0])[:, None] + np.abs(byte_steps[1])[None])
     if near.mean() >= _PAIRS_NEAR:
         return None
     scaled = [
-        numbers_of(one.integers, one.zero, Constant((), "float32", np.asarray(factor, np.float32)))
-        for one, factor in zip(known, factors, strict=True)
+        numbers_of(addend.integers, addend.zero, Constant((), "float32", np.asarray(factor, np.float32)))
+        for addend, factor in zip(addends, factors, strict=True)
     ]
     return pointwise("add", *scaled)
 

@@ -45,7 +45,7 @@ class Dequantised:
         return isinstance(self.scale, Constant) and bool((self.scale.array > 0).all())
 
 
-def dequantised(node: Node) -> Dequantised | None:
+def match_dequantised(node: Node) -> Dequantised | None:
     """What a tensor is made of, if it is dequantised bytes with one scale and a known zero point, or a view of such."""
     views: list[View] = []
     while isinstance(node, View):
@@ -59,10 +59,10 @@ def dequantised(node: Node) -> Dequantised | None:
     if integers.dtype not in ("uint8", "int8") or any(view.guard is not None and view.fill for view in views):
         return None
     point = int(zero.array.reshape(-1)[0]) + (_HALF if integers.dtype == "int8" else 0)
-    found = unsigned(integers)
+    byte_node = shift_to_unsigned(integers)
     for view in reversed(views):
-        found = View(view.shape, "uint8", found, view.mapping, view.guard, point, view.inverse)
-    return Dequantised(found, point, scale)
+        byte_node = View(view.shape, "uint8", byte_node, view.mapping, view.guard, point, view.inverse)
+    return Dequantised(byte_node, point, scale)
 
 
 def numbers_of(integers: Node, zero: Node | int, scale: Node) -> Node:
@@ -71,7 +71,7 @@ def numbers_of(integers: Node, zero: Node | int, scale: Node) -> Node:
     return Pointwise(integers.shape, "float32", "dequantise", (integers, point, scale))
 
 
-def unsigned(integers: Node) -> Node:
+def shift_to_unsigned(integers: Node) -> Node:
     """Bytes without a sign: those with one plus 128."""
     if integers.dtype == "uint8":
         return integers
@@ -83,7 +83,7 @@ def unsigned(integers: Node) -> Node:
     return Pointwise(integers.shape, "uint8", "flip_sign", (integers,))
 
 
-def signed(integers: Node) -> Node:
+def shift_to_signed(integers: Node) -> Node:
     """The bytes with a sign, 128 less than those without."""
     return Pointwise(integers.shape, "int8", "flip_sign", (integers,))
 
@@ -120,8 +120,8 @@ class ByteWeights:
     def sums(self) -> np.ndarray:
         """ΣW - z_w of each column, int32."""
         rest = tuple(i for i in range(self.integers.ndim) if i != self.axis)
-        found = np.asarray(self.integers.sum(axis=rest, dtype=np.int32))
-        return found if self.shifts is None else found + self.shifts * np.int32(self.terms)
+        column_sums = np.asarray(self.integers.sum(axis=rest, dtype=np.int32))
+        return column_sums if self.shifts is None else column_sums + self.shifts * np.int32(self.terms)
 
     @property
     def terms(self) -> int:
@@ -136,10 +136,10 @@ def weights_of(node: Node, axis: int) -> tuple[ByteWeights, np.ndarray] | None:
         return None
     if any(extent != 1 for i, extent in enumerate(node.scales.shape) if i != axis):
         return None
-    found = ByteWeights.of(node.integers, node.zeros, axis)
-    if found is None or not 0 < found.terms <= MOST_TERMS:
+    byte_weights = ByteWeights.of(node.integers, node.zeros, axis)
+    if byte_weights is None or not 0 < byte_weights.terms <= MOST_TERMS:
         return None
-    return found, np.broadcast_to(node.scales.reshape(-1), (node.shape[axis],))
+    return byte_weights, np.broadcast_to(node.scales.reshape(-1), (node.shape[axis],))
 
 
 def exact(
@@ -153,19 +153,19 @@ def exact(
         tail: dimensions of the product behind that of its columns.
     """
     column = (-1, *(1,) * tail)
-    found = multiplied(left, right.constant)
+    total = multiplied(left, right.constant)
     if right.shifts is not None:
         shape = list(right.integers.shape)
         shape[right.axis] = 1
         ones = Constant(tuple(shape), "int8", np.ones(shape, np.int8))
-        found = pointwise("add", found, pointwise("mul", multiplied(left, ones), _int32(right.shifts.reshape(column))))
+        total = pointwise("add", total, pointwise("mul", multiplied(left, ones), _int32(right.shifts.reshape(column))))
     sums = right.sums.reshape(column)
     if isinstance(zero, int):
-        return pointwise("sub", found, _int32(sums * np.int32(zero))) if zero else found
-    return pointwise("sub", found, pointwise("mul", zero, _int32(sums)))
+        return pointwise("sub", total, _int32(sums * np.int32(zero))) if zero else total
+    return pointwise("sub", total, pointwise("mul", zero, _int32(sums)))
 
 
-def scaled(total: Node, scale: Node, scales: np.ndarray, tail: int = 0) -> Node:
+def scale_sums(total: Node, scale: Node, scales: np.ndarray, tail: int = 0) -> Node:
     """Integer sums as numbers: times the scale of the left side and those of their columns."""
     columns = np.ascontiguousarray(scales, np.float32).reshape(-1, *(1,) * tail)
     factor: Node
@@ -178,5 +178,5 @@ def scaled(total: Node, scale: Node, scales: np.ndarray, tail: int = 0) -> Node:
 
 
 def _int32(array: Sequence[int] | np.ndarray) -> Constant:
-    found = np.ascontiguousarray(array, np.int32)
-    return Constant(found.shape, "int32", found)
+    integers = np.ascontiguousarray(array, np.int32)
+    return Constant(integers.shape, "int32", integers)

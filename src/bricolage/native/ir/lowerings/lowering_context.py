@@ -38,10 +38,10 @@ class OpContext:
         Raises:
             NoLowering: it is missing.
         """
-        found = self.inputs[position] if position < len(self.inputs) else None
-        if found is None:
+        node = self.inputs[position] if position < len(self.inputs) else None
+        if node is None:
             raise NoLowering(f"{self.op_type} without its input {position}")
-        return found
+        return node
 
     def optional(self, position: int) -> Node | None:
         """An input, or None."""
@@ -71,8 +71,8 @@ class OpContext:
             return default
         if not isinstance(node, Constant) or node.array.size != 1:
             raise NoLowering(f"{self.op_type} whose input {position} is computed")
-        found: float = node.array.reshape(-1)[0].item()  # of integers an integer, which a float may not hold
-        return found
+        number: float = node.array.reshape(-1)[0].item()  # of integers an integer, which a float may not hold
+        return number
 
     @property
     def shape(self) -> Shape:

@@ -14,13 +14,13 @@ from bricolage.native.ir.tensors import ConcatBuffer, Constant, Gather, Node
 
 
 @lowering("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshaped(op: OpContext) -> Node:
+def lower_reshape(op: OpContext) -> Node:
     """The same elements, in row-major order, in the shape of the output."""
     return reshape(op.tensor(0), op.shape)
 
 
 @lowering("Transpose")
-def transposed(op: OpContext) -> Node:
+def lower_transpose(op: OpContext) -> Node:
     """Transpose; without `perm`, all dimensions reversed."""
     x = op.tensor(0)
     return transpose(x, op.get("perm") or tuple(reversed(range(len(x.shape)))))
@@ -33,7 +33,7 @@ def expand(op: OpContext) -> Node:
 
 
 @lowering("Slice")
-def sliced(op: OpContext) -> Node:
+def lower_slice(op: OpContext) -> Node:
     """Slice, with constant bounds."""
     x = op.tensor(0)
     if op.opset < 10:
@@ -73,10 +73,10 @@ def split(op: OpContext) -> tuple[Node, ...]:
 @lowering("Concat")
 def concat(op: OpContext) -> Node:
     """Concat along `axis`."""
-    return joined([op.tensor(i) for i in range(len(op.inputs))], axis_of(op, len(op.shape), 0))
+    return join_parts([op.tensor(i) for i in range(len(op.inputs))], axis_of(op, len(op.shape), 0))
 
 
-def joined(parts: Sequence[Node], axis: int) -> Node:
+def join_parts(parts: Sequence[Node], axis: int) -> Node:
     """Parts one behind the other along `axis`."""
     full = [part for part in parts if part.elements]
     parts = full or parts[:1]
@@ -95,7 +95,7 @@ def joined(parts: Sequence[Node], axis: int) -> Node:
 
 
 @lowering("Pad")
-def padded(op: OpContext) -> Node:
+def lower_pad(op: OpContext) -> Node:
     """Pad: constant as a guarded view, the other modes as gathers; negative pads cut."""
     x, rank = op.tensor(0), len(op.shape)
     mode = op.get("mode", "constant")
@@ -122,7 +122,7 @@ def padded(op: OpContext) -> Node:
 
 
 @lowering("Gather")
-def gathered(op: OpContext) -> Node:
+def lower_gather(op: OpContext) -> Node:
     """Gather along `axis`."""
     x, indices = op.tensor(0), op.tensor(1)
     axis = axis_of(op, len(x.shape), 0)

@@ -22,7 +22,7 @@ def largest_at(xp: Arrays, x: TracedArray, axis: int, keepdims: bool) -> TracedA
     return first
 
 
-def ordered(xp: Arrays, x: TracedArray, k: int, axis: int, largest: bool) -> tuple[TracedArray, TracedArray]:
+def select_top_k(xp: Arrays, x: TracedArray, k: int, axis: int, largest: bool) -> tuple[TracedArray, TracedArray]:
     """The `k` largest or smallest along `axis` in order, and their positions, by counting what comes before each element.
 
     Raises:
@@ -33,17 +33,17 @@ def ordered(xp: Arrays, x: TracedArray, k: int, axis: int, largest: bool) -> tup
         raise NoLowering(f"an order of more than {LONGEST_COUNTED} elements")
     order = [i for i in range(x.ndim) if i != axis] + [axis]
     rows = xp.transpose(x, order)
-    own, other = rows.reshape((*rows.shape, 1)), rows.reshape((*rows.shape[:-1], 1, extent))
+    element, other = rows.reshape((*rows.shape, 1)), rows.reshape((*rows.shape[:-1], 1, extent))
     positions = xp.arange(0, extent, 1, "int64")
     earlier = positions < positions.reshape((extent, 1))
-    ahead, equal = (other > own if largest else other < own), other == own
+    ahead, equal = (other > element if largest else other < element), other == element
     if x.dtype in FLOATS:
-        odd, other_odd = xp.lib.isnan(own), xp.lib.isnan(other)
+        odd, other_odd = xp.lib.isnan(element), xp.lib.isnan(other)
         ahead, equal = ahead | ((other_odd & ~odd) if largest else (odd & ~other_odd)), equal | (odd & other_odd)
     before = ahead | (equal & earlier)
     rank = xp.sum(before.cast("int64"), (x.ndim,)).reshape((*rows.shape[:-1], 1, extent))
     chosen = rank == xp.arange(0, k, 1, "int64").reshape((k, 1))
     values = xp.max(xp.where(chosen, other, xp.lowest(x.dtype)), (x.ndim,))
-    found = xp.max(xp.where(chosen, positions, -1), (x.ndim,))
+    indices = xp.max(xp.where(chosen, positions, -1), (x.ndim,))
     back = [order.index(i) for i in range(x.ndim)]
-    return xp.transpose(values, back), xp.transpose(found, back)
+    return xp.transpose(values, back), xp.transpose(indices, back)

@@ -9,17 +9,17 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.native.ir.lowerings.block_weights import constant_in_blocks
-from bricolage.native.ir.lowerings.contractions import convolved, multiplied
-from bricolage.native.ir.lowerings.decompositions import decomposed
+from bricolage.native.ir.lowerings.contractions import convolve, multiply_matrices
+from bricolage.native.ir.lowerings.decompositions import decompose_operator
 from bricolage.native.ir.lowerings.in_steps import product_in_steps, sum_in_steps, without_relu
 from bricolage.native.ir.lowerings.integers import (
     MOST_TERMS,
     ByteWeights,
-    dequantised,
     exact,
+    match_dequantised,
     numbers_of,
-    signed,
-    unsigned,
+    shift_to_signed,
+    shift_to_unsigned,
 )
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering
 from bricolage.native.ir.lowerings.views import pad, pointwise, reshape, scalar
@@ -89,8 +89,8 @@ def _axis(op: OpContext, rank: int) -> int:
 
 
 def _constant(array: np.ndarray, dtype: str) -> Constant:
-    made = np.ascontiguousarray(array, dtype)
-    return Constant(made.shape if made.size > 1 else (), dtype, made if made.size > 1 else made.reshape(()))
+    data = np.ascontiguousarray(array, dtype)
+    return Constant(data.shape if data.size > 1 else (), dtype, data if data.size > 1 else data.reshape(()))
 
 
 @lowering("DequantizeLinear")
@@ -135,10 +135,15 @@ def quantize_linear(op: OpContext) -> Node:
         raise NoLowering(f"{op.op_type} of such types")
     if wanted == "int8":
         zeros = zeros + 128
-    made = dequantised(x)
-    same = made is not None and isinstance(made.scale, Constant) and scales.size == zeros.size == 1
-    if made is not None and same and made.zero == zeros.flat[0] and made.scale.array.reshape(-1)[0] == scales.flat[0]:  # type: ignore[attr-defined]
-        return made.integers if wanted == "uint8" else signed(made.integers)
+    dequantisation = match_dequantised(x)
+    same = dequantisation is not None and isinstance(dequantisation.scale, Constant) and scales.size == zeros.size == 1
+    if (
+        dequantisation is not None
+        and same
+        and dequantisation.zero == zeros.flat[0]
+        and dequantisation.scale.array.reshape(-1)[0] == scales.flat[0]  # type: ignore[attr-defined]
+    ):
+        return dequantisation.integers if wanted == "uint8" else shift_to_signed(dequantisation.integers)
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / scales
     if scales.size == zeros.size == 1:
@@ -146,7 +151,7 @@ def quantize_linear(op: OpContext) -> Node:
             x = without_relu(x)
         steps = sum_in_steps(x, np.float32(scales.flat[0])) or product_in_steps(x, np.float32(inverse.flat[0]))
         if steps is not None:
-            return _saturated(steps, _constant(zeros, "float32"), wanted)
+            return _round_to_byte(steps, _constant(zeros, "float32"), wanted)
     sources = _leaves(x)
     if any(isinstance(source, (Conv, MatMul, Normalise, Softmax)) for source in sources):
         ratio = pointwise("mul", x, _constant(inverse, "float32"))
@@ -154,7 +159,7 @@ def quantize_linear(op: OpContext) -> Node:
         finite = all(isinstance(source, Constant) or source.dtype in ("uint8", "int8") for source in sources)
         function = "finite_steps" if finite else "steps"
         ratio = pointwise(function, x, _constant(scales, "float32"), _constant(inverse, "float32"))
-    return _saturated(ratio, _constant(zeros, "float32"), wanted)
+    return _round_to_byte(ratio, _constant(zeros, "float32"), wanted)
 
 
 def _leaves(x: Node) -> list[Node]:
@@ -170,7 +175,7 @@ def _leaves(x: Node) -> list[Node]:
     while todo:
         node = todo.pop()
         if isinstance(node, View) or (isinstance(node, Pointwise) and node.function in _FINITE):
-            todo += [one for one in dict.fromkeys(node.sources) if one not in seen]
+            todo += [source for source in dict.fromkeys(node.sources) if source not in seen]
             seen.update(node.sources)
         else:
             leaves.append(node)
@@ -184,20 +189,20 @@ def _type(op: OpContext) -> str:
     return ir.DataType(int(op.get("output_dtype", 0)) or ir.DataType.UINT8).numpy().name
 
 
-def _saturated(ratio: Node, zero: Node, dtype: str) -> Node:
+def _round_to_byte(ratio: Node, zero: Node, dtype: str) -> Node:
     """A float rounded to a byte; a zero point of one with a sign is 128 more."""
-    found = pointwise("saturate", ratio, zero, dtype="uint8", parameters=(0, 255))
-    return found if dtype == "uint8" else pointwise("flip_sign", found, dtype="int8")
+    byte_node = pointwise("saturate", ratio, zero, dtype="uint8", parameters=(0, 255))
+    return byte_node if dtype == "uint8" else pointwise("flip_sign", byte_node, dtype="int8")
 
 
 @lowering("DynamicQuantizeLinear")
 def dynamic_quantize_linear(op: OpContext) -> tuple[Node, ...]:
     """By its definition, but for the last step."""
-    defined = decomposed(op)
+    defined = decompose_operator(op)
     assert isinstance(defined, tuple)
     _, scale, zero = defined
     ratio = pointwise("div", op.tensor(0), scale)
-    return _saturated(ratio, pointwise("cast", zero, dtype="float32"), "uint8"), scale, zero
+    return _round_to_byte(ratio, pointwise("cast", zero, dtype="float32"), "uint8"), scale, zero
 
 
 def _left(op: OpContext, position: int, zero_position: int, *, rows: bool) -> tuple[Node, Node | int]:
@@ -211,14 +216,14 @@ def _left(op: OpContext, position: int, zero_position: int, *, rows: bool) -> tu
         raise NoLowering(f"{op.op_type} of {x.dtype}")
     more = 128 if x.dtype == "int8" else 0
     if zero is None:
-        return unsigned(x), more
+        return shift_to_unsigned(x), more
     if isinstance(zero, Constant) and zero.elements == 1:
-        return unsigned(x), int(zero.array.reshape(-1)[0]) + more
+        return shift_to_unsigned(x), int(zero.array.reshape(-1)[0]) + more
     if zero.elements != 1 and not (rows and len(zero.shape) == 1 and zero.shape[0] == x.shape[-2]):
         raise NoLowering(f"{op.op_type} with {zero.elements} zero points")
     wide = pointwise("cast", zero, dtype="int32")
     shape = () if zero.elements == 1 else (zero.elements, 1)
-    return unsigned(x), reshape(pointwise("add", wide, scalar(more, "int32")) if more else wide, shape)
+    return shift_to_unsigned(x), reshape(pointwise("add", wide, scalar(more, "int32")) if more else wide, shape)
 
 
 def _right(op: OpContext, position: int, zero_position: int, axis: int) -> ByteWeights:
@@ -240,24 +245,24 @@ def _right(op: OpContext, position: int, zero_position: int, axis: int) -> ByteW
         raise NoLowering(f"{op.op_type} with {zeros.size} zero points")
     shape = [1] * len(w.shape)
     shape[axis] = zeros.size
-    found = ByteWeights.of(w.array.reshape(w.shape), zeros.reshape(shape), axis)
-    if found is None or not 0 < found.terms <= MOST_TERMS:
+    byte_weights = ByteWeights.of(w.array.reshape(w.shape), zeros.reshape(shape), axis)
+    if byte_weights is None or not 0 < byte_weights.terms <= MOST_TERMS:
         raise NoLowering(f"{op.op_type} with sums that int32 may not hold")
-    return found
+    return byte_weights
 
 
 @lowering("MatMulInteger")
 def matmul_integer(op: OpContext) -> Node:
     """Into int32; the left zero point may be computed, and one for each row."""
     left, zero = _left(op, 0, 2, rows=len(op.tensor(0).shape) > 1)
-    return exact(multiplied, left, zero, _right(op, 1, 3, 1))
+    return exact(multiply_matrices, left, zero, _right(op, 1, 3, 1))
 
 
 @lowering("QLinearMatMul")
 def qlinear_matmul(op: OpContext) -> Node:
     """The integer sums in the units of the result."""
     left, zero = _left(op, 0, 2, rows=False)
-    return _requantised(op, exact(multiplied, left, zero, _right(op, 3, 5, 1)), (1, 4, 6, 7), 0)
+    return _requantise_sums(op, exact(multiply_matrices, left, zero, _right(op, 3, 5, 1)), (1, 4, 6, 7), 0)
 
 
 @lowering("ConvInteger")
@@ -275,7 +280,7 @@ def qlinear_conv(op: OpContext) -> Node:
     total, bias = _convolution(op, left, zero, _right(op, 3, 5, 0)), op.optional(8)
     if bias is not None:
         total = pointwise("add", total, reshape(bias, (-1 if not bias.shape else bias.shape[0], *(1,) * tail)))
-    return _requantised(op, total, (1, 4, 6, 7), tail)
+    return _requantise_sums(op, total, (1, 4, 6, 7), tail)
 
 
 def _convolution(op: OpContext, x: Node, zero: Node | int, weights: ByteWeights) -> Node:
@@ -283,17 +288,17 @@ def _convolution(op: OpContext, x: Node, zero: Node | int, weights: ByteWeights)
     if weights.shifts is not None and op.get("group", 1) != 1:
         raise NoLowering(f"{op.op_type} of groups whose weights are no bytes with a sign")
     if isinstance(zero, int):
-        return exact(lambda a, w: convolved(op, a, w, zero), x, zero, weights, tail)
+        return exact(lambda a, w: convolve(op, a, w, zero), x, zero, weights, tail)
     pads = op.get("pads") or [0] * (2 * tail)
     if op.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise NoLowering(f"{op.op_type} with {op.get('auto_pad')} and a computed zero point")
     if any(pads) and op.get("auto_pad", "NOTSET") == "NOTSET":
-        x = _surrounded(x, zero, pads[:tail], pads[tail:])
+        x = _pad_with_zero_point(x, zero, pads[:tail], pads[tail:])
         op = OpContext(op.op_type, op.inputs, {**op.attributes, "pads": [0] * (2 * tail)}, op.shapes, op.opset, op.node)
-    return exact(lambda a, w: convolved(op, a, w), x, zero, weights, tail)
+    return exact(lambda a, w: convolve(op, a, w), x, zero, weights, tail)
 
 
-def _surrounded(x: Node, zero: Node, before: list[int], behind: list[int]) -> Node:
+def _pad_with_zero_point(x: Node, zero: Node, before: list[int], behind: list[int]) -> Node:
     """Images with a computed zero point around them."""
     sizes = tuple(b + size + e for b, size, e in zip(before, x.shape[2:], behind, strict=True))
     shape = (*x.shape[:2], *sizes)
@@ -303,7 +308,7 @@ def _surrounded(x: Node, zero: Node, before: list[int], behind: list[int]) -> No
     return pointwise("where", Constant(sizes, "bool", inside), pad(x, (0, 0, *before), shape, 0), byte)
 
 
-def _requantised(op: OpContext, total: Node, positions: tuple[int, int, int, int], tail: int) -> Node:
+def _requantise_sums(op: OpContext, total: Node, positions: tuple[int, int, int, int], tail: int) -> Node:
     """Sums times the quotient of their scales, every step in float32, and rounded: scales of the left and of the right side and of
     the result, and the result's zero point, are at these positions.
 
@@ -319,6 +324,6 @@ def _requantised(op: OpContext, total: Node, positions: tuple[int, int, int, int
     with np.errstate(all="ignore"):
         factor = (x.astype(np.float32) * w.astype(np.float32)) / y.astype(np.float32)
     numbers = pointwise("cast", total, dtype="float32")
-    found = pointwise("mul", numbers, _constant(factor.reshape(-1, *(1,) * tail), "float32"))
+    ratio = pointwise("mul", numbers, _constant(factor.reshape(-1, *(1,) * tail), "float32"))
     dtype = scales[3].dtype
-    return _saturated(found, scalar(int(zero[0]) + (128 if dtype == "int8" else 0)), dtype)
+    return _round_to_byte(ratio, scalar(int(zero[0]) + (128 if dtype == "int8" else 0)), dtype)

@@ -8,7 +8,7 @@ from bricolage.lowering.arrays import Step
 from bricolage.lowering.common import Array
 from bricolage.native.ir.index_expressions import ZERO
 from bricolage.native.ir.lowerings.lowering_context import NoLowering
-from bricolage.native.ir.lowerings.movement import joined
+from bricolage.native.ir.lowerings.movement import join_parts
 from bricolage.native.ir.lowerings.traced import TracedArray
 from bricolage.native.ir.lowerings.views import reshape
 from bricolage.native.ir.tensors import Constant, Node, View
@@ -32,7 +32,7 @@ def written_out(step: Step, carry: Array, xs: Array, length: int) -> tuple[Array
         # In rows, so that a step's state lies together whatever layout images have in the region.
         shape = y.shape
         rows.append(reshape(y.node, (math.prod(shape[:-1]), shape[-1])))
-    return carry, TracedArray(reshape(joined(rows, 0), (length, *shape)))
+    return carry, TracedArray(reshape(join_parts(rows, 0), (length, *shape)))
 
 
 def _at(x: TracedArray, time: int) -> TracedArray:

@@ -11,8 +11,8 @@ import numpy as np
 
 from bricolage.graph.extents import pool_size
 from bricolage.native.ir.index_expressions import Index
-from bricolage.native.ir.lowerings.elementwise import converted
-from bricolage.native.ir.lowerings.integers import dequantised, numbers_of
+from bricolage.native.ir.lowerings.elementwise import convert_node
+from bricolage.native.ir.lowerings.integers import match_dequantised, numbers_of
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, axis_of, lowering, pads_of
 from bricolage.native.ir.lowerings.views import broadcast_node, pointwise, reshape, scalar, transpose
 from bricolage.native.ir.tensors import (
@@ -46,7 +46,7 @@ def reduce(kind: Reduction, x: Node, axes: Sequence[int]) -> Node:
     if x.dtype == "bool":
         if kind not in ("max", "min"):
             raise NoLowering(f"the {kind} of conditions")
-        return converted(reduce(kind, converted(x, "int32"), axes), "bool")
+        return convert_node(reduce(kind, convert_node(x, "int32"), axes), "bool")
     divisor = float(math.prod(x.shape[axis] for axis in axes)) if kind == "mean" else 1.0
     return Reduce(shape, x.dtype, kind, x, tuple(sorted(axes)), divisor)
 
@@ -114,12 +114,12 @@ def reduction(op: OpContext) -> Node:
     if x.dtype not in FLOATS and op.op_type in ("ReduceMean", "ReduceL2"):
         raise NoLowering(f"{op.op_type} of {x.dtype}")
     if op.op_type in _REDUCE:
-        found = reduce(_REDUCE[op.op_type], x, axes)
+        reduced_node = reduce(_REDUCE[op.op_type], x, axes)
     else:
-        found = reduce("sum", pointwise("square", x), axes)
+        reduced_node = reduce("sum", pointwise("square", x), axes)
         if op.op_type == "ReduceL2":
-            found = pointwise("sqrt", found)
-    return reshape(found, op.shape)
+            reduced_node = pointwise("sqrt", reduced_node)
+    return reshape(reduced_node, op.shape)
 
 
 @lowering("GlobalAveragePool", "GlobalMaxPool")
@@ -133,7 +133,7 @@ def global_pool(op: OpContext) -> Node:
 def pool(op: OpContext) -> Node:
     """MaxPool, AveragePool and LpPool, as reductions over windows. The largest of dequantised bytes is that of the bytes."""
     x = op.tensor(0)
-    bytes_ = dequantised(x) if op.op_type == "MaxPool" and len(op.shapes) == 1 else None
+    bytes_ = match_dequantised(x) if op.op_type == "MaxPool" and len(op.shapes) == 1 else None
     if bytes_ is not None and bytes_.positive:
         pooled = pool(replace(op, inputs=(bytes_.integers, *op.inputs[1:])))
         assert isinstance(pooled, Node)
@@ -240,7 +240,7 @@ def soft_row(x: Node, axis: int) -> Node:
     return transpose(Softmax(turned.shape, x.dtype, turned), [perm.index(i) for i in range(rank)])
 
 
-def normalised(x: Node, epsilon: float, axis: int, *, centred: bool = True) -> Node:
+def normalise_node(x: Node, epsilon: float, axis: int, *, centred: bool = True) -> Node:
     """(x - mean) / sqrt(mean of squares of that + epsilon) over all dimensions from `axis` on; of float64 in several kernels. A
     single element is its own mean: what a kernel that computes it anew would round otherwise, 1 / √epsilon would make large."""
     if centred and math.prod(x.shape[axis:]) == 1:
@@ -266,10 +266,10 @@ def layer_normalization(op: OpContext) -> tuple[Node, ...]:
     variance = reduce("mean", pointwise("square", centred), axes)
     inverse = pointwise("reciprocal", pointwise("sqrt", pointwise("add", variance, scalar(epsilon, x.dtype))))
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = pointwise("mul", normalised(folded, epsilon, 1), _in_rows(scale, x, axis))
+    output = pointwise("mul", normalise_node(folded, epsilon, 1), _in_rows(scale, x, axis))
     if bias is not None:
-        found = pointwise("add", found, _in_rows(bias, x, axis))
-    return reshape(found, x.shape), mean, inverse
+        output = pointwise("add", output, _in_rows(bias, x, axis))
+    return reshape(output, x.shape), mean, inverse
 
 
 def _in_rows(node: Node, x: Node, axis: int) -> Node:
@@ -293,15 +293,15 @@ def rms_normalization(op: OpContext) -> Node:
     axis = axis_of(op, len(x.shape), -1)
     row = math.prod(x.shape[axis:])
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = normalised(folded, op.get("epsilon", 1e-5), 1, centred=False)
-    return reshape(pointwise("mul", found, _in_rows(scale, x, axis)), x.shape)
+    output = normalise_node(folded, op.get("epsilon", 1e-5), 1, centred=False)
+    return reshape(pointwise("mul", output, _in_rows(scale, x, axis)), x.shape)
 
 
 @lowering("InstanceNormalization")
 def instance_normalization(op: OpContext) -> Node:
     """InstanceNormalization of [n, c, spatial...], each channel of each image by itself."""
     x = _floats(op)
-    return _per_channel(op, reshape(_grouped(x, x.shape[1], op.get("epsilon", 1e-5)), x.shape))
+    return _per_channel(op, reshape(_normalise_groups(x, x.shape[1], op.get("epsilon", 1e-5)), x.shape))
 
 
 @lowering("GroupNormalization")
@@ -310,10 +310,10 @@ def group_normalization(op: OpContext) -> Node:
     x, groups = _floats(op), int(op.get("num_groups"))
     if x.shape[1] % groups:
         raise NoLowering(f"GroupNormalization of {x.shape[1]} channels in {groups} groups")
-    found = _grouped(x, groups, op.get("epsilon", 1e-5))
+    output = _normalise_groups(x, groups, op.get("epsilon", 1e-5))
     if op.opset >= 21:
-        return _per_channel(op, reshape(found, x.shape))
-    return reshape(_per_channel(op, found), x.shape)
+        return _per_channel(op, reshape(output, x.shape))
+    return reshape(_per_channel(op, output), x.shape)
 
 
 def _floats(op: OpContext) -> Node:
@@ -323,10 +323,10 @@ def _floats(op: OpContext) -> Node:
     return x
 
 
-def _grouped(x: Node, groups: int, epsilon: float) -> Node:
+def _normalise_groups(x: Node, groups: int, epsilon: float) -> Node:
     """[images, groups, channels of a group, …], normalised from its third dimension on."""
     split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-    return normalised(split, epsilon, 2)
+    return normalise_node(split, epsilon, 2)
 
 
 def _per_channel(op: OpContext, x: Node) -> Node:

@@ -19,7 +19,7 @@ def resize(op: OpContext) -> Node:
     """Resize and Upsample."""
     x = op.tensor(0)
     for axis, table in _tables(op, x).items():
-        x = _resized(x, axis, table)
+        x = _resize_axis(x, axis, table)
     return x
 
 
@@ -65,7 +65,7 @@ def _floats(op: OpContext, position: int) -> list[float] | None:
     return [float(value) for value in node.array.reshape(-1)]
 
 
-def _resized(x: Node, axis: int, table: AxisTable) -> Node:
+def _resize_axis(x: Node, axis: int, table: AxisTable) -> Node:
     """One dimension. Whole factors of nearest neighbours are an index map, everything else is gathered."""
     taps = [(index, weight) for index, weight in zip(table.index, table.weight, strict=True) if weight.any()]
     extent, out = x.shape[axis], table.index.shape[1]

@@ -16,7 +16,7 @@ _REDUCED = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "maxim
 """How updates of one place are put together, and how with what was there."""
 
 
-def scattered(
+def scatter_updates(
     xp: Arrays, x: TracedArray, indices: Sequence[TracedArray], updates: TracedArray, reduction: str
 ) -> TracedArray:
     """By comparing every place with every index, so that no two threads write the same place. Of several updates of one place the

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bricolage.native.ir.lowerings.elementwise import converted, raised
+from bricolage.native.ir.lowerings.elementwise import convert_node, raise_to_power
 from bricolage.native.ir.lowerings.lowering_context import NoLowering
 from bricolage.native.ir.lowerings.views import broadcast_node, pointwise, reshape, scalar, take
 from bricolage.native.ir.tensors import FLOATS, INTEGERS, STORED_BYTES, Constant, Node, Shape, numpy_type
@@ -62,13 +62,13 @@ class TracedArray:
                     np.int64
                 )  # what numpy makes of a float that does not fit differs by type and processor
             return TracedArray(Constant(self.shape, dtype, array.astype(numpy_type(dtype))))
-        return TracedArray(converted(self.node, dtype))
+        return TracedArray(convert_node(self.node, dtype))
 
     def reshape(self, shape: tuple[int, ...]) -> TracedArray:
         """One size may be -1."""
         if -1 in shape:
-            known = -math.prod(shape)
-            shape = tuple(self.node.elements // known if extent == -1 else extent for extent in shape)
+            given_elements = -math.prod(shape)
+            shape = tuple(self.node.elements // given_elements if extent == -1 else extent for extent in shape)
         return TracedArray(reshape(self.node, shape))
 
     def broadcast(self, shape: tuple[int, ...]) -> TracedArray:
@@ -78,21 +78,21 @@ class TracedArray:
     def __getitem__(self, key: Index | tuple[Index, ...]) -> TracedArray:
         """Whole numbers, slices and an ellipsis."""
         given = key if isinstance(key, tuple) else (key,)
-        keys = [own for own in given if not isinstance(own, EllipsisType)]
+        keys = [subscript for subscript in given if not isinstance(subscript, EllipsisType)]
         if Ellipsis in given:
             at = given.index(Ellipsis)
             keys[at:at] = [slice(None)] * (self.ndim - len(keys))
         keys += [slice(None)] * (self.ndim - len(keys))
         starts, steps, sizes, kept = [], [], [], []
-        for own, extent in zip(keys, self.shape, strict=True):
-            if isinstance(own, slice):
-                spots = range(extent)[own]
+        for subscript, extent in zip(keys, self.shape, strict=True):
+            if isinstance(subscript, slice):
+                spots = range(extent)[subscript]
                 starts.append(spots.start)
                 steps.append(spots.step)
                 sizes.append(len(spots))
                 kept.append(len(spots))
             else:
-                starts.append(range(extent)[own])
+                starts.append(range(extent)[subscript])
                 steps.append(1)
                 sizes.append(1)
         return TracedArray(reshape(take(self.node, starts, steps, tuple(sizes)), tuple(kept)))
@@ -130,7 +130,7 @@ class TracedArray:
         return apply("modulo", left, right)
 
     def __pow__(self, exponent: float) -> TracedArray:
-        return TracedArray(raised(self.node, scalar(exponent, self.dtype)))
+        return TracedArray(raise_to_power(self.node, scalar(exponent, self.dtype)))
 
     def __neg__(self) -> TracedArray:
         return apply("neg", self)

@@ -110,7 +110,7 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
         return source
     if isinstance(source, DequantisedConstant):
         arrays = (source.array, source.integers, source.scales, source.zeros)
-        array, *parts = (np.ascontiguousarray(one.transpose(perm)) for one in arrays)
+        array, *parts = (np.ascontiguousarray(component.transpose(perm)) for component in arrays)
         return DequantisedConstant(array.shape, source.dtype, array, *parts)
     if isinstance(source, BlockConstant):
         return source.transposed()
@@ -137,12 +137,14 @@ def broadcast_node(source: Node, shape: Shape) -> Node:
     if 0 in shape:
         return empty(shape, source.dtype)
     missing = len(shape) - len(source.shape)
-    if missing < 0 or any(own not in (1, size) for own, size in zip(source.shape, shape[missing:], strict=True)):
+    if missing < 0 or any(
+        source_size not in (1, size) for source_size, size in zip(source.shape, shape[missing:], strict=True)
+    ):
         raise NoLowering(f"{list(source.shape)} does not broadcast to {list(shape)}")
 
     def mapping(coords: Coords) -> Coords:
-        own = coords[missing:]
-        return tuple(constant(0) if extent == 1 else i for i, extent in zip(own, source.shape, strict=True))
+        trailing_coords = coords[missing:]
+        return tuple(constant(0) if extent == 1 else i for i, extent in zip(trailing_coords, source.shape, strict=True))
 
     return View(shape, source.dtype, source, mapping)
 

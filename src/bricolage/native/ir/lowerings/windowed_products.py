@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from bricolage.native.ir.index_expressions import Index
-from bricolage.native.ir.lowerings.contractions import multiplied
+from bricolage.native.ir.lowerings.contractions import multiply_matrices
 from bricolage.native.ir.lowerings.views import reshape, transpose
 from bricolage.native.ir.tensors import Coords, Node, View
 
@@ -17,7 +17,7 @@ _Reads = Callable[[Sequence[Index], Sequence[Index]], tuple[list[Index], _Tests]
 """From the places of windows and from taps to what is read."""
 
 
-def convolved(
+def convolve_windows(
     x: Node,
     weight: Node,
     strides: Sequence[int],
@@ -34,14 +34,14 @@ def convolved(
     )
 
     def reads(places: Sequence[Index], taps: Sequence[Index]) -> tuple[list[Index], _Tests]:
-        found = [
+        positions = [
             place * stride + tap * dilation - before
             for place, tap, (_, _, stride, dilation, (before, _)) in zip(places, taps, every, strict=True)
         ]
-        return found, list(zip(found, sizes, strict=True))
+        return positions, list(zip(positions, sizes, strict=True))
 
     matrices = reshape(weight, (groups, weight.shape[0] // groups, math.prod(weight.shape[1:])))
-    return _windowed(x, transpose(matrices, (0, 2, 1)), kernel, out, reads)
+    return _multiply_windows(x, transpose(matrices, (0, 2, 1)), kernel, out, reads)
 
 
 def convolved_transposed(x: Node, weight: Node, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Node:
@@ -52,20 +52,20 @@ def convolved_transposed(x: Node, weight: Node, strides: Sequence[int], dilation
     out = tuple((size - 1) * stride + (taps - 1) * dilation + 1 for size, taps, stride, dilation in every)
 
     def reads(places: Sequence[Index], taps: Sequence[Index]) -> tuple[list[Index], _Tests]:
-        found, tests = list[Index](), _Tests()
+        positions, tests = list[Index](), _Tests()
         for place, tap, (size, count, stride, dilation) in zip(places, taps, every, strict=True):
             ahead = -(-(count - 1) * dilation // stride)  # so that what is divided is never negative
             whole, rest = (place - tap * dilation + ahead * stride).split(stride)
-            found.append(whole - ahead)
+            positions.append(whole - ahead)
             tests += [(whole - ahead, size), (rest, 1)]
-        return found, tests
+        return positions, tests
 
     channels, columns, taps = weight.shape[0] // groups, weight.shape[1], math.prod(kernel)
     apart = transpose(reshape(weight, (groups, channels, columns, taps)), (0, 1, 3, 2))
-    return _windowed(x, reshape(apart, (groups, channels * taps, columns)), kernel, out, reads)
+    return _multiply_windows(x, reshape(apart, (groups, channels * taps, columns)), kernel, out, reads)
 
 
-def _windowed(x: Node, matrices: Node, kernel: Sequence[int], out: Sequence[int], reads: _Reads) -> Node:
+def _multiply_windows(x: Node, matrices: Node, kernel: Sequence[int], out: Sequence[int], reads: _Reads) -> Node:
     """Windows of x times matrices [groups, channels · taps, columns]: for each place of `out` and each tap of `kernel` what `reads`
     says, zero where its tests fail."""
     groups, depth, columns = matrices.shape
@@ -84,5 +84,5 @@ def _windowed(x: Node, matrices: Node, kernel: Sequence[int], out: Sequence[int]
         lambda coords: parts(coords)[1],
     )
     rows = reshape(windows, (images, groups, math.prod(out), depth))
-    found = multiplied(rows, reshape(matrices, (1, *matrices.shape)))
-    return reshape(transpose(found, (0, 1, 3, 2)), (images, groups * columns, *out))
+    products = multiply_matrices(rows, reshape(matrices, (1, *matrices.shape)))
+    return reshape(transpose(products, (0, 1, 3, 2)), (images, groups * columns, *out))

@@ -99,13 +99,13 @@ class Bridge:
                 yield EGraphMatch(match.classes, {"found": match})
 
     def _apply(self, indexed: Indexed, _egraph: Terms, match: EGraphMatch) -> Sequence[int] | None:
-        found = match.bindings["found"]
-        assert isinstance(found, EMatch) and self._classes is not None
-        for path in self._paths(found, self._classes[1]) if indexed.rule.enabling else ((),):
-            small = _MatchGraph(self._encoder, self._classes[1], found, path)
+        ematch = match.bindings["found"]
+        assert isinstance(ematch, EMatch) and self._classes is not None
+        for path in self._paths(ematch, self._classes[1]) if indexed.rule.enabling else ((),):
+            small = _MatchGraph(self._encoder, self._classes[1], ematch, path)
             builder = LazyBuilder(self._encoder.opsets, self._names)
             try:
-                return self._equal(indexed.rule, found, small, builder)
+                return self._equal(indexed.rule, ematch, small, builder)
             except MatchFailure:
                 continue
             finally:
@@ -130,7 +130,7 @@ class Bridge:
             old = tuple(producer.outputs)
         pairs = [(value, other) for value, other in zip(old, values, strict=True) if other is not None]
         matched = tuple(chosen.operation.op_type for chosen in found.roots)
-        self._merge(rule, pairs, builder, dict(small.classes), matched, lambda: self._needed(found))
+        self._merge(rule, pairs, builder, dict(small.classes), matched, lambda: self._collect_match_ages(found))
         return list(found.classes)
 
     def _seed(self, _egraph: Terms, match: EGraphMatch) -> Sequence[int] | None:
@@ -169,22 +169,24 @@ class Bridge:
         egraph = self._egraph
         before, merges = egraph.age_next, egraph.merges
         self._encoder.nodes(builder.nodes, classes)
-        found = [
+        class_pairs = [
             (classes[old], classes[new] if new in classes else self._encoder.leaf(new))
             for old, new in pairs
             if old in classes
         ]
-        for here, there in found:
+        for here, there in class_pairs:
             if not fits(egraph.data(here), egraph.data(there)):
                 raise MatchFailure("types or shapes of the two sides differ")
-        for here, there in found:
+        for here, there in class_pairs:
             egraph.merge(here, there)
         if egraph.merges != merges:
             built = tuple(node.op_type for node in builder.nodes)
             ages = frozenset(range(before, egraph.age_next))
-            self.applied.append(AppliedRule(rule, matched, built, found[0][1], ages, needed(), self._watch.looked))
+            self.applied.append(
+                AppliedRule(rule, matched, built, class_pairs[0][1], ages, needed(), self._watch.looked)
+            )
 
-    def _needed(self, found: EMatch) -> frozenset[int]:
+    def _collect_match_ages(self, found: EMatch) -> frozenset[int]:
         """The ages of the nodes of a match."""
         return frozenset(
             age for root, home in zip(found.roots, found.classes, strict=True) for age in self._ages(root, home)
@@ -233,7 +235,9 @@ class _MatchGraph:
         for _, number in found.bound:
             if number is not None:
                 self._class(number, _BELOW)
-        self.roots = tuple(self._chosen(root, number) for root, number in zip(found.roots, found.classes, strict=True))
+        self.roots = tuple(
+            self._build_matched(root, number) for root, number in zip(found.roots, found.classes, strict=True)
+        )
         last = self.roots[0]
         for node, number in path:
             if not isinstance(node.operator, Operation) or len(node.operator.outputs) != 1:
@@ -241,7 +245,7 @@ class _MatchGraph:
             below = self.classes[last]
             inputs = [last if child == below else self._class(child, 0) for child in node.children]
             last = self._node(node, inputs)[0]
-            self._typed(last, number)
+            self._assign_type(last, number)
 
     def match(self, found: EMatch) -> matching.Match:
         """The match as rules know it."""
@@ -255,26 +259,26 @@ class _MatchGraph:
             return self._values[number]
         constant = self._known.constant(number)
         if constant is not None:
-            value = _copied(self._encoder.constants[constant], self._encoder.egraph.data(number))
+            value = _copy_constant(self._encoder.constants[constant], self._encoder.egraph.data(number))
         else:
-            value = self._computed(number, depth) or self._typed(ir.Value(name=f"class{number}"), number)
+            value = self._compute_class(number, depth) or self._assign_type(ir.Value(name=f"class{number}"), number)
         self._values[number] = value
         self.classes[value] = number
         return value
 
-    def _computed(self, number: int, depth: int) -> ir.Value | None:
+    def _compute_class(self, number: int, depth: int) -> ir.Value | None:
         node, index = next(iter(self._known.nodes(number)), None), 0
         if node is not None and isinstance(node.operator, OutputProjection):
             index = node.operator.index
             node = next(iter(self._known.nodes(node.children[0])), None)
         if not depth or node is None or not isinstance(node.operator, Operation):
             return None
-        self._values[number] = placeholder = self._typed(ir.Value(name=f"class{number}"), number)  # for cycles
+        self._values[number] = placeholder = self._assign_type(ir.Value(name=f"class{number}"), number)  # for cycles
         self.classes[placeholder] = number
         inputs = [self._class(child, depth - 1) for child in node.children]
-        return self._typed(self._node(node, inputs)[index], number)
+        return self._assign_type(self._node(node, inputs)[index], number)
 
-    def _chosen(self, chosen: MatchedNode, number: int) -> ir.Value:
+    def _build_matched(self, chosen: MatchedNode, number: int) -> ir.Value:
         """The output of a matched operator."""
         inputs: list[ir.Value] = []
         children = iter(chosen.node.children)
@@ -282,16 +286,18 @@ class _MatchGraph:
             if given is None:
                 continue
             child = next(children)
-            inputs.append(self._chosen(given, child) if isinstance(given, MatchedNode) else self._class(child, _BELOW))
+            inputs.append(
+                self._build_matched(given, child) if isinstance(given, MatchedNode) else self._class(child, _BELOW)
+            )
         # Two outputs of one operator are outputs of one operator here too.
         key = (chosen.node, chosen.inputs)
         outputs = self._built.get(key) or self._built.setdefault(key, self._node(chosen.node, inputs))
-        value = self._typed(outputs[chosen.output], number)
+        value = self._assign_type(outputs[chosen.output], number)
         if len(outputs) > 1:
             whole = self._whole(chosen, number)
             for reader, home in self._known.readers.get(whole, ()):
                 if isinstance(reader.operator, OutputProjection):
-                    self._typed(outputs[reader.operator.index], home)
+                    self._assign_type(outputs[reader.operator.index], home)
         if chosen.name:
             node = value.producer()
             assert node is not None
@@ -312,7 +318,7 @@ class _MatchGraph:
         self._graph.append(built)
         return built.outputs
 
-    def _typed(self, value: ir.Value, number: int) -> ir.Value:
+    def _assign_type(self, value: ir.Value, number: int) -> ir.Value:
         give_type(value, self._encoder.egraph.data(number))
         self.classes[value] = number
         return value
@@ -347,7 +353,7 @@ def _shape(dimensions: tuple[Dimension, ...]) -> ir.Shape:
     return ir.Shape([None if dimension == "?" else dimension for dimension in dimensions], frozen=True)
 
 
-def _copied(constant: ir.Value, data: TensorInfo | None) -> ir.Value:
+def _copy_constant(constant: ir.Value, data: TensorInfo | None) -> ir.Value:
     # A name of its own: those that builders give are used again after each match.
     value = ir.Value(name=f"weight {constant_key(constant):x}", const_value=constant.const_value)
     give_type(value, data)

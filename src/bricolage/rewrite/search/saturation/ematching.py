@@ -101,18 +101,18 @@ class ClassIndex:
 
     def _outputs(self, whole: int, op_type: str, index: int) -> list[int]:
         """The classes of an output of the operators in a class."""
-        found: dict[int, None] = {}
+        output_classes: dict[int, None] = {}
         for node in self._nodes[whole]:
             if not isinstance(node.operator, Operation) or node.operator.op_type != op_type:
                 continue
             if len(node.operator.outputs) == 1:
                 if index == 0:
-                    found[whole] = None
+                    output_classes[whole] = None
             else:
-                found.update(
+                output_classes.update(
                     (n, None) for reader, n in self.readers.get(whole, ()) if reader.operator == OutputProjection(index)
                 )
-        return list(found)
+        return list(output_classes)
 
     def _more(self, roots: Sequence[Op], found: EMatch, state: _PartialMatch) -> Iterator[EMatch]:
         if not roots:
@@ -152,12 +152,12 @@ class ClassIndex:
                 continue
             if pattern.name and state.named.get(pattern.name, node) != node:
                 continue
-            own = replace(state, named={**state.named, pattern.name: node}) if pattern.name else state
+            named_state = replace(state, named={**state.named, pattern.name: node}) if pattern.name else state
             children = iter(node.children)
             given: list[int | None] = [next(children) if present else None for present in operation.inputs]
             if pattern.inputs is None:
                 for inputs in self._open(given):
-                    yield own, MatchedNode(node, inputs, pattern.output, pattern.name)
+                    yield named_state, MatchedNode(node, inputs, pattern.output, pattern.name)
                 continue
             given += [None] * (len(pattern.inputs) - len(given))
             if any(each is not None for each in given[len(pattern.inputs) :]):
@@ -166,7 +166,7 @@ class ClassIndex:
             if len(pattern.inputs) == 2 and operation.op_type in COMMUTATIVE and given[0] != given[1]:
                 orders.append(given[::-1])
             for turned, order in enumerate(orders):
-                for further, inputs in self._inputs(pattern.inputs, order, own):
+                for further, inputs in self._inputs(pattern.inputs, order, named_state):
                     inputs = inputs[::-1] if turned else inputs
                     yield further, MatchedNode(node, inputs[: len(operation.inputs)], pattern.output, pattern.name)
 
@@ -183,11 +183,11 @@ class ClassIndex:
         """Inputs that the pattern leaves open, with an operator for each: the rule looks at what computes them."""
         options: list[list[MatchedNode | int | None]] = []
         for number in given:
-            own: list[MatchedNode | int | None] = []
+            alternatives: list[MatchedNode | int | None] = []
             if number is not None:
                 for node in self.nodes(number):
-                    own += self._below(node)
-            options.append(own or [number])
+                    alternatives += self._below(node)
+            options.append(alternatives or [number])
         yield from islice(product(*options), _CHOICES)
 
     def _below(self, node: ENode) -> list[MatchedNode | int | None]:
@@ -207,8 +207,8 @@ class ClassIndex:
         if not patterns:
             yield state, ()
             return
-        for found, first in self._value(patterns[0], given[0], state):
-            for further, rest in self._inputs(patterns[1:], given[1:], found):
+        for next_state, first in self._value(patterns[0], given[0], state):
+            for further, rest in self._inputs(patterns[1:], given[1:], next_state):
                 yield further, (first, *rest)
 
     def _value(

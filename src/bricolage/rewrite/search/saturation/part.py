@@ -69,12 +69,12 @@ def saturate_part(
     prices = _Prices(encoder, pricing)
     outputs = tuple(egraph.find(classes[value]) for value in model.graph.outputs)
     problem, numbers = egraph.snapshot(prices.of, outputs)
-    found = extract(problem, "anytime", extraction)
-    order = reachable_classes(problem, found.choice)
+    solution = extract(problem, "anytime", extraction)
+    order = reachable_classes(problem, solution.choice)
     assert order is not None, "extraction is acyclic"
     chosen: dict[int, ENode] = {}
     for place in order:
-        node = problem.classes[place][found.choice[place]].key
+        node = problem.classes[place][solution.choice[place]].key
         assert isinstance(node, ENode)
         chosen[numbers[place]] = node
     originals = _originals(encoder, nodes, classes)
@@ -86,10 +86,10 @@ def saturate_part(
         weights=weights,
         outputs=outputs,
         before=before,
-        extraction=found,
+        extraction=solution,
         saturation=report,
         applied=tuple(_relevant(bridge.applied, encoder, chosen, originals)),
-        by_values=any(one.by_values for one in bridge.applied),
+        by_values=any(application.by_values for application in bridge.applied),
     )
 
 
@@ -145,9 +145,9 @@ def _relevant(
     egraph = encoder.egraph
     wanted = {egraph.age(number, node) for number, node in chosen.items()}
     changed = {number for number, node in chosen.items() if node not in originals}
-    found: list[AppliedRule] = []
-    for one in reversed(applied):
-        if one.ages & wanted or (not one.ages and egraph.find(one.number) in changed):
-            found.append(one)
-            wanted |= one.needed
-    return found[::-1]
+    relevant_rules: list[AppliedRule] = []
+    for application in reversed(applied):
+        if application.ages & wanted or (not application.ages and egraph.find(application.number) in changed):
+            relevant_rules.append(application)
+            wanted |= application.needed
+    return relevant_rules[::-1]

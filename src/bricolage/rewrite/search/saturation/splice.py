@@ -42,7 +42,10 @@ def splice(whole: Workspace, saturated: SaturatedPart, names: Mapping[str, str],
     if not pairs:
         builder.discard()
         return False
-    applications = [Application(0, one.rule.name, one.rule.family, one.matched, one.built) for one in saturated.applied]
+    applications = [
+        Application(0, applied_rule.rule.name, applied_rule.rule.family, applied_rule.matched, applied_rule.built)
+        for applied_rule in saturated.applied
+    ]
     whole.graft(pairs, builder, applications)
     return True
 
@@ -56,10 +59,10 @@ class _Decoder:
 
     def there(self, name: str) -> ir.Value:
         """The counterpart in the whole of a value of the part."""
-        found = self._whole.value(self._names[name])
-        if found is None:
+        counterpart = self._whole.value(self._names[name])
+        if counterpart is None:
             raise MatchFailure(f"'{self._names[name]}' is gone")
-        return found
+        return counterpart
 
     def values(self) -> dict[int, list[ir.Value]]:
         """What each chosen class is in the whole: one value, or the outputs of an operator of several."""
@@ -75,11 +78,11 @@ class _Decoder:
             else:
                 assert isinstance(operator, Operation)
                 sources = [values[self._saturated.encoder.egraph.find(child)][0] for child in node.children]
-                kept = self._kept(self._saturated.originals.get(node, ()), sources)
+                kept = self._find_kept_operator(self._saturated.originals.get(node, ()), sources)
                 values[number] = list(kept.outputs) if kept is not None else self._build(operator, sources, number)
         return values
 
-    def _kept(self, places: Sequence[int], sources: Sequence[ir.Value]) -> ir.Node | None:
+    def _find_kept_operator(self, places: Sequence[int], sources: Sequence[ir.Value]) -> ir.Node | None:
         """An operator of the copy that reads just that already."""
         for place in places:
             named = next(name for name in self._saturated.operators[place] if name)
@@ -109,18 +112,18 @@ class _Decoder:
         if key in self._constants:
             return self._constants[key]
         if key in self._saturated.weights:
-            found = self.there(self._saturated.weights[key])
+            constant = self.there(self._saturated.weights[key])
         else:
             computed = expression(value)
             if computed is None:
                 assert value.const_value is not None
-                found = constant_value(self._builder.names.fresh("constant"), value.const_value.numpy())
-                self._builder.constants.append(found)
+                constant = constant_value(self._builder.names.fresh("constant"), value.const_value.numpy())
+                self._builder.constants.append(constant)
             else:
                 node = computed.node
                 inputs = [None if source is None else self._constant(source) for source in node.inputs]
                 attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-                made = self._builder.many(node.op_type, len(node.outputs), *inputs, **attributes)
-                found = made[computed.output]
-        self._constants[key] = found
-        return found
+                outputs = self._builder.many(node.op_type, len(node.outputs), *inputs, **attributes)
+                constant = outputs[computed.output]
+        self._constants[key] = constant
+        return constant

@@ -74,8 +74,8 @@ class ShapeAnalysis:
 
     def make(self, _egraph: Terms, _node: ENode, /) -> Data:
         """The type and shape that were given for the node that is being added; see `Analysis`."""
-        found, self.given = self.given, UNKNOWN
-        return found
+        given_type, self.given = self.given, UNKNOWN
+        return given_type
 
     def join(self, left: Data, right: Data, /) -> Data:
         """What both classes say, the more precise of each dimension; see `Analysis`."""
@@ -144,9 +144,9 @@ class Encoder:
         self, operator: Operation | InputLeaf | ConstantLeaf | OutputProjection, children: tuple[int, ...], data: Data
     ) -> int:
         self._shapes.given = data
-        found = self.egraph.add(operator, children)
+        eclass = self.egraph.add(operator, children)
         self._shapes.given = UNKNOWN
-        return found
+        return eclass
 
 
 def _info(value: ir.Value) -> TensorInfo:

@@ -50,8 +50,8 @@ def attention(call: Call) -> Joined | None:
         elif given is not None and given.ndim == q.rank:
             given = given.expand(*q.shape[:-1], source).repeat(lanes, *[1] * (q.rank - 1))
         query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
-        made = kernel(query, key, value, attn_mask=given, is_causal=causal, scale=scale)
-        return made.view(lanes, *q.shape[:-1], v.shape[-1])
+        output = kernel(query, key, value, attn_mask=given, is_causal=causal, scale=scale)
+        return output.view(lanes, *q.shape[:-1], v.shape[-1])
 
     def written(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         scores = torch.matmul(query * factor, key.mT)

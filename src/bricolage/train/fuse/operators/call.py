@@ -76,8 +76,8 @@ class Call:
     def filled(self, tensors: Sequence[torch.Tensor]) -> tuple[list[object], dict[str, object]]:
         """Its arguments with tensors in the places of the operands."""
         left = iter(tensors)
-        args = [_filled(one, left) for one in self.args]
-        return args, {name: _filled(one, left) for name, one in self.keywords.items()}
+        args = [_fill_operands(argument, left) for argument in self.args]
+        return args, {name: _fill_operands(argument, left) for name, argument in self.keywords.items()}
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def batch_outside(tensor: torch.Tensor) -> bool:
     return bool(tensor.stride(1) > tensor.stride(0))
 
 
-def folded(tensor: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def apply_folded(tensor: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """Something done to each sample of [lanes, batch, ...] by folding both into one dimension, without a copy where memory allows
     it in either order."""
     lanes, batch = tensor.shape[:2]
@@ -162,13 +162,13 @@ def _operands(value: object) -> Iterator[Operand]:
     if isinstance(value, Operand):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _operands(one)
+        for element in value:
+            yield from _operands(element)
 
 
-def _filled(value: object, left: Iterator[torch.Tensor]) -> object:
+def _fill_operands(value: object, left: Iterator[torch.Tensor]) -> object:
     if isinstance(value, Operand):
         return next(left)
     if isinstance(value, list | tuple):
-        return type(value)(_filled(one, left) for one in value)
+        return type(value)(_fill_operands(element, left) for element in value)
     return value

@@ -36,7 +36,7 @@ def choose_way(joined: Joined, tensors: Sequence[torch.Tensor]) -> tuple[str, di
             continue
         if first is None:
             first = values
-        elif not all(_close(one, other) for one, other in zip(first, values, strict=True)):
+        elif not all(_close(reference, other) for reference, other in zip(first, values, strict=True)):
             raise RuntimeError(f"'{name}' gives other results or gradients than '{next(iter(timed))}'")
         timed[name] = float("inf")
     if not timed:
@@ -61,21 +61,23 @@ def _forward_and_backward(
 
     fresh = _fresh(tensors)
     began = time.perf_counter()
-    made = _results(compute(*fresh))
+    outputs = _results(compute(*fresh))
     spent = time.perf_counter() - began
-    ends = [one for one in made if one.requires_grad]
-    starts = [one for one in fresh if isinstance(one, torch.Tensor) and one.requires_grad]
+    ends = [output for output in outputs if output.requires_grad]
+    starts = [tensor for tensor in fresh if isinstance(tensor, torch.Tensor) and tensor.requires_grad]
     if not ends:
-        return spent, [*made, *(torch.zeros(()) for _ in starts)]
+        return spent, [*outputs, *(torch.zeros(()) for _ in starts)]
     if not above:
         random = torch.Generator().manual_seed(0)
         above += [torch.randn(end.shape, generator=random, dtype=end.dtype) for end in ends]
-    laid_out = [torch.empty_like(one).copy_(given) for one, given in zip(ends, above, strict=True)]
+    laid_out = [torch.empty_like(output).copy_(given) for output, given in zip(ends, above, strict=True)]
     began = time.perf_counter()
-    found = torch.autograd.grad(ends, starts, laid_out, allow_unused=True)
+    gradients = torch.autograd.grad(ends, starts, laid_out, allow_unused=True)
     spent += time.perf_counter() - began
-    below = [torch.zeros_like(to) if one is None else one for one, to in zip(found, starts, strict=True)]
-    return spent, [*made, *below]
+    below = [
+        torch.zeros_like(to) if gradient is None else gradient for gradient, to in zip(gradients, starts, strict=True)
+    ]
+    return spent, [*outputs, *below]
 
 
 def _fresh(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -86,7 +88,9 @@ def _fresh(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def _results(made: Result) -> list[torch.Tensor]:
     import torch
 
-    return [one for one in (made if isinstance(made, list | tuple) else (made,)) if isinstance(one, torch.Tensor)]
+    return [
+        output for output in (made if isinstance(made, list | tuple) else (made,)) if isinstance(output, torch.Tensor)
+    ]
 
 
 def _close(one: torch.Tensor, other: torch.Tensor) -> bool:

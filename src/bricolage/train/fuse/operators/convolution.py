@@ -44,17 +44,17 @@ def convolution(call: Call) -> Joined | None:
         return None
     target = call.target
 
-    def grouped(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
+    def convolve_groups(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
         flat = None if b is None else b.reshape(-1)
-        made = target(joined, w.flatten(0, 1), flat, stride, padding, dilation, lanes * groups)
-        return channels_split(made, lanes)
+        output = target(joined, w.flatten(0, 1), flat, stride, padding, dilation, lanes * groups)
+        return channels_split(output, lanes)
 
     def wide(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
-        made = target(value, w.flatten(0, 1), None if b is None else b.reshape(-1), stride, padding, dilation, 1)
-        return channels_split(made, lanes)
+        output = target(value, w.flatten(0, 1), None if b is None else b.reshape(-1), stride, padding, dilation, 1)
+        return channels_split(output, lanes)
 
-    ways: dict[str, Compute] = {"groups": grouped, "loop": by_lane(call)}
+    ways: dict[str, Compute] = {"groups": convolve_groups, "loop": by_lane(call)}
     if not x.stacked and groups == 1:
         ways = {"one convolution": wide, **ways}
     if spatial == 2:
@@ -73,14 +73,14 @@ def _channels_last(compute: Compute) -> Compute:
     def innermost(value: torch.Tensor) -> torch.Tensor:
         # Of a stacked tensor, [lanes, batch, C, H, W], as of a shared one, [batch, C, H, W].
         joined = channels_joined(value) if value.ndim == 5 else value
-        made = joined.contiguous(memory_format=torch.channels_last)
-        return channels_split(made, value.shape[0]) if value.ndim == 5 else made
+        output = joined.contiguous(memory_format=torch.channels_last)
+        return channels_split(output, value.shape[0]) if value.ndim == 5 else output
 
-    def wrapped(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> Result:
+    def compute_innermost(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> Result:
         # [lanes, Co, Ci, h, w] with Ci innermost: so it is with lanes and Co as one dimension.
         return compute(innermost(value), w.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3), b)
 
-    return wrapped
+    return compute_innermost
 
 
 def _patches(call: Call, x: Operand, weight: Operand) -> Compute:
@@ -99,16 +99,16 @@ def _patches(call: Call, x: Operand, weight: Operand) -> Compute:
             columns = columns.transpose(0, 1) if outside else columns
         else:
             columns = torch.nn.functional.unfold(value, kernel, dilation, padding, stride).unsqueeze(0)
-        made = torch.matmul(w.reshape(lanes, 1, outputs, -1), columns)
+        products = torch.matmul(w.reshape(lanes, 1, outputs, -1), columns)
         if b is not None:
-            made = made + b.reshape(lanes, 1, outputs, 1)
-        return made.view(lanes, batch, outputs, *spatial)
+            products = products + b.reshape(lanes, 1, outputs, 1)
+        return products.view(lanes, batch, outputs, *spatial)
 
     return compute
 
 
 @TABLE.rule("aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input")
-def transposed(call: Call) -> Joined | None:
+def transposed_convolution(call: Call) -> Joined | None:
     """As `convolution`, with weights [lanes, Ci, Co / g, ...]."""
     x, weight, bias, stride, padding, extra, groups, dilation = call.args
     lanes = call.lanes
@@ -116,11 +116,11 @@ def transposed(call: Call) -> Joined | None:
         return None
     target = call.target
 
-    def grouped(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
+    def convolve_groups(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
         flat = None if b is None else b.reshape(-1)
         sizes = (stride, padding, extra, lanes * groups, dilation)
-        made = target(joined, w.flatten(0, 1), flat, *sizes)
-        return channels_split(made, lanes)
+        output = target(joined, w.flatten(0, 1), flat, *sizes)
+        return channels_split(output, lanes)
 
-    return Joined({"groups": grouped, "loop": by_lane(call)})
+    return Joined({"groups": convolve_groups, "loop": by_lane(call)})

@@ -24,13 +24,13 @@ def by_vmap(call: Call) -> Compute:
     """The operator through `torch.vmap`."""
     import torch
 
-    def one(*tensors: torch.Tensor) -> Result:
+    def call_lane(*tensors: torch.Tensor) -> Result:
         args, keywords = call.filled(tensors)
-        made: Result = call.target(*args, **keywords)
-        return made
+        output: Result = call.target(*args, **keywords)
+        return output
 
     places = tuple(0 if operand.stacked else None for operand in call.operands)
-    return torch.vmap(one, in_dims=places)
+    return torch.vmap(call_lane, in_dims=places)
 
 
 def by_lane(call: Call) -> Compute:
@@ -42,8 +42,8 @@ def by_lane(call: Call) -> Compute:
     def compute(*tensors: torch.Tensor) -> Result:
         results = []
         for lane in range(call.lanes):
-            own = [t[lane] if operand.stacked else t for t, operand in zip(tensors, operands, strict=True)]
-            args, keywords = call.filled(own)
+            lane_tensors = [t[lane] if operand.stacked else t for t, operand in zip(tensors, operands, strict=True)]
+            args, keywords = call.filled(lane_tensors)
             results.append(call.target(*args, **keywords))
         if isinstance(results[0], torch.Tensor):
             return torch.stack(results)
@@ -71,10 +71,10 @@ def pointwise(call: Call) -> Joined:
             return only("unchanged", lambda x: target(x, *rest))
 
     def compute(*tensors: torch.Tensor) -> Result:
-        fitting = [align_tensor(one, operand, rank) for one, operand in zip(tensors, operands, strict=True)]
+        fitting = [align_tensor(tensor, operand, rank) for tensor, operand in zip(tensors, operands, strict=True)]
         args, keywords = call.filled(fitting)
-        made: Result = call.target(*args, **keywords)
-        return made
+        output: Result = call.target(*args, **keywords)
+        return output
 
     return only("unchanged", compute)
 
@@ -82,9 +82,13 @@ def pointwise(call: Call) -> Joined:
 @TABLE.rule(OPERATOR)
 def function(call: Call) -> Joined:
     """A function of the user's with a backward of its own."""
-    own = application(call.args[1])
-    one = replace(call, target=lambda tensors, _: own.results(tensors))
-    return Joined({"loop": by_lane(one), "vmap": by_vmap(one)} if own.batches else {"loop": by_lane(one)})
+    user_function = application(call.args[1])
+    applied_call = replace(call, target=lambda tensors, _: user_function.results(tensors))
+    return Joined(
+        {"loop": by_lane(applied_call), "vmap": by_vmap(applied_call)}
+        if user_function.batches
+        else {"loop": by_lane(applied_call)}
+    )
 
 
 @TABLE.rule("aten::copy")
@@ -92,7 +96,7 @@ def copy(call: Call) -> Joined:
     """What is to be written, as large as what it is written to. The operator itself has no gradient."""
     into, source = call.args[:2]
     shape = (call.lanes, *into.shape)
-    return only("expanded", lambda _, made: align_tensor(made, source, into.rank).expand(shape).to(into.dtype))
+    return only("expanded", lambda _, tensor: align_tensor(tensor, source, into.rank).expand(shape).to(into.dtype))
 
 
 @TABLE.rule("aten::prelu")

@@ -23,21 +23,23 @@ def linear(call: Call) -> Joined | None:
         return _shared_weights(call) if not weight.stacked else None
     outputs = weight.shape[0]
 
-    def batched(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
+    def multiply_batched(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         rows = value.reshape(lanes, -1, x.shape[-1])
-        made = torch.bmm(rows, w.mT) if b is None else torch.baddbmm(b.unsqueeze(1), rows, w.mT)
-        return made.view(lanes, *x.shape[:-1], outputs)
+        product = torch.bmm(rows, w.mT) if b is None else torch.baddbmm(b.unsqueeze(1), rows, w.mT)
+        return product.view(lanes, *x.shape[:-1], outputs)
 
     def at_once(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
-        made = torch.nn.functional.linear(value, w.reshape(lanes * outputs, -1), None if b is None else b.reshape(-1))
-        return made.view(*x.shape[:-1], lanes, outputs).movedim(-2, 0)
+        product = torch.nn.functional.linear(
+            value, w.reshape(lanes * outputs, -1), None if b is None else b.reshape(-1)
+        )
+        return product.view(*x.shape[:-1], lanes, outputs).movedim(-2, 0)
 
-    def expanded(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
-        return batched(value.expand(lanes, *value.shape), w, b)
+    def multiply_expanded(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
+        return multiply_batched(value.expand(lanes, *value.shape), w, b)
 
     if x.stacked:
-        return Joined({"batched product": batched, "loop": by_lane(call)})
-    return Joined({"one product": at_once, "batched product": expanded})
+        return Joined({"batched product": multiply_batched, "loop": by_lane(call)})
+    return Joined({"one product": at_once, "batched product": multiply_expanded})
 
 
 def _shared_weights(call: Call) -> Joined | None:
@@ -89,9 +91,9 @@ def embedding(call: Call) -> Joined | None:
 
     def one_table(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         shift = starts.to(numbers.device).view(-1, *[1] * index.rank)
-        made = torch.nn.functional.embedding(numbers + shift, table.reshape(-1, width))
+        embeddings = torch.nn.functional.embedding(numbers + shift, table.reshape(-1, width))
         if padding >= 0:
-            made = torch.where((numbers == padding).unsqueeze(-1), made.detach(), made)
-        return made
+            embeddings = torch.where((numbers == padding).unsqueeze(-1), embeddings.detach(), embeddings)
+        return embeddings
 
     return Joined({"one table": one_table, "loop": by_lane(call)})

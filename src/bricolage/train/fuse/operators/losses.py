@@ -45,8 +45,8 @@ def cross_entropy(call: Call) -> Joined | None:
             logs = torch.log_softmax(flat, 1)
             likely = torch.nn.functional.nll_loss(logs, numbers, **kwargs).view(lanes, batch)
             even = torch.where(good, -logs.mean(1).view(lanes, batch), 0.0)
-            own = rates.to(logs)
-            losses = (1.0 - own) * likely + own * even
+            lane_rates = rates.to(logs)
+            losses = (1.0 - lane_rates) * likely + lane_rates * even
         total = losses.sum(1)
         return total / good.sum(1) if reduction == 1 else total
 
@@ -70,9 +70,11 @@ def of_elements(call: Call) -> Joined | None:
     dims = list(range(1, operands[0].rank + 1))
 
     def compute(*tensors: torch.Tensor) -> torch.Tensor:
-        args, keywords = call.filled([stack(one, o, call.lanes) for one, o in zip(tensors, operands, strict=True)])
+        args, keywords = call.filled(
+            [stack(tensor, o, call.lanes) for tensor, o in zip(tensors, operands, strict=True)]
+        )
         args[place] = 0
-        made: torch.Tensor = target(*args, **keywords)
-        return made.mean(dims) if reduction == 1 else made.sum(dims)
+        losses: torch.Tensor = target(*args, **keywords)
+        return losses.mean(dims) if reduction == 1 else losses.sum(dims)
 
     return only("elements of all lanes", compute)

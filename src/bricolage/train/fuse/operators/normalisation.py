@@ -10,9 +10,9 @@ from bricolage.train.fuse.operators.call import (
     Call,
     Joined,
     Operand,
+    apply_folded,
     channels_joined,
     channels_split,
-    folded,
     only,
 )
 from bricolage.train.fuse.operators.general import by_lane
@@ -26,7 +26,7 @@ def batch_norm(call: Call) -> Joined | None:
     """One batch-norm or instance-norm over lanes · channels channels, running statistics included."""
     x, weight, bias, mean, variance, *rest = call.args
     lanes, target = call.lanes, call.target
-    given = [isinstance(one, Operand) for one in (weight, bias, mean, variance)]
+    given = [isinstance(argument, Operand) for argument in (weight, bias, mean, variance)]
     if x.rank < 2 or not all(operand.stacked for operand in call.operands[1:]):
         return None
 
@@ -41,8 +41,8 @@ def batch_norm(call: Call) -> Joined | None:
 def _parts(given: list[bool], left: Iterator[torch.Tensor]) -> list[torch.Tensor | None]:
     """Flat over lanes. Running statistics are written to, so those have to be views."""
     flat = []
-    for place, one in enumerate(given):
-        tensor = next(left) if one else None
+    for place, present in enumerate(given):
+        tensor = next(left) if present else None
         flat.append(tensor if tensor is None else tensor.reshape(-1) if place < 2 else tensor.view(-1))
     return flat
 
@@ -56,17 +56,17 @@ def layer_norm(call: Call) -> Joined | None:
     if not x.stacked:
         return None
     ones = [1] * (x.rank - len(shape))
-    given, operands = [isinstance(one, Operand) for one in (weight, bias)], call.operands[1:]
+    given, operands = [isinstance(argument, Operand) for argument in (weight, bias)], call.operands[1:]
 
     def written(value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        made = torch.nn.functional.layer_norm(value, shape, None, None, eps)
+        normalised = torch.nn.functional.layer_norm(value, shape, None, None, eps)
         views = [
-            one.reshape(-1 if operand.stacked else 1, *ones, *shape)
-            for one, operand in zip(rest, operands, strict=True)
+            tensor.reshape(-1 if operand.stacked else 1, *ones, *shape)
+            for tensor, operand in zip(rest, operands, strict=True)
         ]
         if all(given):
-            return torch.addcmul(views[1], made, views[0])
-        return made * views[0] if given[0] else made + views[0] if given[1] else made
+            return torch.addcmul(views[1], normalised, views[0])
+        return normalised * views[0] if given[0] else normalised + views[0] if given[1] else normalised
 
     return Joined({"scales of each lane": written, "loop": by_lane(call)})
 
@@ -84,7 +84,9 @@ def group_norm(call: Call) -> Joined | None:
     channels, ones = x.shape[1], [1] * (x.rank - 2)
 
     def compute(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        made = folded(value, lambda one: torch.nn.functional.group_norm(one, groups, None, None, eps))
-        return torch.addcmul(b.reshape(-1, 1, channels, *ones), made, w.reshape(-1, 1, channels, *ones))
+        normalised = apply_folded(
+            value, lambda samples: torch.nn.functional.group_norm(samples, groups, None, None, eps)
+        )
+        return torch.addcmul(b.reshape(-1, 1, channels, *ones), normalised, w.reshape(-1, 1, channels, *ones))
 
     return Joined({"scales of each lane": compute, "loop": by_lane(call)})

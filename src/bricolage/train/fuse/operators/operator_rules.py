@@ -15,13 +15,13 @@ from bricolage.train.fuse.operators import (  # noqa: F401  (they register their
 from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Operand
 from bricolage.train.fuse.operators.general import acts_elementwise, general, pointwise
 
-__all__ = ["Call", "Joined", "Operand", "joined"]
+__all__ = ["Call", "Joined", "Operand", "join_lanes"]
 
 
-def joined(call: Call) -> Joined:
+def join_lanes(call: Call) -> Joined:
     """How a call is computed for all lanes."""
     rule = TABLE.rules.get(call.name)
-    found = rule(call) if rule is not None else None
-    if found is None and rule is None and acts_elementwise(call):
-        found = pointwise(call)
-    return found if found is not None else general(call)
+    joined_call = rule(call) if rule is not None else None
+    if joined_call is None and rule is None and acts_elementwise(call):
+        joined_call = pointwise(call)
+    return joined_call if joined_call is not None else general(call)

@@ -8,10 +8,10 @@ from bricolage.train.fuse.operators.call import (
     TABLE,
     Call,
     Joined,
+    apply_folded,
     batch_outside,
     channels_joined,
     channels_split,
-    folded,
     only,
 )
 
@@ -46,6 +46,6 @@ def pooling(call: Call) -> Joined | None:
     def compute(value: torch.Tensor) -> torch.Tensor:
         if channels and batch_outside(value):
             return channels_split(target(channels_joined(value), *rest, **keywords), call.lanes)
-        return folded(value, lambda one: target(one, *rest, **keywords))
+        return apply_folded(value, lambda samples: target(samples, *rest, **keywords))
 
     return only("folded", compute)

@@ -45,9 +45,9 @@ def recurrent(call: Call) -> Joined | None:
     cell = _CELLS[call.name]
 
     def written(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        own = [stack(one, operand, lanes) for one, operand in zip(tensors, operands, strict=False)]
+        lane_tensors = [stack(tensor, operand, lanes) for tensor, operand in zip(tensors, operands, strict=False)]
         factors = list(tensors[len(operands) :])
-        value, states, weights = own[0], own[1 : 1 + len(hx)], own[1 + len(hx) :]
+        value, states, weights = lane_tensors[0], lane_tensors[1 : 1 + len(hx)], lane_tensors[1 + len(hx) :]
         value = value.transpose(1, 2) if batch_first else value  # [lanes, length, batch, features]
         ends: list[list[torch.Tensor]] = [[] for _ in states]
         for layer in range(layers):
@@ -55,11 +55,11 @@ def recurrent(call: Call) -> Joined | None:
             for direction in range(directions):
                 at = layer * directions + direction
                 w = weights[at * tensors_each : (at + 1) * tensors_each]
-                state = [one[:, at] for one in states]
-                made, state = _run(cell, value, state, w, biases, direction == 1)
-                parts.append(made)
-                for end, one in zip(ends, state, strict=True):
-                    end.append(one)
+                state = [stacked_state[:, at] for stacked_state in states]
+                outputs, state = _run(cell, value, state, w, biases, direction == 1)
+                parts.append(outputs)
+                for end, final_state in zip(ends, state, strict=True):
+                    end.append(final_state)
             value = parts[0] if directions == 1 else torch.cat(parts, -1)
             if drops and layer < layers - 1:
                 value = value * factors[layer]
@@ -88,14 +88,14 @@ def _run(
     first = torch.baddbmm(weights[2].unsqueeze(1), rows, w_in.mT) if biases else torch.bmm(rows, w_in.mT)
     steps = first.view(lanes, length, batch, -1).unbind(1)
     bias = weights[3].unsqueeze(1) if biases else None
-    made = []
+    outputs = []
     for step in reversed(steps) if backwards else steps:
         inner = torch.bmm(state[0], w_state) if bias is None else torch.baddbmm(bias, state[0], w_state)
         state = cell(step, inner, state)
-        made.append(state[0])
+        outputs.append(state[0])
     if backwards:
-        made.reverse()
-    return torch.stack(made, 1), state
+        outputs.reverse()
+    return torch.stack(outputs, 1), state
 
 
 def _lstm(outer: torch.Tensor, inner: torch.Tensor, state: list[torch.Tensor]) -> list[torch.Tensor]:

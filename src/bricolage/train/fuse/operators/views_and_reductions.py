@@ -154,9 +154,9 @@ def cat(call: Call) -> Joined | None:
     at = behind(dimension)
 
     def compute(*tensors: torch.Tensor) -> torch.Tensor:
-        return join([stack(one, operand, call.lanes) for one, operand in zip(tensors, operands, strict=True)], at)
+        return join([stack(tensor, operand, call.lanes) for tensor, operand in zip(tensors, operands, strict=True)], at)
 
-    return only("repeated" if any(not one.stacked for one in operands) else "unchanged", compute)
+    return only("repeated" if any(not source.stacked for source in operands) else "unchanged", compute)
 
 
 def _with(call: Call, rest: list[torch.Tensor]) -> Joined:
