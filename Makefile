@@ -77,7 +77,7 @@ fuzz-loaders: $(STAMP) ## hostile artifacts, plans, models and inputs: INPUTS=10
 test-real: $(STAMP) ## trained networks that packages on PyPI ship: right, nothing dropped, not slower (an hour or two)
 	$(BIN)/python -m benchmarks.real
 
-test-exporters: $(STAMP) ## TensorFlow's and Paddle's exporters, as docs/exporters.md says (installs them in out/exporters)
+test-exporters: $(STAMP) ## TensorFlow's and Paddle's exporters, as docs/manual/exporters.md says (installs them in out/exporters)
 	rm -rf out/exporters
 	$(BIN)/python -m tests.exporters out/exporters
 
@@ -102,9 +102,12 @@ lint: $(STAMP) ## ruff, mypy, the layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(STAMP) ## write what is generated of the pages: the table of options, the rules
+docs: $(STAMP) ## write what is generated of the pages, and build the site into out/site
 	$(BIN)/python -m tests.test_docs
-	$(BIN)/bricolage rules list --markdown > docs/rules.md
+	$(BIN)/python -m tests.manual.write
+	$(BIN)/python -m benchmarks.tools.results_page
+	$(BIN)/bricolage rules list --markdown > docs/reference/rules.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
 
 bench: $(STAMP) ## the eleven workloads at every precision, interleaved against every backend
 	$(BIN)/python -m benchmarks.latency --workload all --precision all --output out/latency.json

@@ -10,9 +10,9 @@
     python -m benchmarks.agenda --unseen --json [--threads 1] [--workload NAME,…] [--output out/unseen.json]
 
 Each network is decided on twice with an empty database of costs: once as a user decides, once with everything measured that is not
-bounded (as far as `--everything` seconds reach), or with `--against` at another effort. Where both ship different plans these race
-in the same rounds, checked against float64. The regret is what the second saves over the first; 0 where both ship the same, or the
-difference is within the noise. `--record` adds what was seen to the log of decisions (`costs/models/track_record.jsonl`);
+bounded (as far as `--everything` seconds reach), or with `--against` at another effort. Where both ship different plans, their
+artifacts take turns in fresh processes, checked against float64. The regret is what the second saves over the first, with its
+interval; 0 where both ship the same. `--record` adds what was seen to the log of decisions (`costs/models/track_record.jsonl`);
 `--derive` prints what decisions read of that log.
 """
 
@@ -35,9 +35,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.rewrites.rewriting_product import backends_within_reach
+from benchmarks.as_it_comes import OURS, Contestant, alone, judge
+from benchmarks.real.written import truth
 from benchmarks.workloads import export, workloads
-from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
 from bricolage.base.cache import VARIABLE
 from bricolage.base.codec import decode, encode, parse
@@ -49,13 +49,15 @@ from bricolage.costs.models.track_record import SHIPPED, DecisionSubject, TrackR
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.network_kind import NetworkKind, network_kind
+from bricolage.measure.statistics import paired_ratio
 from bricolage.plan.agenda_record import AgendaItem
-from bricolage.plan.plan import Bucket
 from bricolage.runtime.executable import Executable
 from bricolage.work.gain import LEAST_GAIN
 
 _RIVAL = "everything"
 _WHOLE = "whole model on "
+_TURNS, _TURN_S = 8, 0.5
+"""Fresh processes of each side, and seconds that each of them is timed."""
 _KNOWN_S = 0.1
 """Expected of what is taken over from the database."""
 _QUICK = frozenset(["native", "onnxruntime", "openvino", "torch"])
@@ -142,7 +144,7 @@ def decide_twice(
         kind = network_kind(first.graph(0))
         with Database() as database:
             log = tuple(database.decision_log())
-        regret, interval = (0.0, (0.0, 0.0)) if same else _regret(first, second, options, inputs)
+        regret, interval = (0.0, (0.0, 0.0)) if same else _regret(first, second, source, inputs, options)
     return Row(
         name,
         kind,
@@ -163,26 +165,36 @@ def decide_twice(
 
 
 def _regret(
-    first: Executable, second: Executable, options: Options, inputs: Mapping[str, np.ndarray]
+    first: Executable, second: Executable, source: Path, inputs: Mapping[str, np.ndarray], options: Options
 ) -> tuple[float, tuple[float, float]]:
-    """What the second saves over the first, with its interval, as shares of the time."""
-    near = [*backends_within_reach(first.plan.buckets[0]), *backends_within_reach(second.plan.buckets[0])]
-    with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = first.save(Path(folder) / "ours.bricolage"), second.save(Path(folder) / f"{_RIVAL}.bricolage")
-        limited = dataclasses.replace(options, backends=tuple(dict.fromkeys(near)))
-        raced = bench(ours, limited, inputs=inputs, rivals=[theirs]).buckets[0]
-    mine, rival = _of(raced, CHALLENGER), _of(raced, _RIVAL)
-    low, high = rival[1] / mine[2], rival[2] / mine[1]
-    ratio = rival[0] / mine[0]
-    return max(0.0, 1.0 - 1.0 / ratio), (max(0.0, 1.0 - 1.0 / low), max(0.0, 1.0 - 1.0 / high))
+    """What the second saves over the first, as a share of the time, with the 95 % interval of a paired bootstrap. Their artifacts
+    take turns, each turn a fresh process, since times differ from process to process by more than from call to call.
 
-
-def _of(raced: Bucket, name: str) -> tuple[float, float, float]:
-    """Speed-up over the best single backend, with its interval."""
-    found = next(c for c in raced.contestants if c.name == name or c.name.startswith(f"{name} "))
-    if found.speedup is None or found.speedup_ci is None:
-        raise BricolageError(message=f"a plan did not finish the race: {found.reason}")
-    return found.speedup, *found.speedup_ci
+    Raises:
+        BricolageError: an artifact fails in a fresh process, or its answer is wrong.
+    """
+    right = truth(source, dict(inputs), options)
+    turns: dict[str, list[list[float]]] = {"quick": [], _RIVAL: []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]
+        artifacts = {
+            "quick": first.save(folder / "quick.bricolage"),
+            _RIVAL: second.save(folder / f"{_RIVAL}.bricolage"),
+        }
+        for turn in range(_TURNS):
+            for side in turns if turn % 2 == 0 else reversed(turns):
+                times = alone(Contestant(OURS, artifacts[side]), folder / f"{side}.npz", _TURN_S, 0)
+                if isinstance(times, str):
+                    raise BricolageError(message=f"what {side} decided did not finish the race: {times}")
+                turns[side].append([times["steady_ms"]])
+        for side in turns:
+            error, is_right = judge(right, folder / f"{side}.npz")
+            if not is_right:
+                raise BricolageError(message=f"what {side} decided is wrong in a fresh process, by {error:.1e}")
+    ratio = paired_ratio(turns["quick"], turns[_RIVAL])
+    low, high = (max(0.0, 1.0 - 1.0 / bound) for bound in (ratio.low, ratio.high))
+    return max(0.0, 1.0 - 1.0 / ratio.value), (low, high)
 
 
 def collect_log_lines(rows: Sequence[Row], known: TrackRecord) -> list[LogLine]:

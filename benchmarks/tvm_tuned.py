@@ -3,8 +3,8 @@
     python -m benchmarks.tvm_tuned --seconds 600 --output out/tvm-tuned.json
     python -m benchmarks.tvm_tuned --workload mobilenet-v3,tinybert --trials 200 --json
 
-For each workload a search tries schedules of TVM's tensor programs (docs/tuning.md) until its seconds or trials are spent, in a
-cost database of its own. Its last part races what it found against the same configuration untuned, in turns, in worker
+For each workload a search tries schedules of TVM's tensor programs (docs/manual/tune.md) until its seconds or trials are spent, in
+a cost database of its own. Its last part races what it found against the same configuration untuned, in turns, in worker
 processes, checked against float64: `ratio` is untuned over tuned, with a 95 % interval. A second race, of TVM tuned and of every
 configuration of TVM untuned and of the backends of `--beside`, says where TVM stands. The graph is not rewritten.
 """

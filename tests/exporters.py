@@ -1,4 +1,4 @@
-"""The pages of docs/exporters.md, run as they stand: `python -m tests.exporters FOLDER`, or `make test-exporters`.
+"""The pages of docs/manual/exporters.md, run as they stand: `python -m tests.exporters FOLDER`, or `make test-exporters`.
 
 For each section an environment is made with the packages that it names, its program is run there, and bricolage is checked to
 optimise what came out and to answer as the framework did.
@@ -19,7 +19,7 @@ import numpy as np
 from bricolage.api.optimize import optimize
 from bricolage.base.options import Options
 
-PAGE = Path(__file__).parents[1] / "docs" / "exporters.md"
+PAGE = Path(__file__).parents[1] / "docs" / "manual" / "exporters.md"
 _BUDGET_S = 15.0
 _CLOSE = 1e-4
 
@@ -36,8 +36,8 @@ class Section:
 def sections() -> Iterator[Section]:
     """What the page holds."""
     for part in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
-        setup = re.search(r"^    (python -m venv .*)$", part, re.MULTILINE)
-        program = re.search(r"```python\n(.*?)```", part, re.DOTALL)
+        setup = re.search(r"^(python -m venv .*)$", part, re.MULTILINE)
+        program = re.search(r"<<'END'\n(.*?)^END$", part, re.DOTALL | re.MULTILINE)
         if setup and program:
             yield Section(part.splitlines()[0], setup.group(1), program.group(1))
 

@@ -1,7 +1,8 @@
 """`python -m benchmarks.capabilities --backend NAME`: makes the capability table of a backend.
 
 Finished results are kept in the user's cache directory, so an interrupted run goes on where it stopped, as long as the
-backend's version and our lowerings are the same; `--fresh` begins again. `--docs` writes `docs/capabilities.md` from all tables.
+backend's version and our lowerings are the same; `--fresh` begins again. `--docs` writes docs/reference/capabilities.md from all
+tables.
 `--stale` names the tables that are older than the lowerings which they rest on, with the command that makes each again, and ends
 with 1 if there are any. `--changed` makes a table again for those operators only whose lowerings have changed since.
 """
@@ -39,7 +40,7 @@ _BEGUN = "begun"
 """Name of the line of kept results that says when the first was made."""
 _NAMED = 8
 """Files that a complaint names; of further ones their number."""
-_DOCS = Path(__file__).parents[2] / "docs" / "capabilities.md"
+_DOCS = Path(__file__).parents[2] / "docs" / "reference" / "capabilities.md"
 
 
 def main() -> int:
@@ -50,7 +51,7 @@ def main() -> int:
         choices=[*registry.names(), "all"],
         help="make the table of this backend, or of each that is installed, with the restrictions of its table",
     )
-    parser.add_argument("--docs", action="store_true", help="write docs/capabilities.md from all tables")
+    parser.add_argument("--docs", action="store_true", help="write docs/reference/capabilities.md from all tables")
     parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
     parser.add_argument("--batch", type=int, default=1, help="trials compiled together, for slow compilers")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one case")

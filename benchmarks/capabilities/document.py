@@ -1,4 +1,4 @@
-"""`docs/capabilities.md` from the committed tables."""
+"""`docs/reference/capabilities.md` from the committed tables."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_a_table_names_the_command_that_makes_it_again() -> None:
 def test_the_page_names_the_tables_that_are_older_than_our_lowerings() -> None:
     """A lowering that changes makes the tables that rest on it older: make them again (`command`), or say so on the page with
     `python -m benchmarks.capabilities --docs`."""
-    page = Path(__file__).parents[2] / "docs" / "capabilities.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "capabilities.md"
     assert page.read_text(encoding="utf-8") == document()
 
 

@@ -19,7 +19,7 @@ from bricolage.errors import BricolageError
 from bricolage.graph.graph import Graph
 from tests.graph.models import graph
 
-BUGS = Path(__file__).parents[2] / "docs" / "backend-bugs.md"
+BUGS = Path(__file__).parents[2] / "docs" / "reference" / "backend-bugs.md"
 ENTRY = {
     "backend": "onnxruntime",
     "first": "1.0",

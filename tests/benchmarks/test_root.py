@@ -15,7 +15,16 @@ ROOT = Path(__file__).parents[2]
 TRACKED = frozenset(
     {
         *(".ci", ".gitignore", ".importlinter", ".pre-commit-config.yaml"),
-        *("CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "constraints.txt", "pyproject.toml"),
+        *(
+            "CONTRIBUTING.md",
+            "LICENSE",
+            "Makefile",
+            "README.md",
+            "SECURITY.md",
+            "constraints.txt",
+            "mkdocs.yml",
+            "pyproject.toml",
+        ),
         *("benchmarks", "docs", "examples", "src", "tests"),
     }
 )

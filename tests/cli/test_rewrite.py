@@ -115,8 +115,8 @@ def test_rules_are_listed_by_family() -> None:
 
 def test_the_page_of_rules_is_up_to_date() -> None:
     _, out, _ = run("rules", "list", "--markdown")
-    assert out == (DOCS / "rules.md").read_text(encoding="utf-8"), (
-        "make it again: bricolage rules list --markdown > docs/rules.md"
+    assert out == (DOCS / "reference" / "rules.md").read_text(encoding="utf-8"), (
+        "make it again: bricolage rules list --markdown > docs/reference/rules.md"
     )
 
 

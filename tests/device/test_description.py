@@ -88,7 +88,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, old: str, new: str, reas
     path = written(tmp_path, GOOD.replace(old, new))
     with pytest.raises(BadDevices, match=reason) as found:
         read_devices(path)
-    assert "docs/scheduling.md" in str(found.value)
+    assert "docs/manual/schedule.md" in str(found.value)
 
 
 def test_two_links_between_the_same_devices_are_refused(tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ def list_commands() -> dict[str, click.Command]:
     """Every command of the parser that does something (not the groups), by name, in the order of `--help`."""
 
     def walk(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-        if isinstance(command, click.Group):
-            for word, inner in command.commands.items():
+        inner_commands = getattr(command, "commands", None)  # Typer's groups are no subclasses of click's
+        if inner_commands is not None:
+            for word, inner in inner_commands.items():
                 yield from walk(inner, f"{name} {word}".strip())
         else:
             yield name, command
@@ -80,19 +81,19 @@ def _option_row(option: click.Parameter, context: click.Context) -> str | None:
 def command_page(name: str, command: click.Command, text: CommandText, output: str | None) -> str:
     """The page. `output` is what the example printed with its commands, or None: then the commands alone."""
     context = click.Context(command, info_name=f"bricolage {name}")
-    usage = " ".join([f"bricolage {name}", *command.collect_usage_pieces(context)])
+    pieces = [piece.strip("{}") for piece in command.collect_usage_pieces(context)]
+    usage = " ".join([f"bricolage {name}", *pieces])
     lines = [f"# bricolage {name}", "", text.purpose, "", f"    {usage}", "", text.when.strip(), ""]
     lines += [f"```{'console' if text.runs else 'sh'}", (output or text.example).strip("\n"), "```", ""]
-    arguments = [parameter for parameter in command.get_params(context) if isinstance(parameter, click.Argument)]
-    helps = [(argument, getattr(argument, "help", None)) for argument in arguments]
-    if helps:
+    parameters = command.get_params(context)
+    arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
+    if arguments:
         lines += ["| argument | what it is |", "|---|---|"]
-        lines += [
-            f"| `{argument.make_metavar(context)}` | {_cell(help_text or '')} |".replace("[default: required]", "")
-            for argument, help_text in helps
-        ]
+        for argument in arguments:
+            name, _ = argument.get_help_record(context) or (argument.human_readable_name, "")
+            lines.append(f"| `{name.split()[0]}` | {_cell(getattr(argument, 'help', None) or '')} |")
         lines.append("")
-    options = [parameter for parameter in command.get_params(context) if not isinstance(parameter, click.Argument)]
+    options = [parameter for parameter in parameters if parameter.param_type_name == "option"]
     rows = [row for row in (_option_row(option, context) for option in options) if row]
     lines += ["| option | what it does |", "|---|---|", *rows, ""]
     lines.append(f"See [{text.page.removesuffix('.md')}](../{text.page}). {EXIT_CODES}.")

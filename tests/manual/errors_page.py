@@ -32,9 +32,9 @@ def _template(text: str) -> str:
 
 
 def list_errors() -> list[type[BricolageError]]:
-    """Every error of the catalogue that has a sentence."""
+    """Every error of the catalogue, without the classes that others derive from alone."""
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, BricolageError)]
-    return [kind for kind in kinds if getattr(kind, "what", "")]
+    return [kind for kind in kinds if kind.__module__ != BricolageError.__module__]
 
 
 def errors_page() -> str:

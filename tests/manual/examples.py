@@ -50,8 +50,8 @@ def split_commands(text: str) -> list[str]:
     return commands
 
 
-def run_blocks(blocks: Sequence[Block], folder: Path) -> Iterator[Step]:
-    """Runs the console and Python blocks in their order, and writes those that are files.
+def run_blocks(blocks: Sequence[Block], folder: Path, cache: Path) -> Iterator[Step]:
+    """Runs the console and Python blocks in their order, and writes those that are files. `cache` is the folder of measurements.
 
     Raises:
         ExampleFailed: a command failed; the message has what it printed.
@@ -62,6 +62,7 @@ def run_blocks(blocks: Sequence[Block], folder: Path) -> Iterator[Step]:
         "NO_COLOR": "1",
         "PYTHONWARNINGS": "ignore",
         "PYTHONPATH": str(folder),
+        "BRICOLAGE_CACHE": str(cache),
     }
     for block in blocks:
         if block.title is not None:
@@ -102,12 +103,12 @@ def _shorten(output: str) -> list[str]:
     return [*lines[: LONGEST_OUTPUT - 6], "[...]", *lines[-5:]]
 
 
-def fill_page(page: Path, folder: Path) -> None:
+def fill_page(page: Path, folder: Path, cache: Path) -> None:
     """Writes what the blocks of a page print into the page, where the page shows an output."""
     from tests.manual.pages import read_blocks
 
     text = page.read_text(encoding="utf-8")
-    for step in run_blocks(read_blocks(page), folder):
+    for step in run_blocks(read_blocks(page), folder, cache):
         if step.block.language == "console" and not _shows_nothing(step.block.text):
             text = text.replace(f"```console\n{step.block.text}```", f"```console\n{step.output}\n```", 1)
     page.write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | 
 _TITLE = re.compile(r'title="([^"]+)"')
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z0-9*“\"(]|$)")
+_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z0-9*“\"(]|bricolage|$)")
 
 
 @dataclass(frozen=True)

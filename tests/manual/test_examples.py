@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.manual.commands import CommandText, example_block, read_texts
 from tests.manual.examples import ExampleFailed, run_blocks, split_commands, write_example_files
@@ -21,10 +21,22 @@ RUNNING = [text for text in read_texts().values() if text.runs]
 
 
 @pytest.fixture(scope="session")
-def example_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("manual")
-    write_example_files(folder)
-    yield folder
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder of all processes of one run of the tests: the files are made once, and what one example has measured others know."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "manual"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def example_files(shared: Path) -> Path:
+    with FileLock(shared / "lock"):
+        if not (shared / "files").exists():
+            (shared / "made").mkdir()
+            write_example_files(shared / "made")
+            (shared / "made").rename(shared / "files")
+    return shared / "files"
 
 
 @pytest.fixture
@@ -35,13 +47,13 @@ def folder(example_files: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples_of_a_page_run(page: Path, folder: Path) -> None:
-    assert list(run_blocks(read_blocks(page), folder))
+def test_examples_of_a_page_run(page: Path, folder: Path, shared: Path) -> None:
+    assert list(run_blocks(read_blocks(page), folder, shared / "cache"))
 
 
 @pytest.mark.parametrize("text", RUNNING, ids=lambda text: text.name)
-def test_examples_of_a_command_run(text: CommandText, folder: Path) -> None:
-    (step,) = run_blocks([example_block(text)], folder)
+def test_examples_of_a_command_run(text: CommandText, folder: Path, shared: Path) -> None:
+    (step,) = run_blocks([example_block(text)], folder, shared / "cache")
     assert any(line.startswith(f"$ bricolage {text.name}") for line in step.output.splitlines())
 
 
@@ -51,4 +63,4 @@ def test_commands_go_on_behind_a_backslash() -> None:
 
 def test_a_command_that_fails_is_told_with_what_it_printed(tmp_path: Path) -> None:
     with pytest.raises(ExampleFailed, match="ended with 3\nbefore"):
-        list(run_blocks([Block("console", "$ echo before; exit 3\n", None)], tmp_path))
+        list(run_blocks([Block("console", "$ echo before; exit 3\n", None)], tmp_path, tmp_path))

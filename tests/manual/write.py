@@ -56,13 +56,15 @@ def main() -> None:
                 if page.parent != COMMANDS and (not wanted or name in wanted) and read_blocks(page):
                     print(name, flush=True)
                     with tempfile.TemporaryDirectory() as folder:
-                        fill_page(page, _fresh_folder(Path(example_files), folder))
+                        fill_page(page, _fresh_folder(Path(example_files), folder), Path(folder) / "cache")
             commands = list_commands()
             for name, text in read_texts().items():
                 if text.runs and (not wanted or f"commands/{text.file_name}" in wanted):
                     print(f"commands/{text.file_name}", flush=True)
                     with tempfile.TemporaryDirectory() as folder:
-                        (step,) = run_blocks([example_block(text)], _fresh_folder(Path(example_files), folder))
+                        (step,) = run_blocks(
+                            [example_block(text)], _fresh_folder(Path(example_files), folder), Path(folder) / "cache"
+                        )
                     page = command_page(name, commands[name], text, step.output)
                     (COMMANDS / text.file_name).write_text(page, encoding="utf-8")
     for path, content in generated_pages().items():

@@ -1,4 +1,4 @@
-"""Subnormals, infinities, NaN and large ranges, as docs/native-engine.md states ("Numbers"), on every instruction set here."""
+"""Subnormals, infinities, NaN and large ranges, as docs/design/native-engine.md states ("Numbers"), on every set here."""
 
 from __future__ import annotations
 

@@ -74,7 +74,11 @@ def test_contestants_of_which_nothing_was_compiled_are_a_line_for_each_reason() 
 
 def test_the_decision_and_its_explanation_show_it() -> None:
     bucket = with_agenda()
-    shown = tables.render_text(tables.decision(bucket, 100), 100)
+    short = " ".join(tables.render_text(tables.decision(bucket, 80), 80).split())
+    assert "also measured: rewritten graph (saved 3.1 % [1.0 %, 5.0 %]), and 1 more" in short
+    reasons = "1 that cannot save more than a bound, 2 unlikely to save anything, 1 for lack of time"
+    assert f"left out: {reasons}; expected loss 5.3 % (-v lists them)" in short and "xla f32" not in short
+    shown = tables.render_text(tables.decision(bucket, 100, verbose=True), 100)
     assert "unlikely, chances of 10.0 % or less to save 12.0 % or less: whole model on xla f32, tvm f32" in shown
     _, graphs = samples.small()
     text = tables.render_text(overview(bucket, graphs[0]), 80)

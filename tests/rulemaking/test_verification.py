@@ -20,7 +20,7 @@ x, y, z, w = (AnyValue(name) for name in "xyzw")
 LONG = "recognise-attention"
 """Its many examples take longer than those of all other rules together."""
 UNPROVED = {"recognise-hard-sigmoid", "shift-out-of-sum", "log-sum-exp-into-log-softmax"}
-"""Rules that rest on laws that the prover does not model (docs/rewriting-proof.md), or on limits."""
+"""Rules that rest on laws that the prover does not model (docs/design/proofs.md), or on limits."""
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
-"""The example in docs/backends.md, run as it stands there, on a backend that is right and on one that is not."""
+"""The example in docs/manual/backends.md, run as it stands there, on a backend that is right and on one that is not."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,18 +11,18 @@ import pytest
 from bricolage.backends import registry
 from tests.testing.liar import Liar
 
-PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
+PAGE = Path(__file__).parents[2] / "docs" / "manual" / "backends.md"
 
 
 def example(**changed: str) -> Callable[[], None]:
     """The test that the page defines, with parts of its text changed."""
     found = re.search(
-        r"(?:^    .*\n|^\n)*^    from hypothesis import.*\n(?:^    .*\n|^\n)+",
+        r"^```py\n(from hypothesis import.*?)^```$",
         PAGE.read_text(encoding="utf-8"),
-        re.MULTILINE,
+        re.MULTILINE | re.DOTALL,
     )
     assert found is not None
-    text = textwrap.dedent(found.group()).strip()
+    text = found[1].strip()
     assert len([line for line in text.splitlines() if line.strip()]) <= 14
     for old, new in changed.items():
         assert old in text

@@ -116,7 +116,7 @@ def test_sliced_extents_are_the_references(size: int, start: int, end: int, step
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "slice", infos[:5], infos[5:]))
     values = {name: np.asarray([value]) for name, value in zip("seat", (start, end, 0, step), strict=True)}
     (found,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": np.arange(size), **values})
-    if step > 0 or start + size >= 0:  # the reference is wrong for the rest (docs/backend-bugs.md)
+    if step > 0 or start + size >= 0:  # the reference is wrong for the rest (docs/reference/backend-bugs.md)
         assert measure_slice(size, start, end, step) == len(found)
 
 

@@ -3,7 +3,7 @@ claimed and computed without the optimisation that is wrong.
 
 `quarantine.json` holds the entries. A capability table is made again from the ONNX suite when a version changes; an entry
 stays until someone has seen that a newer version is right, and has told the last version that was wrong. Each entry has its
-paragraph, with a script, in docs/backend-bugs.md.
+paragraph, with a script, in docs/reference/backend-bugs.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class QuarantineEntry:
     what: str
     """What happens, in a few words."""
     evidence: str
-    """Heading of its paragraph in docs/backend-bugs.md."""
+    """Heading of its paragraph in docs/reference/backend-bugs.md."""
     last: str | None = None
     """The last version that has it; None while none is known to be right."""
     types: str = ANY_TYPE
@@ -72,9 +72,8 @@ class QuarantineEntry:
     @property
     def reason(self) -> str:
         """Why the operator is not claimed."""
-        return (
-            f"{self.operator} is in quarantine on {self.backend}: {self.what} (docs/backend-bugs.md, '{self.evidence}')"
-        )
+        where = f"docs/reference/backend-bugs.md, '{self.evidence}'"
+        return f"{self.operator} is in quarantine on {self.backend}: {self.what} ({where})"
 
 
 @cache

@@ -136,7 +136,7 @@ def compare_other_pattern(table: Sequence[Contestant], chosen: str, ran: Race | 
 def _done_without(profile: Profile, one: Implementation) -> str:
     """Which optimisations of its own a backend does without on this graph, since they are in quarantine."""
     names = switched_off(profile.session.backend(one.backend), profile.graph.model)
-    return f"without {', '.join(names)}, which would make it wrong (docs/backend-bugs.md)" if names else ""
+    return f"without {', '.join(names)}, which would make it wrong (docs/reference/backend-bugs.md)" if names else ""
 
 
 def _explain_unmeasured(state: DecisionState, one: Implementation) -> str:

@@ -7,7 +7,7 @@
         y = model(x)  # the first call decides
     print(*bricolage.dynamo.graphs(), sep="\n")
 
-Installed with bricolage through the entry-point group `torch_dynamo_backends`; see docs/torch-compile.md.
+Installed with bricolage through the entry-point group `torch_dynamo_backends`; see docs/manual/torch-compile.md.
 """
 
 from bricolage.dynamo.backend import compile_graph, graphs

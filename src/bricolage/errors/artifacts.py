@@ -51,7 +51,7 @@ class ForeignPlan(UsageError):
 
 class BadDevices(UsageError):
     what = "'{path}' does not describe devices: {reason}"
-    hint = "Write [[device]] and [[link]] tables as docs/scheduling.md shows them"
+    hint = "Write [[device]] and [[link]] tables as docs/manual/schedule.md shows them"
 
 
 class DevicesTooSmall(UsageError):
@@ -65,7 +65,7 @@ class BadPlacementInstance(UsageError):
     """A file of operators, their times and the outputs that move between devices."""
 
     what = "'{path}' is no instance of device placement: {reason}"
-    hint = "docs/parallel.md shows the fields that it must have"
+    hint = "docs/manual/train-plan.md shows the fields that it must have"
 
 
 class NoTarget(UsageError):
@@ -75,7 +75,7 @@ class NoTarget(UsageError):
 
 class BadTargets(UsageError):
     what = "'{path}' lists no targets: {reason}"
-    hint = "docs/packs.md lists what such a file may hold"
+    hint = "docs/manual/packs.md lists what such a file may hold"
 
 
 class PackNodeFailed(UsageError):

@@ -7,17 +7,17 @@ from bricolage.errors.base import BricolageError, UsageError
 
 class BadCluster(UsageError):
     what = "'{path}' describes no cluster: {reason}"
-    hint = "docs/clusters.md lists what such a file may hold"
+    hint = "docs/manual/cluster-replay.md lists what such a file may hold"
 
 
 class BadProfiles(UsageError):
     what = "'{path}' holds no profiles of jobs: {reason}"
-    hint = "docs/clusters.md lists what such a file may hold"
+    hint = "docs/manual/cluster-replay.md lists what such a file may hold"
 
 
 class BadHistory(UsageError):
     what = "line {line} of '{path}'{column}: {reason}"
-    hint = "Mend the line, or leave it out; docs/clusters.md lists the columns of each format"
+    hint = "Mend the line, or leave it out; docs/manual/cluster-replay.md lists the columns of each format"
 
 
 class UnknownHistory(UsageError):
@@ -54,7 +54,7 @@ class PolicyRefuses(UsageError):
 
 class BadJob(UsageError):
     what = "'{path}' describes no job: {reason}"
-    hint = "docs/serving.md lists what such a file may hold"
+    hint = "docs/manual/cluster-serve.md lists what such a file may hold"
 
 
 class JobRefused(UsageError):
@@ -94,7 +94,7 @@ class UnsafeState(UsageError):
 
 class EngineUnusable(UsageError):
     what = "no jobs can be run there: {reason}"
-    hint = "docs/serving.md says what it needs"
+    hint = "docs/manual/cluster-serve.md says what it needs"
 
 
 class SlurmUnavailable(BricolageError):
@@ -111,7 +111,7 @@ class SlurmTooOld(UsageError):
 
 class SlurmAnswer(BricolageError):
     what = "what Slurm's `{command}` prints cannot be read: {reason}"
-    hint = "This version of Slurm may be newer than those that are known (docs/clusters.md); nothing was changed"
+    hint = "This version of Slurm may be newer than those that are known (docs/manual/cluster-slurm.md); nothing was changed"
 
 
 class SlurmRefused(BricolageError):
@@ -137,4 +137,4 @@ class KueueUnavailable(BricolageError):
 
 class KueueNoChecks(UsageError):
     what = "no AdmissionCheck has the controllerName '{controller}'"
-    hint = "Make one and name it in a ClusterQueue; docs/clusters.md shows both"
+    hint = "Make one and name it in a ClusterQueue; docs/manual/cluster-kueue.md shows both"

@@ -104,4 +104,4 @@ class BadTorchModel(UsageError):
 
 class LeftToPyTorch(UsageError):
     what = "this graph is left to PyTorch's eager mode: {reason}"
-    hint = "docs/torch-compile.md lists the graphs that bricolage compiles"
+    hint = "docs/manual/torch-compile.md lists the graphs that bricolage compiles"

@@ -33,12 +33,15 @@ class FalseRule(BricolageError):
 
 class BadRuleFile(UsageError):
     what = "line {line} of the rule file '{path}' is no rule: {reason}"
-    hint = 'One JSON object a line: {{"rule": "relu(relu(x)) = relu(x)"}}; docs/rule-generator.md lists the operators'
+    hint = 'One JSON object a line: {{"rule": "relu(relu(x)) = relu(x)"}}; docs/manual/rewrite.md lists the operators'
 
 
 class BadEquationFile(UsageError):
     what = "line {line} of '{path}' is no equation of another tool: {reason}"
-    hint = "TASO's graph_subst.pb, or text as Tensat writes it: matmul(matmul(a,b),c)==matmul(a,matmul(b,c)); see docs/rewriting.md"
+    hint = (
+        "TASO's graph_subst.pb, or text as Tensat writes it: matmul(matmul(a,b),c)==matmul(a,matmul(b,c)); "
+        "see docs/manual/rewrite.md"
+    )
 
 
 class BadExtractionProblem(UsageError):

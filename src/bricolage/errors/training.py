@@ -7,35 +7,37 @@ from bricolage.errors.base import BricolageError, UsageError
 
 class BadTrainingSpec(UsageError):
     what = "'{path}' does not describe training: {reason}"
-    hint = "Write it as docs/training.md shows"
+    hint = "Write it as docs/manual/train-fuse.md shows"
 
 
 class BadTrainingCode(UsageError):
     """Python that a spec names, or what it returns."""
 
     what = "'{place}' cannot be trained with: {reason}"
-    hint = "docs/training.md says what a spec's functions take and return"
+    hint = "docs/manual/train-fuse.md says what a spec's functions take and return"
 
 
 class NotFusible(UsageError):
     """Lanes of a sweep that cannot be trained as one. A sweep trains them one by one and says why."""
 
     what = "these lanes cannot be trained as one: {reason}"
-    hint = "They can be trained one by one: `bricolage train fuse --how serial`; docs/training-fused.md says what fuses"
+    hint = (
+        "They can be trained one by one: `bricolage train fuse --how serial`; docs/manual/train-fuse.md says what fuses"
+    )
 
 
 class NotTraceable(UsageError):
     """A training step whose operators rest on the values of tensors."""
 
     what = "this training step cannot be predicted: {reason}"
-    hint = "Predict a step without control flow on values; docs/training-predict.md says what can be followed"
+    hint = "Predict a step without control flow on values; docs/manual/train-predict.md says what can be followed"
 
 
 class BadVariant(UsageError):
     """A change of a training step that cannot be made."""
 
     what = "'{variant}' cannot be asked of this training step: {reason}"
-    hint = "`bricolage train predict --help` and docs/training-predict.md list the changes and what they exclude"
+    hint = "`bricolage train predict --help` and docs/manual/train-predict.md list the changes and what they exclude"
 
 
 class NoPipelinePlan(UsageError):
@@ -56,14 +58,14 @@ class NotShardable(UsageError):
     """A training step that cannot be divided inside its operators."""
 
     what = "this training step cannot be divided inside its operators: {reason}"
-    hint = "docs/parallel.md says which steps can; replicas and pipelines take any"
+    hint = "docs/manual/train-plan.md says which steps can; replicas and pipelines take any"
 
 
 class BadPlan(UsageError):
     """A plan of a training step that cannot be made or run."""
 
     what = "the training step cannot be planned or run like this: {reason}"
-    hint = "docs/parallel.md says what plans hold and what can be divided"
+    hint = "docs/manual/train-plan.md says what plans hold and what can be divided"
 
 
 class DifferentDevices(UsageError):

@@ -12,6 +12,15 @@ from bricolage.report import words
 HEADS = ("Item", "Outcome", "Bound", "Chance", "Would save", "Saved", "Expected", "Took", "Known from")
 
 
+_SHOWN_GAINS = 3
+_REASONS: dict[ItemOutcome, str] = {
+    "bounded": "that cannot save more than a bound",
+    "unlikely": "unlikely to save anything",
+    "no time": "for lack of time",
+    "interrupted": "interrupted",
+}
+
+
 def agenda_rows(bucket: Bucket) -> list[Sequence[str]]:
     """One for each item, those that were measured first, in their order."""
     return [
@@ -64,6 +73,27 @@ def sentences(bucket: Bucket) -> list[str]:
     if left_out:
         loss = sum(item.expected_loss for item in left_out if item.outcome != "bounded")
         lines.append(f"expected to be lost by all that was left out: {words.percent(loss)}")
+    return lines
+
+
+def short_sentences(bucket: Bucket) -> list[str]:
+    """`sentences` in two lines: what was measured in addition and saved most; how much was left out for each reason, with its
+    expected loss."""
+    lines: list[str] = []
+    measured = [item for item in bucket.agenda if item.outcome == "measured"]
+    gainful = sorted((item for item in measured if item.candidate and item.gained > 0.0), key=lambda item: -item.gained)
+    if gainful:
+        gains = ", ".join(f"{item.name} ({describe_gain(item)})" for item in gainful[:_SHOWN_GAINS])
+        rest = len(measured) - len(gainful[:_SHOWN_GAINS])
+        lines.append(f"also measured: {gains}{f', and {rest} more' if rest else ''}")
+    elif measured:
+        lines.append(f"also measured: {words.count(len(measured), 'item')}, none of which saved time")
+    left_out = [item for item in bucket.agenda if item.left_out]
+    counts = {outcome: sum(item.outcome == outcome for item in left_out) for outcome in _REASONS}
+    reasons = [f"{number} {_REASONS[outcome]}" for outcome, number in counts.items() if number]
+    if reasons:
+        loss = sum(item.expected_loss for item in left_out if item.outcome != "bounded")
+        lines.append(f"left out: {', '.join(reasons)}; expected loss {words.percent(loss)} (-v lists them)")
     return lines
 
 

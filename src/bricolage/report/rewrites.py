@@ -190,18 +190,18 @@ def uses_json(found: Sequence[RuleUse]) -> list[JsonObject]:
 
 
 def rules_markdown(families: Mapping[str, Sequence[Rule]]) -> str:
-    """The page `docs/rules.md`."""
+    """The page `docs/reference/rules.md`."""
     lines = [
         "# Rules",
         "",
-        "Made by `bricolage rules list --markdown`; see [rewriting.md](rewriting.md) for what a rule is. *Cost-based* rules",
+        "Made by `bricolage rules list --markdown`; see [rewriting](../design/rewriting.md) for what a rule is. *Cost-based* rules",
         "are for searches; `bricolage rewrite` leaves them out.",
     ]
     for family, members in families.items():
         lines += ["", f"## {family}", ""]
         if family == "generated":
             equations = sum(not rule.name.endswith("-back") for rule in members)
-            lines.append(f"{equations} equations found by enumeration; see [rule-generator.md](rule-generator.md).")
+            lines.append(f"{equations} equations found by enumeration; see [how](../design/rewriting.md).")
             continue
         for rule in members:
             notes = [f"from opset {rule.since}"] if rule.since > _COMMON_OPSET else []

@@ -13,6 +13,8 @@ from bricolage import errors
 from bricolage.plan.plan import Bucket, Contestant, Plan
 from bricolage.report import agenda_rows, headline, words
 
+MOST_ROWS = 8
+"""Contestants that are shown by default."""
 WIDE = 110
 """From this many columns on, reasons stand in the table; below, under it."""
 
@@ -45,18 +47,21 @@ def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
     return Group(*parts)
 
 
-def decision(bucket: Bucket, width: int) -> RenderableType:
-    """One bucket's contestants and verdict, what was unusual about the inputs and the machine, and what a wider tolerance
-    would take."""
-    parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict_text(bucket)]
-    busy = words.disturbance(bucket)
+def decision(bucket: Bucket, width: int, *, verbose: bool = False) -> RenderableType:
+    """One bucket's verdict and contestants, what was unusual about the inputs and the machine, and what a wider tolerance would
+    take. Without `verbose` only the fastest contestants, and what was left out in a line."""
+    parts: list[RenderableType] = [
+        verdict_text(bucket),
+        contestants(bucket, width, most=None if verbose else MOST_ROWS),
+    ]
     notes = [*words.inputs(bucket), *words.reference_lines(bucket)]
     notes += [
         line for line in (words.other_pattern(bucket), words.accuracy(bucket), *words.quantised_lines(bucket)) if line
     ]
-    notes += [*([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda_rows.sentences(bucket)]
-    hints = [*notes, *([unsettled] if (unsettled := words.provisional(bucket)) else [])]
-    return Group(*parts, *(plain_text(hint) for hint in hints), Text(""))
+    notes += words.dropped_for_accuracy(bucket)
+    notes += agenda_rows.sentences(bucket) if verbose else agenda_rows.short_sentences(bucket)
+    notes += [line for line in (words.disturbance(bucket), words.provisional(bucket)) if line]
+    return Group(*parts, Text(""), *map(plain_text, notes), Text(""))
 
 
 def stages(bucket: Bucket) -> RenderableType:
@@ -68,6 +73,16 @@ def stages(bucket: Bucket) -> RenderableType:
     ]
     rows.append(["all", f"{sum(bucket.seconds.values()):.1f}", ""])
     return plain_table(heads, rows, title=words.format_shape(bucket.sizes))
+
+
+def short_header(plan: Plan) -> RenderableType:
+    """What was measured, and on what, in a line."""
+    options = plan.provenance.options
+    tolerance = "" if options.tolerance is None else f", tolerance {options.tolerance:g}"
+    threads = words.count(options.threads, "thread")
+    constants = f"; constant {', '.join(map(str, plan.constants))}" if plan.constants else ""
+    text = f"{plan.model}: {options.precision}{tolerance}, {options.effort}, {threads}; {plan.provenance.hardware}{constants}"
+    return plain_text(text, "dim")
 
 
 def header(plan: Plan) -> RenderableType:
@@ -95,22 +110,28 @@ def header(plan: Plan) -> RenderableType:
     return grid
 
 
-def contestants(bucket: Bucket, width: int) -> RenderableType:
-    """Every contestant with its time, interval, speed-up over the best other tool and over the best single configuration, error,
-    match and reason."""
+def contestants(bucket: Bucket, width: int, most: int | None = None) -> RenderableType:
+    """Contestants with their time, interval, speed-up over the best other tool and over the best single configuration, error, match
+    and reason: all of them, or the `most` that `words.rank_contestants` has first; what ships is always among them."""
     wide = width >= WIDE
     heads = [("Contestant", "fold"), ("Median", "right"), ("95 % interval", "right")]
     heads += [(words.other_title(bucket).replace(" ", "\n", 1), "right")] if wide and bucket.pattern is not None else []
     heads += [("Over\ntool", "right"), ("Over\nsingle", "right")]
     heads += [("Error", "right"), ("Match", "left")] + ([("Reason", "fold")] if wide else [])
-    ranked = words.rank_contestants(bucket)
+    everyone = words.rank_contestants(bucket)
+    ranked = everyone[:most] if most is not None else everyone
+    ranked += [contestant for contestant in everyone[len(ranked) :] if contestant.name == bucket.chosen]
     rows = [_row(bucket, contestant, wide) for contestant in ranked]
     table = plain_table(heads, rows, title=words.format_shape(bucket.sizes))
+    hidden = len(everyone) - len(ranked)
+    parts: list[RenderableType] = [table]
+    if hidden:
+        parts.append(plain_text(f"  and {hidden} slower or refused ones (-v lists them)", "dim"))
     notes = [c for c in ranked if c.reason] if not wide else []
-    if not notes:
-        return table
-    lines = [plain_text(f"{c.name}: ", "bold").append_text(plain_text(c.reason)) for c in notes]
-    return Group(table, Text(""), *(Padding(line, (0, 0, 0, 2)) for line in lines))
+    if notes:
+        lines = [plain_text(f"{c.name}: ", "bold").append_text(plain_text(c.reason)) for c in notes]
+        parts += [Text(""), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
+    return Group(*parts) if len(parts) > 1 else table
 
 
 def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]:

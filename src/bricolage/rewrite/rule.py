@@ -102,7 +102,7 @@ class Rule(ABC):
     enabling: ClassVar[bool] = False
     cost_based: bool = False
     unstable: bool = False
-    """Loses accuracy in float32 by measurement: to be used at the precision `medium` only."""
+    """Loses accuracy in float32 by measurement: decisions leave it out."""
     examples: ClassVar[Sequence[Example]] = ()
     counterexamples: ClassVar[Sequence[Example]] = ()
 

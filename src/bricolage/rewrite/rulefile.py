@@ -1,7 +1,7 @@
 """Files of equations: one JSON object a line, both directions of each a rule.
 
 `rule` is the equation. `where` gives the most general shapes of its variables, for readers; where it is given it must be right.
-`inaccurate` names the sides that lose accuracy in float32, by measurement: what leads there is used at precision `medium` only.
+`inaccurate` names the sides that lose accuracy in float32, by measurement: decisions leave out what leads there.
 """
 
 from __future__ import annotations

@@ -172,7 +172,9 @@ class Executable:
         arrays = self._collect(inputs)
         for name, array in {**arrays, **(outputs or {})}.items():
             if not bindable(array):
-                raise ValueError(f"'{name}' is not C-contiguous and aligned to 64 bytes; make it with aligned()")
+                raise ValueError(
+                    f"'{name}' is not C-contiguous and aligned to 64 bytes; make it with allocate_aligned()"
+                )
         prepared = self._programs.select(arrays)
         if not prepared.static:
             raise ValueError("the model's shapes are known only at run time; call the executable instead")

@@ -118,7 +118,7 @@ class Truth:
 
     def disputed(self) -> list[Wrong]:
         """Outputs for which the ONNX reference implementation, in float64 too, answers something else; none where it lacks an
-        operator. What it is known to get wrong (docs/backend-bugs.md) is put right before.
+        operator. What it is known to get wrong (docs/reference/backend-bugs.md) is put right before.
 
         Raises:
             NoReference, InvalidGraph: as `expected`.

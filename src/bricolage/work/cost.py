@@ -1,7 +1,7 @@
 """What work costs: one question for all who decide, and one answer from all who know something of it.
 
 Searches, schedules and predictions take a `CostModel` and fill their tables with one batch before they begin. The models are in
-`perf` and, where they need a framework, in the package that measures. `FirstKnown` joins several of them.
+`costs.models` and, where they need a framework, in the package that measures. `FirstKnown` joins several of them.
 """
 
 from __future__ import annotations

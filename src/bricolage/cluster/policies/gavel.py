@@ -2,7 +2,7 @@
 linear programme or a row of them for HiGHS.
 
 All have the same constraints: X >= 0, a job's row sums to at most one, and gangs times shares fit into the devices of each kind.
-Space sharing (two jobs on one device) is left out: it needs rates of pairs, which no history holds.
+Space sharing (two jobs on one device) needs rates of pairs: `space_sharing.py`.
 """
 
 from __future__ import annotations

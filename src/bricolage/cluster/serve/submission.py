@@ -1,7 +1,7 @@
 """Files that describe jobs to be run.
 
     name = "digits"
-    command = ["python", "train.py"]    # keeps the contract of docs/serving.md
+    command = ["python", "train.py"]    # keeps the contract of docs/manual/cluster-serve.md
     devices = 2                         # of one kind, all or none
     steps = 10000                       # (or `step = "step.toml"` instead of a command)
     seconds = 3600.0                    # for all steps, on a kind whose speed is 1; or, kind by kind:

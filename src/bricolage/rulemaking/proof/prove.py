@@ -2,7 +2,7 @@
 
 Both are evaluated in exact arithmetic at random points of a finite field. Where they agree, they are equal as rational
 functions, up to a stated chance of error; where they differ, float64 evaluation looks for real numbers that show it.
-See docs/rewriting-proof.md for what that means.
+See docs/design/proofs.md for what that means.
 """
 
 from __future__ import annotations

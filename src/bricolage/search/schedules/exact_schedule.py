@@ -3,7 +3,7 @@
 A shortest schedule may be taken to start its tasks one after the other in the order of time, each as early as that allows. So a
 state is the set of tasks that have started, how long each core is still busy, and when what the other tasks wait for arrives at
 each device. States are visited in layers, by how many tasks have started; of two with the same tasks, the one that is nowhere
-later suffices, and what cannot end before the best schedule known is left (`floor.Floor`).
+later suffices, and what cannot end before the best schedule known is left (`LowerBounds`).
 
 A layer that is wider than allowed keeps the most promising states: a beam search, which finds good schedules. Widths grow until
 nothing had to be dropped, which proves that there is nothing shorter (the widening of anytime beam searches; Bautista and

@@ -1,7 +1,7 @@
 """Changes of how a training step is run. None of them changes what the step learns by more than rounding.
 
 A change is a field of `Variant`. The field carries all that is known of it: its words and their values, what it does, what it
-excludes and what it needs. Parsing, printing, the command line's help and the table of docs/training-predict.md derive from the
+excludes and what it needs. Parsing, printing, the command line's help and the table of docs/design/training.md derive from the
 fields.
 """
 
@@ -121,7 +121,7 @@ class Variant:
     )
     models: Annotated[int, Within(1, 4096)] = _change(
         1,
-        'N models, as in a sweep of learning rates, [trained as one](training-fused.md) (Wang et al., "HFTA", MLSys 2021)',
+        'N models, as in a sweep of learning rates, [trained as one](#fused-sweeps) (Wang et al., "HFTA", MLSys 2021)',
         "fuse",
         metavar="N",
         read=int,
@@ -236,7 +236,7 @@ def forms() -> str:
 
 
 def changes_table() -> str:
-    """The table of changes in docs/training-predict.md."""
+    """The table of changes in docs/design/training.md."""
     rows = ["| words | what changes | restriction |", "|---|---|---|"]
     for change in CHANGES.values():
         restriction = f"needs {_list_changes(change.needs, ' or ')}" if change.needs else ""

@@ -1,0 +1,77 @@
+"""The page of results and the picture of README are those of the data; README's sentences of figures count what the data hold."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tools.results_page import (
+    DATA,
+    PAGE,
+    PICTURE,
+    PICTURE_RUN,
+    format_ratio,
+    geometric_mean,
+    read_rows,
+    render_page,
+    render_picture,
+)
+
+README = Path(__file__).parents[2] / "README.md"
+INDEX = tomllib.loads((DATA / "index.toml").read_text(encoding="utf-8"))
+NUMBERS = {2: "two", 4: "four", 12: "twelve", 16: "sixteen"}
+
+
+def test_the_page_is_that_of_the_data() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render_page(INDEX), "python -m benchmarks.tools.results_page"
+
+
+def test_the_picture_is_that_of_the_data() -> None:
+    picture = render_picture(read_rows(PICTURE_RUN), INDEX["processors"]["zen3"])
+    assert PICTURE.read_text(encoding="utf-8") == picture, "python -m benchmarks.tools.results_page"
+
+
+def test_every_run_has_its_file_and_every_file_of_an_index_its_rows() -> None:
+    runs = [run for table in INDEX["table"] for run in table["runs"].values()]
+    assert [run for run in runs if not read_rows(run)] == []
+
+
+def test_the_page_is_short() -> None:
+    words = [word for word in PAGE.read_text(encoding="utf-8").split() if re.search("[A-Za-z]", word)]
+    assert len(words) <= 1500
+
+
+def test_readme_counts_what_the_data_hold() -> None:
+    steady = [row for row in read_rows(PICTURE_RUN) if row["pattern"] == "steady"]
+    sparse = [row for row in read_rows(PICTURE_RUN) if row["pattern"] == "sparse"]
+    engine = sum(row["ships"].startswith("native ") for row in steady)
+    unclear = sum(float(row["low"]) <= 1 <= float(row["high"]) for row in steady)
+    (slower,) = [row for row in steady if float(row["high"]) < 1]
+    (slower_sparse,) = [row for row in sparse if float(row["high"]) < 1]
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    for sentence in (
+        f"On the {NUMBERS[len(steady)]} networks above it ships on {NUMBERS[engine]}",
+        f"On {NUMBERS[unclear]} of the {NUMBERS[len(steady)]} the difference is within the noise.",
+        f"On one the artifact is {1 / float(slower['ratio']) - 1:.0%}".replace("%", " %") + " slower",
+        f"{1 / float(slower_sparse['ratio']) - 1:.0%}".replace("%", " %") + " slower after pauses",
+    ):
+        assert sentence in text
+    assert not any("plan" in row["ships"] for row in steady), "README says that no mixture ships"
+
+
+def test_readme_is_read_in_a_minute() -> None:
+    assert len(re.findall(r"[A-Za-z][\w'-]*", re.sub(r"\]\([^)]*\)", "]", README.read_text(encoding="utf-8")))) <= 450
+
+
+@pytest.mark.parametrize(
+    ("low", "shown"), [("1.1", "**1.20** [1.10, 1.30]"), ("0.9", "1.20 [0.90, 1.30]"), ("", "1.2")]
+)
+def test_a_ratio_is_bold_where_its_interval_lies_above_one(low: str, shown: str) -> None:
+    assert format_ratio({"ratio": "1.2", "low": low, "high": "1.3"}) == shown
+
+
+def test_geometric_means_are_of_all_rows() -> None:
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
