@@ -1,5 +1,5 @@
-"""A small training, by the contract of docs/manual/cluster-serve.md: a perceptron with one hidden layer, by gradient descent on data
-that is drawn for each step by its number. `python trainer.py SEED KIND=SECONDS...`
+"""A small training, by the contract of docs/manual/cluster-serve.md: a perceptron with one hidden layer, by gradient descent on
+data that is drawn for each step by its number. `python trainer.py SEED KIND=SECONDS...`
 
 A step takes less than a millisecond of a core; what a device's step takes is waited for, so that eight devices fit into two cores
 and do not disturb each other. A step that comes late by up to a quarter of a second is made up for.

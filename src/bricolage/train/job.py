@@ -1,7 +1,8 @@
 """Trains one step's description as a job of a served cluster: `python -m bricolage.train.job step.toml`.
 
-It keeps the contract of `docs/manual/cluster-serve.md`: goes on from its checkpoint, says how far it is, saves when it is asked to end.
-A step draws its batch by the spec's seed and its number, so that a run that was stopped takes the batches that it would have taken.
+It keeps the contract of `docs/manual/cluster-serve.md`: goes on from its checkpoint, says how far it is, saves when it is asked to
+end. A step draws its batch by the spec's seed and its number, so that a run that was stopped takes the
+batches that it would have taken.
 """
 
 from __future__ import annotations

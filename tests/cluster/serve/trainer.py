@@ -1,5 +1,5 @@
-"""A tiny training, by the contract of docs/manual/cluster-serve.md: one weight, one step after another. What comes out tells whether
-a step was lost or done twice. `python -I -S trainer.py SECONDS_A_STEP [FAIL_AT]`."""
+"""A tiny training, by the contract of docs/manual/cluster-serve.md: one weight, one step after another. What comes out tells
+whether a step was lost or done twice. `python -I -S trainer.py SECONDS_A_STEP [FAIL_AT]`."""
 
 from __future__ import annotations
 

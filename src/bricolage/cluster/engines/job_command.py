@@ -1,7 +1,7 @@
 """What an engine knows of a job beyond its gang: its command, and the files by which the two speak.
 
-The contract with a command is in `docs/manual/cluster-serve.md`: it finds a folder for checkpoints in BRICOLAGE_CHECKPOINT, writes how
-many steps the checkpoint holds into the file `steps` there, and how many it has done into BRICOLAGE_PROGRESS.
+The contract with a command is in `docs/manual/cluster-serve.md`: it finds a folder for checkpoints in BRICOLAGE_CHECKPOINT, writes
+how many steps the checkpoint holds into the file `steps` there, and how many it has done into BRICOLAGE_PROGRESS.
 """
 
 from __future__ import annotations
