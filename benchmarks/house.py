@@ -28,13 +28,15 @@ LONG_FUNCTION = 60
 LONG_FILE = 400
 MANY_PARAMETERS = 7
 """More are too many for a reader to hold; a call with more positional arguments cannot be read at all."""
-_GIVEN = ("operator", "contributed", "emitter", "lowering", "rule", "guarded", "app.command")
+_GIVEN = ("operator", "contributed", "emitter", "lowering", "rule", "guard_command", "app.command")
 """Decorators of functions whose names and parameters are given from outside: of an operator, or of a command."""
 _LISTS_CHANGES = 3
 """A definition that names so many of the changes that can be asked about is a place that a new one has to touch."""
 _JOBS = "cluster/engines"
 """It starts what users submit, commands as they stand. They are no workers of ours, which are a system."""
 _BROAD = ("Exception", "BaseException")
+_FILLERS = frozenset({"one", "found", "made", "told", "some", "own", "known"})
+"""Names of locals that say nothing of what they hold."""
 _SIMULATOR = re.compile(r"simulat(e|or|ion)", re.IGNORECASE)
 _RACE = re.compile(r"_?(race|turns|take_turns)")
 WORDS: Mapping[str, re.Pattern[str]] = {
@@ -73,6 +75,8 @@ class Module:
     many_positional: list[str] = field(default_factory=list)
     """Calls with more positional arguments than that."""
     broad_excepts: list[str] = field(default_factory=list)
+    filler_locals: list[str] = field(default_factory=list)
+    """Functions with a local whose name says nothing (`_FILLERS`)."""
     anys: int = 0
     processes: bool = False
     """Whether it starts processes that it goes on speaking to."""
@@ -108,6 +112,8 @@ def _module(path: Path, source: Path) -> Module:
                 found.classes.append(name)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 found.functions.append((name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1))
+                if fillers := _list_fillers(node):
+                    found.filler_locals.append(f"{found.path}:{node.lineno} {name} {' '.join(fillers)}")
                 if not _is_given(node) and (count := _count_parameters(node)) > MANY_PARAMETERS:
                     found.many_parameters.append(f"{found.path}:{node.lineno} {name} {count}")
             case ast.Call(args=arguments) if (count := _count_positional(arguments)) > MANY_PARAMETERS:
@@ -127,6 +133,12 @@ def _module(path: Path, source: Path) -> Module:
     ]
     found.processes |= any(name.partition(".")[0] == "multiprocessing" for name, _ in found.imports)
     return found
+
+
+def _list_fillers(node: ast.AST) -> list[str]:
+    """Locals of a function that are called by a filler."""
+    stores = (inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store))
+    return sorted(_FILLERS.intersection(stores))
 
 
 def _is_given(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -296,6 +308,7 @@ def survey(modules: Sequence[Module], prose: Iterable[Path] = ()) -> House:
         "many_parameters": [where for one in modules for where in one.many_parameters],
         "many_positional_arguments": [where for one in modules for where in one.many_positional],
         "broad_excepts": [where for one in modules for where in one.broad_excepts],
+        "filler_locals": [where for one in modules for where in one.filler_locals],
     }
     return House(
         len(modules),

@@ -56,6 +56,12 @@ def test_what_is_long_is_seen(tmp_path: Path) -> None:
     assert house.lists["long_files"] == ("train/v.py 404",)
 
 
+def test_locals_that_say_nothing_are_seen(tmp_path: Path) -> None:
+    text = "def f(made):\n    found = made\n    return [one for one in found]\ndef g(rows):\n    return rows.known\n"
+    house = survey(write(tmp_path, {"a.py": text, "train/v.py": VARIANT}))
+    assert house.lists["filler_locals"] == ("a.py:1 f found one",)
+
+
 def test_any_counts_where_it_is_used(tmp_path: Path) -> None:
     text = "from typing import Any\ndef f(x: Any) -> list[Any]:\n    'Any of them.'\n    return [x]\n"
     house = survey(write(tmp_path, {"a.py": text, "train/v.py": VARIANT}))

@@ -16,7 +16,7 @@ from bricolage.device import memory
 from bricolage.measure.call_patterns import CallPatterns
 from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Measurer, cost_of
-from bricolage.measure.race_record import Race, join_parts, name_disturbed
+from bricolage.measure.race_record import Race, join_race_parts, name_disturbed
 from bricolage.measure.rounds import job_latency, take_turn, track_machine
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop, TimingPolicy, never
 from bricolage.measure.turns import take_turns
@@ -99,7 +99,7 @@ def race(
         tasks=tasks or {},
         patterns=None if pattern is None else CallPatterns(pattern),
     )
-    ran = join_parts(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
+    ran = join_race_parts(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
     return replace(ran, incumbent=leader or "", pattern=pattern or "steady")
 
 
@@ -126,7 +126,7 @@ def _in_parts(
         }
     end = 2 * time.monotonic() - begun
     while not should_stop():
-        ran = join_parts(parts)
+        ran = join_race_parts(parts)
         wanted = {*ran.undecided, leader} if ran.undecided else set()
         again = {name: spec for name, spec in again.items() if name in wanted}
         if len(again) < 2 or leader not in again or left() < part_s or time.monotonic() >= end:
@@ -137,7 +137,7 @@ def _in_parts(
 
 def _beaten(parts: Sequence[Race], names: Iterable[str], leader: str | None) -> set[str]:
     """Those that the fastest has left behind so far that another process cannot change it. The leader is none of them."""
-    ran = join_parts(parts)
+    ran = join_race_parts(parts)
     best = ran.fastest
     beaten: set[str] = set()
     if best is None or ran.noisy(best):

@@ -87,7 +87,7 @@ class Race(Turns):
         return min(arrived, key=lambda name: (arrived[name], name)) if arrived else None
 
 
-def join_parts(parts: Sequence[Race]) -> Race:
+def join_race_parts(parts: Sequence[Race]) -> Race:
     """One race of several in which the contestants had other processes."""
     if len(parts) == 1:
         return parts[0]

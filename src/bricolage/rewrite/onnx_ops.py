@@ -15,10 +15,10 @@ from bricolage.rewrite.predicates import (
     axes,
     integer,
     integers,
-    normalise_axes,
+    listed,
+    normalised,
     permutation,
     rank,
-    read_int_list,
     require,
     shape,
     text,
@@ -70,7 +70,7 @@ def _attributes(op_type: str, expected: Mapping[str, Any], written: Mapping[str,
             elif isinstance(default, int):
                 attribute = integer(node, name, default)
             else:
-                attribute = read_int_list(node, name, default)
+                attribute = listed(node, name, default)
             require(attribute == value, f"{name} of '{node.name}' is {attribute}, not {value}")
 
     def write(op: Operators, xs: Sequence[ir.Value], *_: object) -> tuple[ir.Value, ...]:
@@ -140,7 +140,7 @@ def _concat(axis: int) -> OnnxOperator:
 
 def _same_axis(node: ir.Node, axis: int) -> None:
     value = _input(node)
-    (node_axis,) = normalise_axes([integer(node, "axis", 0)], rank(value))
+    (node_axis,) = normalised([integer(node, "axis", 0)], rank(value))
     require(node_axis == rank(value) + axis, f"'{node.name}' goes along another axis")
 
 
@@ -182,7 +182,7 @@ def _reduction(op_type: str, axis: int) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         of_rank = rank(_input(node))
         require(integer(node, "keepdims", 1) == 1, f"'{node.name}' drops the axis")
-        require(normalise_axes(axes(node), of_rank) == (of_rank + axis,), f"'{node.name}' reduces other axes")
+        require(normalised(axes(node), of_rank) == (of_rank + axis,), f"'{node.name}' reduces other axes")
 
     def write(op: Operators, xs: Sequence[ir.Value], made: Dimensions, _: Parts) -> tuple[ir.Value, ...]:
         return op.many(op_type, 1, *xs, op.integers([len(made) + axis]), keepdims=1)

@@ -127,7 +127,7 @@ def axes(node: ir.Node, index: int = 1) -> tuple[int, ...]:
     return () if value is None else integers(value, f"the axes of '{node.name}'")
 
 
-def normalise_axes(numbers: Iterable[int], of_rank: int) -> tuple[int, ...]:
+def normalised(numbers: Iterable[int], of_rank: int) -> tuple[int, ...]:
     """Axes counted from the front."""
     return tuple(number + of_rank if number < 0 else number for number in numbers)
 
@@ -137,7 +137,7 @@ def integer(node: ir.Node, name: str, default: int) -> int:
     return int(node.attributes.get_int(name, default))
 
 
-def read_int_list(node: ir.Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
+def listed(node: ir.Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
     """An attribute of integers."""
     ints = node.attributes.get_ints(name)
     return tuple(default if ints is None else ints)
@@ -150,7 +150,7 @@ def text(node: ir.Node, name: str, default: str) -> str:
 
 def permutation(node: ir.Node, value: ir.Value) -> tuple[int, ...]:
     """The permutation of a Transpose of `value`; reversed axes where it gives none."""
-    return read_int_list(node, "perm", tuple(range(rank(value)))[::-1])
+    return listed(node, "perm", tuple(range(rank(value)))[::-1])
 
 
 _NONNEGATIVE = (

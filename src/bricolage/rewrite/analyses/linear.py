@@ -13,9 +13,9 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,
-    normalise_axes,
+    listed,
+    normalised,
     rank,
-    read_int_list,
     require,
     require_constant,
     shape,
@@ -52,11 +52,9 @@ def window(node: ir.Node, weight: ir.Value) -> Window:
     require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
     kernel = sizes(weight)[2:]
     count = len(kernel)
-    pads = read_int_list(node, "pads", [0] * (2 * count))
+    pads = listed(node, "pads", [0] * (2 * count))
     ones = [1] * count
-    return Window(
-        kernel, read_int_list(node, "strides", ones), read_int_list(node, "dilations", ones), pads[:count], pads[count:]
-    )
+    return Window(kernel, listed(node, "strides", ones), listed(node, "dilations", ones), pads[:count], pads[count:])
 
 
 def geometry(node: ir.Node) -> tuple[Window, int]:
@@ -128,7 +126,7 @@ def read_joined_parts(match: Match) -> list[tuple[ir.Node, range]]:
         MatchFailure: it joins something else, or along another axis.
     """
     concat = match.node("concat")
-    (axis,) = normalise_axes([integer(concat, "axis", 0)], rank(concat.outputs[0]))
+    (axis,) = normalised([integer(concat, "axis", 0)], rank(concat.outputs[0]))
     require(axis == 1, "the parts are not joined along the channels")
     parts: list[tuple[ir.Node, range]] = []
     first = 0

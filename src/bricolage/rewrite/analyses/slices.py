@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from bricolage.rewrite.pattern import AnyValue, Op, ValuePattern, op
-from bricolage.rewrite.predicates import integers, normalise_axes, rank, require, shape
+from bricolage.rewrite.predicates import integers, normalised, rank, require, shape
 from bricolage.rewrite.rule import MatchFailure, Operators
 
 Ranges = dict[int, tuple[int, int]]
@@ -38,7 +38,7 @@ def kept_positions(node: ir.Node) -> dict[int, range]:
     steps = integers(given[4], "the steps") if given[4] is not None else (1,) * len(starts)
     require(min(steps, default=1) > 0, "a step is negative")
     source_shape, positions = shape(source), dict[int, range]()
-    for axis, start, end, step in zip(normalise_axes(axes, len(source_shape)), starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(normalised(axes, len(source_shape)), starts, ends, steps, strict=True):
         size = source_shape[axis]
         if not isinstance(size, int):
             raise MatchFailure("a sliced axis has no fixed size")
@@ -95,7 +95,7 @@ def padding(node: ir.Node) -> tuple[list[int], list[int]]:
     source, pads, _, over = [*node.inputs, None, None][:4]
     assert source is not None
     whole, around = rank(source), integers(pads, "the pads")
-    axes = normalise_axes(integers(over, "the axes"), whole) if over is not None else range(whole)
+    axes = normalised(integers(over, "the axes"), whole) if over is not None else range(whole)
     begin, end = [0] * whole, [0] * whole
     for i, axis in enumerate(axes):
         begin[axis], end[axis] = around[i], around[i + len(around) // 2]

@@ -28,7 +28,7 @@ from bricolage.rewrite.analyses.transpose_propagation import (
     is_identity,
     transpose_operator,
 )
-from bricolage.rewrite.predicates import permutation, rank, read_int_list
+from bricolage.rewrite.predicates import listed, permutation, rank
 from bricolage.rewrite.rule import MatchFailure
 
 _MOST = 2**30 - 1
@@ -95,7 +95,7 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
                 continue
             layouts = component.layouts[value]
             if node.op_type == "Transpose":
-                perm = read_int_list(node, "perm", range(len(layouts[0]))[::-1])
+                perm = listed(node, "perm", range(len(layouts[0]))[::-1])
                 before, after = node.inputs[0], node.outputs[0]
                 assert before is not None
                 step = perm if before is value else inverse(perm)

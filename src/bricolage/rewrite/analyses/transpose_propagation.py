@@ -17,9 +17,9 @@ from bricolage.rewrite.predicates import (
     axes,
     integer,
     integers,
-    normalise_axes,
+    listed,
+    normalised,
     rank,
-    read_int_list,
     require,
     shape,
     sizes,
@@ -123,7 +123,7 @@ def _batch_normalization(node: ir.Node, perm: Permutation) -> TransposedOperator
 
 def _trailing_normalization(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
-    (first,) = normalise_axes([integer(node, "axis", -1)], len(perm))
+    (first,) = normalised([integer(node, "axis", -1)], len(perm))
     require(all(perm[axis] == axis for axis in range(first, len(perm))), "a normalised axis moves")
     require(len(node.outputs) == 1, "another output is computed")
     require(all(v is None or rank(v) <= len(perm) - first for v in node.inputs[1:]), "the scale has other axes")
@@ -189,7 +189,7 @@ def _without(perm: Permutation, dropped: Sequence[int]) -> Permutation:
 
 def _reduce(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
-    named = normalise_axes(axes(node), len(perm))
+    named = normalised(axes(node), len(perm))
     require(bool(named) or not integer(node, "noop_with_empty_axes", 0), "it reduces nothing")
     over = named or tuple(range(len(perm)))
     left = perm if integer(node, "keepdims", 1) else _without(perm, over)
@@ -208,7 +208,7 @@ def _reduce(node: ir.Node, perm: Permutation) -> TransposedOperator:
 
 def _position(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
-    (axis,) = normalise_axes([integer(node, "axis", 0)], len(perm))
+    (axis,) = normalised([integer(node, "axis", 0)], len(perm))
     left = perm if integer(node, "keepdims", 1) else _without(perm, [axis])
     return _alone(node, [left], perm, axis=perm[axis])
 
@@ -218,7 +218,7 @@ def _resize(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     require(text(node, "mode", "nearest") in ("nearest", "linear"), "the mode is not one for all layouts")
     require(text(node, "coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize", "a region is cropped")
-    over = read_int_list(node, "axes", ())
+    over = listed(node, "axes", ())
     region, scales, wanted = [*node.inputs[1:], None, None, None][:3]
     moved = [perm[axis] for axis in over]
     order = inverse(perm)
@@ -234,7 +234,7 @@ def _resize(node: ir.Node, perm: Permutation) -> TransposedOperator:
 
 def _squeeze(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
-    dropped = normalise_axes(axes(node), len(perm))
+    dropped = normalised(axes(node), len(perm))
     require(bool(dropped), "the axes are not named")
     moved = sorted(perm[axis] for axis in dropped)
     return TransposedOperator(
@@ -246,7 +246,7 @@ def _unsqueeze(node: ir.Node, perm: Permutation) -> TransposedOperator:
     """Given the permutation of the result, or that of the data: new axes then stand at the same places in the stored value."""
     data_rank, given = rank(_data(node)), axes(node)
     total = data_rank + len(given)
-    new = normalise_axes(given, total)
+    new = normalised(given, total)
     if len(perm) == total:
         moved = [perm[axis] for axis in new]
         return TransposedOperator(
@@ -275,7 +275,7 @@ def _matmul(node: ir.Node, perm: Permutation) -> TransposedOperator:
 
 def _gather(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
-    (axis,) = normalise_axes([integer(node, "axis", 0)], len(perm))
+    (axis,) = normalised([integer(node, "axis", 0)], len(perm))
     indices = node.inputs[1]
     require(indices is not None and rank(indices) < 2, "the indices have more than one axis")
     assert indices is not None

@@ -9,7 +9,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,
-    normalise_axes,
+    normalised,
     rank,
     require,
     shape,
@@ -54,7 +54,7 @@ class AffineIntoNormalization(Rule):
 
     def check(self, match: Match) -> None:
         node, data_shape = match.node("norm"), shape(match["x"])
-        (axis,) = normalise_axes([integer(node, "axis", -1)], len(data_shape))
+        (axis,) = normalised([integer(node, "axis", -1)], len(data_shape))
         over, term = data_shape[axis:], sizes(match["c"])
         while term and term[0] == 1 and len(term) > len(over):
             term = term[1:]
@@ -65,7 +65,7 @@ class AffineIntoNormalization(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         node, bias = match.node("norm"), match.get("b")
-        (axis,) = normalise_axes([integer(node, "axis", -1)], rank(match["x"]))
+        (axis,) = normalised([integer(node, "axis", -1)], rank(match["x"]))
         over = list(shape(match["x"])[axis:])
         term = op.Reshape(match["c"], op.integers([1, *sizes(match["c"])])) if rank(match["c"]) == 0 else match["c"]
         term_sizes = sizes(term)

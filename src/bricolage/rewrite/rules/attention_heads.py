@@ -10,7 +10,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     axes,
-    normalise_axes,
+    normalised,
     permutation,
     rank,
     require,
@@ -292,7 +292,7 @@ def _source_of_repeated(value: ir.Value, home: object) -> ir.Value:
     require(rank(value) == rank(source) == 4, "they are not of rank 4")
     (heads, size), (repeated, width) = _sizes_of_heads(source), _sizes_of_heads(value)
     wide = shape(expand.outputs[0])
-    require(normalise_axes(axes(unsqueeze), 5) == (2,), "the heads are not repeated in a row")
+    require(normalised(axes(unsqueeze), 5) == (2,), "the heads are not repeated in a row")
     require(
         wide[:3] == (shape(source)[0], heads, repeated // heads) and "?" not in wide[:3] and size == width,
         "the heads are not repeated in a row",

@@ -19,7 +19,7 @@ from bricolage.graph.constant_folding import constant_elements, is_known
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.engine.subgraph import write_subgraph
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
-from bricolage.rewrite.predicates import axes, integer, integers, normalise_axes, rank, require, shape, sizes
+from bricolage.rewrite.predicates import axes, integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement, Result, Rule
 
 VECTOR = 16
@@ -256,7 +256,7 @@ def _passes(node: ir.Node) -> bool:
         pads = integers(node.inputs[1])
         return _pads_finite(node) and not any(pads[i + side] for i in (0, 1) for side in (0, len(pads) // 2))
     if node.op_type == "Slice" and len(node.inputs) > 3 and node.inputs[3] is not None:
-        return not {0, 1} & set(normalise_axes(axes(node, 3), rank(data)))
+        return not {0, 1} & set(normalised(axes(node, 3), rank(data)))
     return False
 
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.rewrite.analyses.slices import any_slice, keep, kept_positions, kept_ranges, slice_operands
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.predicates import integer, normalise_axes, rank, require, shape
+from bricolage.rewrite.predicates import integer, normalised, rank, require, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = AnyValue("x")
@@ -19,7 +19,7 @@ _MANY = 2**31 - 1  # exporters write such ends for "to the end"
 
 def _axis(node: ir.Node, of: ir.Value) -> int:
     """The axis of a Concat or Split, from the front."""
-    return normalise_axes([integer(node, "axis", 0)], rank(of))[0]
+    return normalised([integer(node, "axis", 0)], rank(of))[0]
 
 
 def _made_by(value: ir.Value | None, op_type: str, home: object) -> ir.Node | None:

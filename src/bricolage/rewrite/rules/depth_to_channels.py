@@ -15,7 +15,7 @@ from bricolage.graph.constant_folding import is_known
 from bricolage.rewrite.analyses.elementwise import BINARY, UNARY
 from bricolage.rewrite.analyses.linear import window
 from bricolage.rewrite.engine.subgraph import Subgraph, connected_subgraphs, write_subgraph
-from bricolage.rewrite.predicates import integer, rank, read_int_list, require, shape, sizes
+from bricolage.rewrite.predicates import integer, listed, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
 
 _USEFUL = 1 / 2
@@ -192,8 +192,8 @@ def _find_converted_values(node: ir.Node) -> list[ir.Value]:
         require(not integer(node, "training_mode", 0), "it is trained")
     elif node.op_type in _POOLS:
         count = len(extent) - 1
-        pads, strides = read_int_list(node, "pads", [0] * (2 * count)), read_int_list(node, "strides", [1] * count)
-        kernel = read_int_list(node, "kernel_shape", ())
+        pads, strides = listed(node, "pads", [0] * (2 * count)), listed(node, "strides", [1] * count)
+        kernel = listed(node, "kernel_shape", ())
         require(kernel[0] == strides[0] == 1 and pads[0] == pads[count] == 0, "it pools the first spatial axis")
     elif node.op_type in _GLOBAL_POOLS:
         require(_extent(data)[1] == 1, "it pools the first spatial axis")

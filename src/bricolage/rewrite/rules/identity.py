@@ -10,7 +10,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integers,
-    read_int_list,
+    listed,
     require,
     require_filled,
     require_shape,
@@ -283,9 +283,9 @@ class RemovePool(NeutralRule):
 
     def check(self, match: Match) -> None:
         pool = match.node("pool")
-        require(set(read_int_list(pool, "kernel_shape", ())) == {1}, "the window is not one position")
-        require(set(read_int_list(pool, "strides", [1])) == {1}, "there are strides")
-        require(not any(read_int_list(pool, "pads", ())), "there are pads")
+        require(set(listed(pool, "kernel_shape", ())) == {1}, "the window is not one position")
+        require(set(listed(pool, "strides", [1])) == {1}, "there are strides")
+        require(not any(listed(pool, "pads", ())), "there are pads")
 
 
 class RemoveSlice(NeutralRule):

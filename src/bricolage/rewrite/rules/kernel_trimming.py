@@ -14,7 +14,7 @@ import onnx_ir as ir
 from bricolage.rewrite.analyses.linear import Window, window
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.predicates import integer, read_int_list, require, shape, sizes, text
+from bricolage.rewrite.predicates import integer, listed, require, shape, sizes, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = AnyValue("x"), AnyValue("w"), AnyValue("b", optional=True)
@@ -187,7 +187,7 @@ class _Transposed(Rule):
         require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
         require("output_shape" not in node.attributes, "the pads are not explicit")
         require(integer(node, "group", 1) == 1, "there is more than one group")
-        require(set(read_int_list(node, "dilations", [1])) == {1}, "it is dilated")
+        require(set(listed(node, "dilations", [1])) == {1}, "it is dilated")
 
     @staticmethod
     def spatial_sizes(value: ir.Value) -> tuple[int, ...]:
@@ -204,7 +204,7 @@ class _Transposed(Rule):
     def before(match: Match) -> list[int]:
         """What is cut from the beginning of each spatial axis."""
         count = len(sizes(match["w"])) - 2
-        return list(read_int_list(match.node("conv"), "pads", [0] * (2 * count))[:count])
+        return list(listed(match.node("conv"), "pads", [0] * (2 * count))[:count])
 
 
 class TransposedByPhases(_Transposed):
@@ -246,13 +246,13 @@ class TransposedByPhases(_Transposed):
 
     def check(self, match: Match) -> None:
         super().check(match)
-        strides = read_int_list(match.node("conv"), "strides", [1, 1])
+        strides = listed(match.node("conv"), "strides", [1, 1])
         require(len(sizes(match["w"])) == 4, "it has not two spatial axes")
         require(len(set(strides)) == 1, "it has not one stride")
         require(strides[0] > 1, "there is no stride")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        stride = read_int_list(match.node("conv"), "strides", [1, 1])[0]
+        stride = listed(match.node("conv"), "strides", [1, 1])[0]
         inputs, outputs, *kernel = sizes(match["w"])
         extent, output_extent = self.spatial_sizes(match["x"]), self.spatial_sizes(match.root)
         taps = [-(-size // stride) for size in kernel]

@@ -15,7 +15,7 @@ from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
-    normalise_axes,
+    normalised,
     rank,
     require,
     require_filled,
@@ -70,7 +70,7 @@ def reduced_axes(node: ir.Node, of_rank: int) -> tuple[int, ...]:
         MatchFailure
     """
     require(bool(integer(node, "keepdims", 1)), f"'{node.name}' drops the axes that it reduces")
-    reduction_axes = normalise_axes(axes(node), of_rank)
+    reduction_axes = normalised(axes(node), of_rank)
     if not reduction_axes and not integer(node, "noop_with_empty_axes", 0):
         reduction_axes = tuple(range(of_rank))
     return tuple(sorted(reduction_axes))
@@ -354,7 +354,7 @@ class ChannelsOfLayerNormalization(Rule):
 
     def check(self, match: Match) -> None:
         whole = rank(match["x"])
-        over = normalise_axes([integer(match.node("norm"), "axis", -1)], whole)
+        over = normalised([integer(match.node("norm"), "axis", -1)], whole)
         require(over == (2,), "it does not go over all axes from the third on")
         require_filled(match["one"], 1)
         require_per_channel(match["c"], whole, 1, _channels(match["x"]))

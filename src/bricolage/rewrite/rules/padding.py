@@ -5,7 +5,7 @@ from __future__ import annotations
 from bricolage.rewrite.analyses.slices import any_pad, any_slice, keep, kept_positions, padding, split_at
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, op
-from bricolage.rewrite.predicates import integer, read_int_list, require, require_filled, shape, text
+from bricolage.rewrite.predicates import integer, listed, require, require_filled, shape, text
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rules.strides import CUT, b, w, x
 
@@ -99,11 +99,11 @@ class PadIntoWindow(Rule):
         require(all(size >= 0 for size in (*begin, *end)), "a pad is negative")
         require(not any((*begin[:2], *end[:2])), "an axis other than the window's is padded")
         if window.op_type == "AveragePool":
-            window_pads = read_int_list(window, "pads", ())
+            window_pads = listed(window, "pads", ())
             counts = integer(window, "count_include_pad", 0) or not any(window_pads)
             require(bool(counts), "the pool does not count its pads")
             require(not integer(window, "ceil_mode", 0), "the pool rounds up, into pads")
-            kernel = read_int_list(window, "kernel_shape", ())
+            kernel = listed(window, "kernel_shape", ())
             fits = all(pad < size for pad, size in zip(self._join_pads(match), (*kernel, *kernel), strict=True))
             require(fits, "a window of the pool would see nothing but pads")
 
@@ -118,7 +118,7 @@ class PadIntoWindow(Rule):
     def _join_pads(match: Match) -> list[int]:
         """The pads of both, before all spatial axes and behind."""
         begin, end = padding(match.node("pad"))
-        window_pads = read_int_list(match.node("window"), "pads", [0] * (2 * len(begin[2:])))
+        window_pads = listed(match.node("window"), "pads", [0] * (2 * len(begin[2:])))
         return [a + b for a, b in zip([*begin[2:], *end[2:]], window_pads, strict=True)]
 
 

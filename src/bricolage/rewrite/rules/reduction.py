@@ -10,7 +10,7 @@ from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
-    normalise_axes,
+    normalised,
     rank,
     require,
     require_shape,
@@ -41,7 +41,7 @@ def _over(node: ir.Node, of: ir.Value) -> tuple[int, ...]:
     """
     named = axes(node)
     require(bool(named) or not integer(node, "noop_with_empty_axes", 0), "it reduces nothing")
-    return normalise_axes(named, rank(of)) or tuple(range(rank(of)))
+    return normalised(named, rank(of)) or tuple(range(rank(of)))
 
 
 _NESTING = (

@@ -10,7 +10,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, op
 from bricolage.rewrite.predicates import (
     integer,
-    normalise_axes,
+    normalised,
     permutation,
     require,
     require_shape,
@@ -190,7 +190,7 @@ class ViewAroundSoftmax(Rule):
     def check(self, match: Match) -> None:
         data_shape, middle = shape(match["x"]), shape(match.node("inner").outputs[0])
         require(bool(data_shape and middle) and data_shape[-1] == middle[-1] != "?", "the last axis changes")
-        axis = normalise_axes([integer(match.node("softmax"), "axis", -1)], len(middle))
+        axis = normalised([integer(match.node("softmax"), "axis", -1)], len(middle))
         require(axis == (len(middle) - 1,), "it is not along the last axis")
         require_shape(match.root, match["x"])
 

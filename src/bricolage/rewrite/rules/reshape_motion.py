@@ -10,7 +10,7 @@ from bricolage.rewrite.predicates import (
     axes,
     broadcast,
     integer,
-    normalise_axes,
+    normalised,
     rank,
     require,
     require_constant,
@@ -216,7 +216,7 @@ class ViewIntoReduce(Rule):
     def check(self, match: Match) -> None:
         node, data_shape = match.node("reduce"), shape(match["x"])
         require(bool(axes(node)) or not integer(node, "noop_with_empty_axes", 0), "it reduces nothing")
-        over = normalise_axes(axes(node), len(data_shape)) or tuple(range(len(data_shape)))
+        over = normalised(axes(node), len(data_shape)) or tuple(range(len(data_shape)))
         wanted = tuple(
             1 if axis in over else size
             for axis, size in enumerate(data_shape)

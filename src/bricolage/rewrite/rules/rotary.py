@@ -15,7 +15,7 @@ from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     integer,
-    normalise_axes,
+    normalised,
     rank,
     require,
     scalar,
@@ -56,7 +56,7 @@ def spans_of_halves(match: Match, size: int) -> tuple[tuple[int, int], tuple[int
     if "split" in match.nodes:
         split = match.node("split")
         require(len(split.outputs) == 2, "x is split into more than two parts")
-        require(normalise_axes([integer(split, "axis", 0)], 4) == (3,), "x is not cut along its last axis")
+        require(normalised([integer(split, "axis", 0)], 4) == (3,), "x is not cut along its last axis")
         middle = shape(split.outputs[0])[3]
         if not isinstance(middle, int):
             raise MatchFailure("the parts have no fixed size")
@@ -158,7 +158,7 @@ class RecogniseRotaryEmbedding(Rule):
         if not isinstance(size, int) or size % 2:
             raise MatchFailure("the last axis has no even fixed size")
         require(
-            normalise_axes([integer(match.node("concat"), "axis", 0)], 4) == (3,),
+            normalised([integer(match.node("concat"), "axis", 0)], 4) == (3,),
             "the halves are not joined along the last axis",
         )
         require(
@@ -252,7 +252,7 @@ def _require_equal_halves(value: ir.Value) -> None:
         source = node.inputs[0]
         if node.op_type == "Concat" and len(node.inputs) == 2 and node.inputs[1] is source:
             require(
-                normalise_axes([integer(node, "axis", 0)], rank(value)) == (rank(value) - 1,),
+                normalised([integer(node, "axis", 0)], rank(value)) == (rank(value) - 1,),
                 "they are joined elsewhere",
             )
             return None

@@ -14,7 +14,7 @@ from bricolage.rewrite.predicates import (
     axes,
     integer,
     integers,
-    normalise_axes,
+    normalised,
     rank,
     require,
     same_elements,
@@ -133,8 +133,8 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
         woven = match.node("woven").outputs[0]
         require(
             rank(woven) == 5
-            and normalise_axes([integer(match.node("woven"), "axis", 0)], 5) == (4,)
-            and all(normalise_axes(axes(match.node(name)), 5) == (4,) for name in ("one", "other")),
+            and normalised([integer(match.node("woven"), "axis", 0)], 5) == (4,)
+            and all(normalised(axes(match.node(name)), 5) == (4,) for name in ("one", "other")),
             "they are not woven along a new last axis",
         )
         require(same_elements(match.node("joined").outputs[0], data_shape), "the joined parts have not the shape of x")
@@ -172,8 +172,8 @@ def _by_turns(match: Match, size: int) -> bool:
     if nodes[0].op_type == "Slice":
         return [kept_ranges(node) for node in nodes] == [{4: (0, 1)}, {4: (1, 2)}]
     chosen = [integers(node.inputs[1], "the position") for node in nodes]
-    columns = [normalise_axes([integer(node, "axis", 0)], 5) for node in nodes]
-    return columns == [(4,), (4,)] and [normalise_axes(position, 2) for position in chosen] == [(0,), (1,)]
+    columns = [normalised([integer(node, "axis", 0)], 5) for node in nodes]
+    return columns == [(4,), (4,)] and [normalised(position, 2) for position in chosen] == [(0,), (1,)]
 
 
 _PART = {"l": [0], "h": [2], "e": [2**31 - 1], "last": [3], "cos": (2, 3, 1), "sin": (2, 3, 1)}
@@ -257,7 +257,7 @@ class PartialRotaryEmbedding(Rule):
         data_shape = shape(match["x"])
         require(len(data_shape) == 4, "x is not of rank 4")
         require(
-            normalise_axes([integer(match.node("concat"), "axis", 0)], 4) == (3,),
+            normalised([integer(match.node("concat"), "axis", 0)], 4) == (3,),
             "they are not joined along the last axis",
         )
         size = data_shape[3]

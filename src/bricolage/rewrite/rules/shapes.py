@@ -12,7 +12,7 @@ from bricolage.graph.graph import describe
 from bricolage.rewrite.analyses.slices import any_slice, kept_ranges
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.predicates import integer, integers, normalise_axes, rank, require, shape
+from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = AnyValue("x")
@@ -28,7 +28,7 @@ def _span(node: ir.Node) -> Span:
     value = node.inputs[0]
     assert value is not None
     whole = rank(value)
-    start, end = normalise_axes([integer(node, "start", 0), integer(node, "end", whole)], whole)
+    start, end = normalised([integer(node, "start", 0), integer(node, "end", whole)], whole)
     start = min(max(start, 0), whole)
     return start, max(start, min(end, whole))
 
@@ -88,7 +88,7 @@ class PartOfShape(Rule):
         index = integers(match["i"], "the index")
         single = rank(match["i"]) == (0 if "unsqueeze" in match.nodes else 1)
         require(single and len(index) == 1, "the index is not one axis")
-        (at,) = normalise_axes(index, end - start)
+        (at,) = normalised(index, end - start)
         require(0 <= at < end - start, "the index is outside")
         return start + at, start + at + 1
 

@@ -7,7 +7,7 @@ from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     floating,
     integer,
-    normalise_axes,
+    normalised,
     rank,
     require,
 )
@@ -69,7 +69,7 @@ class RemoveSoftmaxShift(Rule):
 
     def check(self, match: Match) -> None:
         whole = rank(match["x"])
-        over = normalise_axes([integer(match.node("softmax"), "axis", -1)], whole)
+        over = normalised([integer(match.node("softmax"), "axis", -1)], whole)
         require(reduced_axes(match.node("max"), whole) == over, "the maximum does not go over the axis of the softmax")
 
     def rewrite(self, op: Operators, match: Match) -> Result:

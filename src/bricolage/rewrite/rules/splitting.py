@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.rewrite.analyses.linear import CONVOLUTIONS, is_one_row, linear, output_channels
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
-from bricolage.rewrite.predicates import integer, integers, normalise_axes, rank, require, shape, sizes
+from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = AnyValue("x")
@@ -33,7 +33,7 @@ def _require_whole(match: Match, axis: int) -> None:
     """The cut is along the output channels, and every channel needs all of the input."""
     node = match.node("linear")
     whole, channel, _ = output_channels(match)
-    require(normalise_axes([axis], whole) == (channel,), "the cut is not along the output channels")
+    require(normalised([axis], whole) == (channel,), "the cut is not along the output channels")
     require(node.op_type not in CONVOLUTIONS or integer(node, "group", 1) == 1, "there is more than one group")
     if node.op_type == "MatMul" and (bias := match.get("b")) is not None:
         require(is_one_row(bias) and rank(bias) <= whole, "what is added is not one row")

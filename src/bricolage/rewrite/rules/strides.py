@@ -6,7 +6,7 @@ from bricolage.rewrite.analyses.linear import Window, window
 from bricolage.rewrite.analyses.slices import any_slice, keep, kept_positions, split_at
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.predicates import floating, integer, read_int_list, require, shape, text
+from bricolage.rewrite.predicates import floating, integer, listed, require, shape, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = AnyValue("x"), AnyValue("w"), AnyValue("b", optional=True)
@@ -93,16 +93,16 @@ class PoolIntoPointwise(Rule):
 
     def check(self, match: Match) -> None:
         pool, conv = match.node("pool"), window(match.node("conv"), match["w"])
-        require(set(read_int_list(pool, "kernel_shape", ())) == {1}, "the pool's window is not one position")
+        require(set(listed(pool, "kernel_shape", ())) == {1}, "the pool's window is not one position")
         require(text(pool, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
         require(not integer(pool, "ceil_mode", 0), "the pool rounds up")
         _require_pointwise(conv)
-        require(not any((*read_int_list(pool, "pads", ()), *conv.before, *conv.after)), "there are pads")
+        require(not any((*listed(pool, "pads", ()), *conv.before, *conv.after)), "there are pads")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         pool, conv = match.node("pool"), window(match.node("conv"), match["w"])
         ones = [1] * conv.spatial_rank
-        strides = [s * t for s, t in zip(read_int_list(pool, "strides", ones), conv.strides, strict=True)]
+        strides = [s * t for s, t in zip(listed(pool, "strides", ones), conv.strides, strict=True)]
         return op.copy(match.node("conv"), match["x"], match["w"], match.get("b"), strides=strides)
 
 

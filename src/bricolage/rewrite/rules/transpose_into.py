@@ -13,7 +13,7 @@ from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
-    normalise_axes,
+    normalised,
     permutation,
     rank,
     require,
@@ -228,7 +228,7 @@ class ReduceBeforeTranspose(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         node, perm = match.node("reduce"), permutation_of(match, "transpose")
-        over = normalise_axes(axes(node), len(perm)) or tuple(range(len(perm)))
+        over = normalised(axes(node), len(perm)) or tuple(range(len(perm)))
         reduced = op.copy(node, match["x"], op.integers([perm[axis] for axis in over]))
         if integer(node, "keepdims", 1):
             order = list(perm)
