@@ -96,11 +96,12 @@ replay: $(STAMP) ## whether a change decides anything differently: claims, candi
 fuzz: $(STAMP) ## random models, regions and rule contexts for MINUTES=10; goes on where the last run ended, findings in out/fuzz
 	$(BIN)/python -m benchmarks.fuzz --minutes $(or $(MINUTES),10)
 
-lint: $(STAMP) ## ruff, mypy, the layers
+lint: $(STAMP) ## ruff, mypy, the layers, the site with its links
 	$(BIN)/ruff check src benchmarks examples tests
 	$(BIN)/ruff format --check src benchmarks examples tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
 
 docs: $(STAMP) ## write what is generated of the pages, and build the site into out/site
 	$(BIN)/python -m tests.test_docs
@@ -108,6 +109,7 @@ docs: $(STAMP) ## write what is generated of the pages, and build the site into 
 	$(BIN)/python -m benchmarks.tools.results_page
 	$(BIN)/bricolage rules list --markdown > docs/reference/rules.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	@echo the site is in out/site
 
 bench: $(STAMP) ## the eleven workloads at every precision, interleaved against every backend
 	$(BIN)/python -m benchmarks.latency --workload all --precision all --output out/latency.json
