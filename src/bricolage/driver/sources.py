@@ -154,6 +154,40 @@ def open_source(
     )
 
 
+@dataclass(frozen=True)
+class GivenModel:
+    """A model as the user gives it, with what goes with it."""
+
+    source: object
+    """As for `optimize`."""
+    example_inputs: object = None
+    """Of a module, with which it is traced."""
+    dynamic: object = None
+    """Of a module, its `dynamic_shapes`."""
+    inputs: Mapping[str, object] | None = None
+    """By name, for measuring."""
+    data: GivenData = NO_DATA
+    believing: bool = True
+    """Whether sizes that the model states hold where nothing else says what they are."""
+
+    def open(self, options: Options, directory: Path) -> Source:
+        """The model prepared in a folder.
+
+        Raises:
+            UsageError: as `open_source`.
+        """
+        return open_source(
+            self.source,
+            options,
+            directory,
+            example_inputs=self.example_inputs,
+            dynamic=self.dynamic,
+            given=self.inputs,
+            believing=self.believing,
+            data=self.data,
+        )
+
+
 def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any, tuple[str, ...]]:
     """The model, its name, example inputs (those given, else those that an exported program carries), and which inputs are
     constant in the artifact that it comes from."""
