@@ -24,8 +24,8 @@ from bricolage.graph.store import Store
 from bricolage.plan.program_step import Step
 from bricolage.rewrite.engine.apply import apply_everywhere
 from bricolage.rewrite.rule import Rule
+from bricolage.search.isolate import Finding, Remembered, Subset, isolate_faults
 from bricolage.trust.case import FaultCase, fewer_outputs, simpler_attributes, simpler_values, smaller_shapes
-from bricolage.trust.isolate import Finding, Remembered, Subset, isolate_faults
 from bricolage.trust.probe import Prober, Verdict
 from bricolage.verify.oracle import Oracle
 from bricolage.work import bits
