@@ -108,8 +108,8 @@ def schedule_plan(
         Runner([_Curves(), _Proposing(), _Racing()]).run(state, deadline)
     if state.kept is not None:
         artifact.save(state.kept, directory, out)
-    assert state.told is not None  # curves are essential, and methods take no time that counts
-    return state.told
+    assert state.outcome is not None  # curves are essential, and methods take no time that counts
+    return state.outcome
 
 
 def _bucket_of(plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray]) -> int | None:
@@ -141,7 +141,7 @@ class _Search:
     effort: Effort
     problem: ScheduleProblem | None = None
     proposals: Proposals | None = None
-    told: Scheduled | None = None
+    outcome: Scheduled | None = None
     kept: Plan | None = None
     """With the schedule that won."""
 
@@ -184,7 +184,7 @@ class _Proposing(Stage[_Search]):
 
     name: ClassVar[str] = "methods"
     reads: ClassVar[frozenset[str]] = frozenset({"problem"})
-    adds: ClassVar[frozenset[str]] = frozenset({"proposals", "told"})
+    adds: ClassVar[frozenset[str]] = frozenset({"proposals", "outcome"})
 
     def run(self, state: _Search, deadline: Deadline) -> None:
         """Asks all methods, whatever the clock says."""
@@ -195,7 +195,7 @@ class _Proposing(Stage[_Search]):
         contention = BandwidthContention.seen(moved, problem, state.context.device.peaks.gbytes)
         exact_s = state.context.options.profile.shares.schedules.exact_s
         proposals = state.proposals = propose_schedules(problem, contention, exact_s=exact_s)
-        state.told = Scheduled(
+        state.outcome = Scheduled(
             regions=len(problem),
             cores=len(state.cores),
             proposals=tuple(
@@ -213,12 +213,12 @@ class _Racing(Stage[_Search]):
     """The most promising schedule against the plan as it is."""
 
     name: ClassVar[str] = "race"
-    reads: ClassVar[frozenset[str]] = frozenset({"proposals", "told"})
-    adds: ClassVar[frozenset[str]] = frozenset({"told", "kept"})
+    reads: ClassVar[frozenset[str]] = frozenset({"proposals", "outcome"})
+    adds: ClassVar[frozenset[str]] = frozenset({"outcome", "kept"})
 
     def run(self, state: _Search, deadline: Deadline) -> None:
         """Races them, except after a Ctrl-C; what wins is kept."""
-        proposals, outcome = state.proposals, state.told
+        proposals, outcome = state.proposals, state.outcome
         if proposals is None or proposals.best is None or outcome is None or deadline.interrupted:
             return
         planned = with_schedule(state.bucket, timetable(proposals.best, proposals, state.cores))
@@ -235,7 +235,7 @@ class _Racing(Stage[_Search]):
         assert ratio is not None, "both take part in every round"
         kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= state.bucket.bound
         measured = turns.latency("scheduled").median_ms
-        state.told = dataclasses.replace(outcome, measured_ms=measured, speedup=ratio, error=error, kept=kept)
+        state.outcome = dataclasses.replace(outcome, measured_ms=measured, speedup=ratio, error=error, kept=kept)
         if kept:
             won = dataclasses.replace(planned, schedule=_add_race_outcome(planned.schedule, ratio))
             state.kept = state.with_bucket(won)
