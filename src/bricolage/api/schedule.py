@@ -24,6 +24,13 @@ def schedule(
     """Searches for a schedule of the bucket that these inputs belong to, and writes the artifact with it to `out` if it is faster
     than the plan as it stands. An `out` that is there already stays as it is otherwise.
 
+    Args:
+        path: of the artifact.
+        inputs: by name, for timing and for the race.
+        out: of the artifact that is written.
+        effort: how much is measured.
+        progress: is told what happens.
+
     Raises:
         MissingFile, BadArtifact, NewerArtifact, OlderArtifact, ForeignArtifact: as `load`.
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
