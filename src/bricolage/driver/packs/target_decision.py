@@ -1,0 +1,123 @@
+"""Deciding on the targets of a pack that are this machine, from loose to tight.
+
+A tighter one starts from its parent's decision: what was measured for that one and gained nothing is not measured again, nor are
+baselines that were far slower, if the parent's winner is accurate enough for it. The final race is its own.
+Costs that two targets share are measured once: the database's keys hold all that they depend on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from bricolage.backends import registry
+from bricolage.base.options import Options
+from bricolage.device.host import select_device
+from bricolage.driver.bucket_decision import Start, decide_bucket, decision_key, make_plan
+from bricolage.driver.context import open_context, open_pool
+from bricolage.driver.packs.pack_entries import DecidedTarget, make_entry
+from bricolage.driver.packs.pack_request import PackRequest
+from bricolage.driver.session import ModelFindings
+from bricolage.driver.shipping import TriedArtifacts, planned_trial, ship_plan
+from bricolage.driver.sources import Source
+from bricolage.measure.pool import Pool
+from bricolage.plan.pack import PackTarget, tree
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.work.cost import Setting
+
+_AHEAD = 2
+"""Targets that are compiled for while another one is decided."""
+
+
+@dataclass(frozen=True)
+class SharedByTargets:
+    """What the decisions for all targets have in common."""
+
+    request: PackRequest
+    opened: Source
+    pool: Pool
+    findings: ModelFindings = field(default_factory=ModelFindings)
+
+
+def decide_targets(shared: SharedByTargets, options: Mapping[str, Options]) -> dict[str, DecidedTarget]:
+    """The targets that are this machine, by name; `options` of each.
+
+    Raises:
+        As `optimize`.
+    """
+    decisions: dict[str, DecidedTarget] = {}
+    graphs = [bucket.graph for bucket in shared.opened.buckets]
+    order = tree(shared.request.here)
+    for at, (target, parent) in enumerate(order):
+        started, target_options = time.monotonic(), options[target.name]
+        above = None if parent is None else decisions[parent.name]
+        coming = order[at + _AHEAD if at else 1 : at + _AHEAD + 1]  # those before are being compiled
+        then = tuple(_setting(options[follower.name]) for follower, _ in coming if follower.memory_mb is None)
+        if parent is not None and above is not None and target_options == options[parent.name]:
+            plan, held = above.plan, above.entry.resident_bytes  # its device is described; here they are one
+        else:
+            plan, held = _decide_target(shared, target, target_options, above and above.plan, then)
+        name = parent.name if parent is not None else ""
+        entry = make_entry(target, name, plan, held, time.monotonic() - started, graphs)
+        decisions[target.name] = DecidedTarget(plan, entry)
+    return decisions
+
+
+def _setting(options: Options) -> Setting:
+    return Setting(select_device(options.isa, options.cores), options.threads)
+
+
+def _decide_target(
+    shared: SharedByTargets, target: PackTarget, options: Options, parent: Plan | None, then: tuple[Setting, ...]
+) -> tuple[Plan, int]:
+    """The plan of a target, tried in a fresh process, and the bytes that this one held. A target with a limit of memory has workers
+    of its own, which are held to it; `then`: who is decided on next by the workers of all."""
+    backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
+    request, opened, limited = shared.request, shared.opened, target.memory_mb is not None
+    with (
+        open_pool(options) if limited else nullcontext(shared.pool) as pool,
+        open_context(
+            options,
+            backends,
+            device,
+            request.progress,
+            pool=pool,
+            replan=request.replan,
+            provisional=request.provisional,
+            findings=shared.findings,
+            then=() if limited else then,  # its own workers end with it
+            reference_pool=shared.pool,
+        ) as context,
+    ):
+        decided, trials, keys = list[Bucket](), [], []
+        for index, bucket in enumerate(opened.buckets):
+            start = _start(target, options, parent, index)
+            decided.append(decide_bucket(context, opened, bucket, start=start))
+            request.progress.decided(decided[-1])
+            trials.append(planned_trial(opened, index))
+            keys.append(start.key(decision_key(opened, bucket, options, backends, device)))
+        plan = make_plan(opened, decided, options, backends, device)
+        tried, path = TriedArtifacts(context.database, keys), opened.store.directory / f"{target.name}.bricolage"
+        plan = ship_plan(context, opened, plan, path, trials, tried)
+        path.unlink()
+        return plan, max(tried.held, default=0)
+
+
+def _start(target: PackTarget, options: Options, parent: Plan | None, index: int) -> Start:
+    """What the decision for a bucket starts from."""
+    if parent is None or not _teaches(parent.buckets[index], parent.provenance.options, options):
+        return Start(memory_mb=target.memory_mb)
+    before = parent.provenance.options
+    same = (before.isa, before.threads) == (options.isa, options.threads)
+    return Start.after(parent.buckets[index], target.memory_mb, same_device=same)
+
+
+def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
+    """Whether what the parent's decision found holds for a target: what it ships is accurate enough, and no instructions make it
+    fast that the target lacks (products of bfloat16)."""
+    error = parent.winner.error
+    if error is None or error > max(options.bound, parent.original_error):
+        return False
+    return before.isa == options.isa or not any(region.implementation.config.bfloat16 for region in parent.regions)
