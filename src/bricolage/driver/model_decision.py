@@ -16,7 +16,7 @@ from bricolage.device.host import select_device
 from bricolage.driver.bucket_decision import decide_bucket, decision_key, make_plan
 from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.shipping import ArtifactTrial, TriedArtifacts, planned_trial, ship_plan
-from bricolage.driver.sources import GivenModel, Source, working_folder
+from bricolage.driver.sources import GivenModel, Source, open_source, working_folder
 from bricolage.driver.throughput_decision import Decision, decide_throughput
 from bricolage.errors import StatedOtherwise
 from bricolage.measure.pool import Pool
@@ -65,7 +65,7 @@ def _plan_model(request: DecisionRequest) -> tuple[Plan, Path]:
     directory = working_folder()
     with scratch.using(directory, keep=True):
         begun = time.monotonic()
-        opened = request.model.open(options, directory)
+        opened = open_source(request.model, options, directory)
         with open_context(
             options,
             backends,

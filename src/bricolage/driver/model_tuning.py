@@ -17,7 +17,7 @@ from bricolage.base.progress import Progress
 from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search_arms
-from bricolage.driver.sources import GivenModel, PreparedBucket, Source, working_folder
+from bricolage.driver.sources import GivenModel, PreparedBucket, Source, open_source, working_folder
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.graph_variants import RewrittenVariants
 from bricolage.driver.stages.profiling import Baselines, Reference
@@ -95,7 +95,7 @@ def tune_model(request: TuneRequest) -> Tuned:
     implementations: list[TunedImplementation] = []
     interrupted = False
     with scratch.using(working_folder()) as directory:
-        opened = request.model.open(options, directory)
+        opened = open_source(request.model, options, directory)
         with open_context(options, backends, device, request.progress) as context:
             for bucket in opened.buckets:
                 deadline = Deadline(0.0 if interrupted else request.budget_s)

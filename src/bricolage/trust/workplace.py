@@ -16,7 +16,7 @@ from bricolage.base.options import Options
 from bricolage.base.progress import Progress
 from bricolage.device.host import select_device
 from bricolage.driver.context import open_pool, open_reference
-from bricolage.driver.sources import GivenModel, PreparedBucket, Source, measuring_inputs, working_folder
+from bricolage.driver.sources import GivenModel, PreparedBucket, Source, measuring_inputs, open_source, working_folder
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
@@ -110,7 +110,7 @@ def open_workplace(
         plan = artifact.load_artifact(Path(source))
     device = select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
-        opened = model.open(options, directory)
+        opened = open_source(model, options, directory)
         with open_pool(options) as pool:
             prober = Prober(pool, directory, options.threads, device, Limits(trial_s, trial_s))
             resources = Resources(options.threads, device)

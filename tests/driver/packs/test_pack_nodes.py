@@ -16,7 +16,7 @@ from bricolage.base.codec import encode
 from bricolage.base.options import Options, available_cores
 from bricolage.driver.packs.pack_making import make_pack
 from bricolage.driver.packs.pack_nodes import NodeTask, PackNodes, PackStation, taken_over
-from bricolage.driver.sources import open_source, working_folder
+from bricolage.driver.sources import GivenModel, open_source, working_folder
 from bricolage.errors import BadOption, BadTargets, PackNodeFailed, UnreachableCluster
 from bricolage.graph.extract import data_files
 from bricolage.plan import artifact
@@ -38,9 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_node_decided_is_taken_over(tmp_path: Path) -> None:
     """The station's own work, in this process: its plans run over the weights that are here, which are not brought again."""
     directory = working_folder()
-    opened = open_source(
-        parse(NET, **weights()), OPTIONS, directory, example_inputs=None, dynamic=None, given={"x": sample(1)}
-    )
+    opened = open_source(GivenModel(parse(NET, **weights()), inputs={"x": sample(1)}), OPTIONS, directory)
     before = {path.name for path in directory.iterdir()}
     files = {
         name: (directory / name).read_bytes() for name in (artifact.MODEL, *data_files(directory / artifact.MODEL))
@@ -93,9 +91,7 @@ def test_a_ray_node_decides_on_its_targets(tmp_path: Path) -> None:
         with pytest.raises(PackNodeFailed, match="no node of the cluster offers it"):
             PackNodes(network.address, [replace(AFAR, ray="other")], make_pack)
         waiting = PackNodes(network.address, [AFAR], make_pack)
-        opened = open_source(
-            parse(NET, **weights()), OPTIONS, working_folder(), example_inputs=None, dynamic=None, given=None
-        )
+        opened = open_source(GivenModel(parse(NET, **weights())), OPTIONS, working_folder())
         waiting.begin(opened, OPTIONS, False)
         network.remove_node(doomed, allow_graceful=False)
         with pytest.raises(PackNodeFailed, match="the node was lost"):

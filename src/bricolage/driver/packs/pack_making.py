@@ -15,7 +15,7 @@ from bricolage.driver.context import open_pool
 from bricolage.driver.packs.pack_nodes import PackNodes
 from bricolage.driver.packs.pack_request import PackRequest
 from bricolage.driver.packs.target_decision import SharedByTargets, decide_targets
-from bricolage.driver.sources import working_folder
+from bricolage.driver.sources import open_source, working_folder
 from bricolage.plan import artifact
 from bricolage.plan.pack import Pack
 from bricolage.plan.plan import Plan
@@ -41,7 +41,7 @@ def make_pack(request: PackRequest) -> Packed:
     began, directory = time.monotonic(), working_folder()
     try:
         with scratch.using(directory, keep=True), _join_nodes(request) as nodes, open_pool(options) as pool:
-            opened = request.model.open(options, directory)
+            opened = open_source(request.model, options, directory)
             seconds = {"model": time.monotonic() - began}
             if nodes is not None:
                 nodes.begin(opened, options, request.replan, request.provisional)

@@ -19,7 +19,7 @@ from bricolage.driver.constants import fold_inputs
 from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.rewrites.model_rewriting import simplify_at_opset
 from bricolage.driver.rewrites.verified_rewrite import RewriteSubject, RewriteTrace, Rewritten, verify_rewritten
-from bricolage.driver.sources import GivenModel, Source, working_folder
+from bricolage.driver.sources import GivenModel, Source, open_source, working_folder
 from bricolage.graph.model_interface import interface
 from bricolage.graph.prepare import prepare
 from bricolage.rewrite.engine.pipeline import PipelineRunner
@@ -59,7 +59,7 @@ def tailor_model(original: ir.Model, request: TailorRequest) -> Rewritten:
         inputs = {name: array for name, array in inputs.items() if name not in interface(original).defaults}
     engines, device = registry.available((request.backend,)), select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
-        opened = GivenModel(original, inputs=inputs).open(options, directory)
+        opened = open_source(GivenModel(original, inputs=inputs), options, directory)
         with open_context(options, engines, device, request.progress, database=directory / "costs.sqlite") as context:
             tuning, evaluate = _tune_rules(context, opened, start, rules, raising=request.opset is None)
             if tuning.rewrite_config is None:
