@@ -45,5 +45,6 @@ def estimate_job(
     for kind in measured or {}:
         if kind not in cluster.kinds:
             raise BadOption(option="--measured", value=kind, advice=f"The cluster has {', '.join(cluster.kinds)}")
-    job = RatedJob(read_spec(step), measured or {}, () if known is None else read_known_jobs(known))
-    return rate_job(job, list_device_counts(cluster, most), seconds=seconds, progress=progress)
+    job = RatedJob(read_spec(step), measured or {})
+    others = [] if known is None else read_known_jobs(known)
+    return rate_job(job, others, list_device_counts(cluster, most), seconds=seconds, progress=progress)

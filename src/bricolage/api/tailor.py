@@ -10,7 +10,7 @@ import numpy as np
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
 from bricolage.driver.rewrites.model_rewriting import combine_rules
-from bricolage.driver.rewrites.tailoring import TailorRequest, tailor_model
+from bricolage.driver.rewrites.tailoring import tailor_model
 from bricolage.driver.rewrites.verified_rewrite import Rewritten
 from bricolage.errors import BadOption
 from bricolage.frontends import to_model
@@ -53,5 +53,6 @@ def tailor(
     for name, several in options.shapes.items():
         if len(several) > 1:
             raise BadOption(option="--shape", value=f"{name}={several}", advice="Give one size to measure with")
-    request = TailorRequest(backend, options, combine_rules(only, skip, own), progress, inputs, opset)
-    return tailor_model(to_model(source, example_inputs=example_inputs), request)
+    rules = combine_rules(only, skip, own)
+    original = to_model(source, example_inputs=example_inputs)
+    return tailor_model(original, backend, options, rules, progress, inputs=inputs, opset=opset)

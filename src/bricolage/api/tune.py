@@ -10,7 +10,7 @@ import numpy as np
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
 from bricolage.driver.joint_tuning import Order, Told
-from bricolage.driver.model_tuning import Tuned, TuneRequest, tune_model
+from bricolage.driver.model_tuning import Tuned, tune_model
 from bricolage.driver.sources import GivenModel
 from bricolage.errors import BadOption
 from bricolage.tune.tuning_options import TuningOptions
@@ -54,4 +54,4 @@ def tune(
     if budget < shares.least_s:
         raise BadOption(option="--budget", value=f"{budget:g}s", advice=f"A search takes {shares.least_s:g}s at least")
     model = GivenModel(source, example_inputs, inputs=inputs)
-    return tune_model(TuneRequest(model, options, tuning or TuningOptions(), order, budget, progress, told))
+    return tune_model(model, options, tuning or TuningOptions(), order, budget, progress, told)

@@ -69,38 +69,30 @@ class Tuned:
     interrupted: bool
 
 
-@dataclass(frozen=True)
-class TuneRequest:
-    """What is tuned, and how."""
-
-    model: GivenModel
-    options: Options
-    tuning: TuningOptions
-    order: Order
-    budget_s: float
-    """Of each shape bucket."""
-    progress: Progress
-    observe: Told
-    """Is called with each implementation whose search went on, and what is found of it by then."""
-
-
-def tune_model(request: TuneRequest) -> Tuned:
-    """What was tuned of a model, for each shape bucket in turn. After a Ctrl-C the buckets to come have no time.
-
-    Raises:
-        As `tune`.
+def tune_model(
+    model: GivenModel,
+    options: Options,
+    tuning: TuningOptions,
+    order: Order,
+    budget_s: float,
+    progress: Progress,
+    observe: Told,
+) -> Tuned:
+    """What was tuned of a model, for each shape bucket in turn, with `budget_s` seconds each. After a Ctrl-C those to come have no
+    time. `observe` is called with each implementation whose search went on, and what is found of it by then; the other arguments
+    and errors are those of `tune`.
     """
-    begun, options = time.monotonic(), request.options
+    begun = time.monotonic()
     backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
     implementations: list[TunedImplementation] = []
     interrupted = False
     with scratch.using(working_folder()) as directory:
-        opened = open_source(request.model, options, directory)
-        with open_context(options, backends, device, request.progress) as context:
+        opened = open_source(model, options, directory)
+        with open_context(options, backends, device, progress) as context:
             for bucket in opened.buckets:
-                deadline = Deadline(0.0 if interrupted else request.budget_s)
-                state = _open_state(context, opened, bucket.graph, request.budget_s)
-                implementations += _tune_bucket(state, bucket, request, deadline)
+                deadline = Deadline(0.0 if interrupted else budget_s)
+                state = _open_state(context, opened, bucket.graph, budget_s)
+                implementations += _tune_bucket(state, bucket, tuning, order, deadline, observe)
                 interrupted |= deadline.interrupted
     if not implementations:
         raise NoBackend(why=" that can be tuned and comes near the fastest")
@@ -126,10 +118,10 @@ def _open_state(context: DecisionContext, opened: Source, graph: Graph, budget: 
 
 
 def _tune_bucket(
-    state: DecisionState, bucket: PreparedBucket, request: TuneRequest, deadline: Deadline
+    state: DecisionState, bucket: PreparedBucket, tuning: TuningOptions, order: Order, deadline: Deadline, observe: Told
 ) -> list[TunedImplementation]:
     session = state.session
-    tuner = KernelTuner(session.measurer, session.device, session.options.threads, request.tuning)
+    tuner = KernelTuner(session.measurer, session.device, session.options.threads, tuning)
     shares = session.options.profile.shares.tuning
     searching = deadline.reserve(min(shares.racing * deadline.left, shares.race_s))
     session.progress.start("other graphs, layouts and fusions")
@@ -142,8 +134,8 @@ def _tune_bucket(
         tunable_arms,
         tuner,
         searching,
-        request.order,
-        lambda implementation, seen: _tell(session.progress, request.observe, implementation, seen),
+        order,
+        lambda implementation, seen: _tell(session.progress, observe, implementation, seen),
     )
     session.progress.finish()
     return [_race_arm(arm, bucket.sizes, shares.race_s if deadline.interrupted else deadline.left) for arm in turned]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -29,39 +29,28 @@ from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import Evaluate
 
 
-@dataclass(frozen=True)
-class TailorRequest:
-    """For which backend, and by which rules, a model is rewritten."""
-
-    backend: str
-    """By name."""
-    options: Options
-    """One size for each symbolic dimension."""
-    rules: Sequence[Rule]
-    """That take part."""
-    progress: Progress
-    inputs: Mapping[str, np.ndarray] | None = None
-    """To measure with; None: they are generated."""
-    opset: int | None = None
-    """To which the model is raised; None: newer ones are tried, too."""
-
-
-def tailor_model(original: ir.Model, request: TailorRequest) -> Rewritten:
-    """The variant that the backend runs fastest, checked. Inputs that never change become weights in `original`.
-
-    Raises:
-        As `tailor`.
+def tailor_model(
+    original: ir.Model,
+    backend: str,
+    options: Options,
+    rules: Sequence[Rule],
+    progress: Progress,
+    *,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    opset: int | None = None,
+) -> Rewritten:
+    """The variant that a backend runs fastest, checked. Inputs that never change become weights in `original`. Arguments and
+    errors as for `tailor`; `rules` are all that take part.
     """
-    options, rules = request.options, request.rules
-    inputs, options = fold_inputs(original, options, request.inputs), replace(options, constants={})
-    start = simplify_at_opset(original, request.opset)
-    if inputs is not None:
-        inputs = {name: array for name, array in inputs.items() if name not in interface(original).defaults}
-    engines, device = registry.available((request.backend,)), select_device(options.isa, options.cores)
+    arrays, options = fold_inputs(original, options, inputs), replace(options, constants={})
+    start = simplify_at_opset(original, opset)
+    if arrays is not None:
+        arrays = {name: array for name, array in arrays.items() if name not in interface(original).defaults}
+    engines, device = registry.available((backend,)), select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
-        opened = open_source(GivenModel(original, inputs=inputs), options, directory)
-        with open_context(options, engines, device, request.progress, database=directory / "costs.sqlite") as context:
-            tuning, evaluate = _tune_rules(context, opened, start, rules, raising=request.opset is None)
+        opened = open_source(GivenModel(original, inputs=arrays), options, directory)
+        with open_context(options, engines, device, progress, database=directory / "costs.sqlite") as context:
+            tuning, evaluate = _tune_rules(context, opened, start, rules, raising=opset is None)
             if tuning.rewrite_config is None:
                 trace = RewriteTrace(start, ())
             else:

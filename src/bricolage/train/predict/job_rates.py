@@ -26,8 +26,6 @@ from bricolage.train.step.spec import StepSpec, read_spec
 from bricolage.work.cost import Estimate, FirstKnown, Setting, Work
 from bricolage.work.workload import workload_of
 
-_STEP = "the step"
-"""The key of what is asked about, among other jobs' files."""
 _Predictions: TypeAlias = Mapping[tuple[str, int], Predicted]
 """By kind and number of devices."""
 
@@ -57,13 +55,11 @@ class JobOnDevices:
 
 @dataclass(frozen=True)
 class RatedJob:
-    """A job, and the rates that are known of it and of others."""
+    """A job that ran on some kinds of device, or on none."""
 
     spec: StepSpec
-    measured: Mapping[str, float]
-    """Steps a second on one device of a kind."""
-    others: Sequence[tuple[StepSpec, Mapping[str, float]]] = ()
-    """Other jobs' steps, with the same of each."""
+    rates: Mapping[str, float]
+    """Steps a second, on one device of a kind."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +80,8 @@ class _Mended:
     """The prediction for one device of each kind, times what the job's measured rate says of predictions for it: the mean factor,
     in logarithms, over the kinds that it ran on."""
 
+    key: str
+    """Of the step as work: nothing is said of other work."""
     predicted: Mapping[str, Predicted]
     measured: Mapping[str, float]
     _factors: list[float] = field(default_factory=list)
@@ -93,7 +91,7 @@ class _Mended:
         self._factors = [math.log(self.measured[kind] / self.predicted[kind].ms) for kind in sorted(both)]
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        """Of the step alone."""
+        """On the device of the setting."""
         prediction = self.predicted.get(on.device.name)
         if prediction is None or prediction.reason:
             return [None] * len(works)
@@ -102,13 +100,18 @@ class _Mended:
         )
         if self._factors:
             estimate = estimate.times(math.exp(sum(self._factors) / len(self._factors)), "calibrated")
-        return [estimate if work.key == _STEP else None for work in works]
+        return [estimate if work.key == self.key else None for work in works]
 
 
 def rate_job(
-    job: RatedJob, places: Sequence[EqualDevices], *, seconds: float, progress: Progress | None = None
+    job: RatedJob,
+    others: Sequence[RatedJob],
+    places: Sequence[EqualDevices],
+    *,
+    seconds: float,
+    progress: Progress | None = None,
 ) -> list[JobOnDevices]:
-    """What a job does at each place. Its step is run here for `seconds`, and priced there by its operators.
+    """What a job does at each place. Its step is run here for `seconds`, and priced there by its operators and by what others did.
 
     Raises:
         MissingLibrary, BadTrainingCode, NotTraceable, BadDevices: as `predict_elsewhere` has it.
@@ -116,29 +119,17 @@ def rate_job(
     asked = [place for place in places if not place.unknown]
     predictions = predict_elsewhere(job.spec, asked, seconds=seconds, progress=progress) if asked else []
     predicted = {(place.kind, place.workers): prediction for place, prediction in zip(asked, predictions, strict=True)}
-    work, model = _price_step(job, places, predicted)
+    peaks = {place.kind: place.device.peaks for place in places if not math.isinf(place.device.peaks.gflops)}
+    jobs = {str(number): each for number, each in enumerate([job, *others])}
+    work, *learnt = [_work(key, each.spec) for key, each in jobs.items()]
+    ms = {key: {kind: 1e3 / rate for kind, rate in each.rates.items()} for key, each in jobs.items()}
+    alone = {kind: prediction for (kind, workers), prediction in predicted.items() if workers == 1}
+    model = FirstKnown((MeasuredSteps(ms), TransferredSteps(learnt, ms, peaks), _Mended(work.key, alone, ms[work.key])))
     rows = []
     for place in places:
         (estimate,) = model.estimate([work], Setting(place.device, 1))
         rows.append(_rate_at(place, job.spec, predicted, estimate))
     return rows
-
-
-def _price_step(job: RatedJob, places: Sequence[EqualDevices], predicted: _Predictions) -> tuple[Work, FirstKnown]:
-    """The step as work, and what it costs on one device of a kind."""
-    ran = _milliseconds(job.measured)
-    works, ms = [_work(_STEP, job.spec)], {_STEP: ran}
-    for number, (other, rates) in enumerate(job.others):
-        works.append(_work(str(number), other))
-        ms[str(number)] = _milliseconds(rates)
-    peaks = {place.kind: place.device.peaks for place in places if not math.isinf(place.device.peaks.gflops)}
-    alone = {kind: prediction for (kind, workers), prediction in predicted.items() if workers == 1}
-    return works[0], FirstKnown((MeasuredSteps(ms), TransferredSteps(works[1:], ms, peaks), _Mended(alone, ran)))
-
-
-def _milliseconds(rates: Mapping[str, float]) -> dict[str, float]:
-    """Of a step, by kind."""
-    return {kind: 1e3 / rate for kind, rate in rates.items()}
 
 
 def _work(key: str, spec: StepSpec) -> Work:
@@ -169,8 +160,8 @@ def _rate_at(place: EqualDevices, spec: StepSpec, predicted: _Predictions, estim
     )
 
 
-def read_known_jobs(path: Path) -> list[tuple[StepSpec, Mapping[str, float]]]:
-    """Steps of jobs with their steps a second on one device of some kinds, as a file lists them.
+def read_known_jobs(path: Path) -> list[RatedJob]:
+    """Jobs with their rates, as a file lists them.
 
     Raises:
         MissingFile, BadTrainingSpec: it, or a file that it names, cannot be used.
@@ -181,4 +172,4 @@ def read_known_jobs(path: Path) -> list[tuple[StepSpec, Mapping[str, float]]]:
         jobs_file = decode(_KnownFile, read_file(path), "it")
     except DecodeError as error:
         raise BadTrainingSpec(path=path, reason=str(error)) from error
-    return [(read_spec(path.resolve().parent / job.step), job.rates) for job in jobs_file.job]
+    return [RatedJob(read_spec(path.resolve().parent / job.step), job.rates) for job in jobs_file.job]
