@@ -15,8 +15,7 @@ from bricolage.driver.sources import GivenModel
 from bricolage.errors import NotReduced
 from bricolage.trust.bisect import Diagnosis, bisect_changes
 from bricolage.trust.changed_program import SubjectProgram
-from bricolage.trust.culprits import reduce_culprit
-from bricolage.trust.model_reduction import Reduced
+from bricolage.trust.model_reduction import Reduced, reduce_culprit
 from bricolage.trust.repro import write_repro
 from bricolage.trust.workplace import TRIAL_S, open_workplace
 

@@ -13,8 +13,7 @@ from bricolage.driver.rewrites.verified_rewrite import Rewritten
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.catalogue import choose_rules, find_rule
-from bricolage.rewrite.engine.apply import FailedMatch, failed_matches
-from bricolage.rewrite.engine.rule_uses import RuleUse, find_rule_uses
+from bricolage.rewrite.engine.apply import FailedMatch, RuleUse, failed_matches, find_rule_uses
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.verify.reference import Evaluate

@@ -17,7 +17,7 @@ from bricolage.report.words import count
 
 if TYPE_CHECKING:
     from bricolage.driver.rewrites.verified_rewrite import Amount, Rewritten
-    from bricolage.rewrite.engine.rule_uses import RuleUse
+    from bricolage.rewrite.engine.apply import RuleUse
     from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.graph_search import SearchResult
     from bricolage.rulemaking.coverage import RuleCoverage

@@ -25,8 +25,8 @@ from bricolage.base.options import Options
 from bricolage.base.progress import Silent
 from bricolage.base.ray_session import RayObject, RaySession, describe_error
 from bricolage.base.undo import undo_on_failure
-from bricolage.driver.packs.pack_entries import DecidedTarget
 from bricolage.driver.packs.pack_request import PackRequest
+from bricolage.driver.packs.target_decision import DecidedTarget
 from bricolage.driver.sources import GivenModel, Source, working_folder
 from bricolage.errors import BadArtifact, BricolageError, PackNodeFailed
 from bricolage.graph import model_interface

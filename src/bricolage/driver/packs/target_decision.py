@@ -8,27 +8,40 @@ Costs that two targets share are measured once: the database's keys hold all tha
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bricolage.backends import registry
 from bricolage.base.options import Options
+from bricolage.costs.models.described import Scaled
+from bricolage.costs.models.speedup import MeasuredCurves, SpeedupCurve
+from bricolage.device.description import ScaledTimes
 from bricolage.device.host import select_device
 from bricolage.driver.bucket_decision import Start, decide_bucket, decision_key, make_plan
 from bricolage.driver.context import open_context, open_pool
-from bricolage.driver.packs.pack_entries import DecidedTarget, make_entry
 from bricolage.driver.packs.pack_request import PackRequest
 from bricolage.driver.session import ModelFindings
 from bricolage.driver.shipping import TriedArtifacts, planned_trial, ship_plan
 from bricolage.driver.sources import Source
+from bricolage.graph.graph import Graph
+from bricolage.graph.work import workload
 from bricolage.measure.pool import Pool
-from bricolage.plan.pack import PackTarget, tree
+from bricolage.plan.pack import PackEntry, PackTarget, tree
 from bricolage.plan.plan import Bucket, Plan
-from bricolage.work.cost import Setting
+from bricolage.work.cost import Estimate, Setting, Work
 
+_WHOLE = "plan"
 _AHEAD = 2
 """Targets that are compiled for while another one is decided."""
+
+
+@dataclass(frozen=True)
+class DecidedTarget:
+    """The plan of a target, with its files in the folder of the pack that is made, and its entry."""
+
+    plan: Plan
+    entry: PackEntry
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,7 @@ def decide_targets(shared: SharedByTargets, options: Mapping[str, Options]) -> d
         else:
             plan, held = _decide_target(shared, target, target_options, above and above.plan, then)
         name = parent.name if parent is not None else ""
-        entry = make_entry(target, name, plan, held, time.monotonic() - started, graphs)
+        entry = _make_entry(target, name, plan, held, time.monotonic() - started, graphs)
         decisions[target.name] = DecidedTarget(plan, entry)
     return decisions
 
@@ -121,3 +134,53 @@ def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
     if error is None or error > max(options.bound, parent.original_error):
         return False
     return before.isa == options.isa or not any(region.implementation.config.bfloat16 for region in parent.regions)
+
+
+def _make_entry(
+    target: PackTarget, parent: str, plan: Plan, held: int, seconds: float, graphs: Sequence[Graph]
+) -> PackEntry:
+    """What the index says of a target, whose fresh process held so many bytes; its file is that of the first one. `parent`: by
+    name, empty of a root."""
+    device = select_device(plan.provenance.options.isa, plan.provenance.options.cores)
+    times = [bucket.winner.median_ms for bucket in plan.buckets]
+    median = sum(time for time in times if time is not None) if None not in times else None
+    predicted = None if median is None else predict_described(target, plan, graphs)
+    if predicted is not None:
+        median = predicted.ms
+    return PackEntry(
+        target=target,
+        plan="plan.json",
+        parent=parent,
+        seconds=round(seconds, 3),
+        median_ms=median if median is None else median * (target.scale or 1.0),
+        threads=plan.provenance.options.threads,
+        instructions=tuple(sorted(device.instructions)),
+        system=device.system,
+        architecture=device.architecture,
+        resident_bytes=held,
+        measured_on=device.model,
+        predicted_ms=None if predicted is None else (predicted.low_ms, predicted.high_ms),
+    )
+
+
+def predict_described(target: PackTarget, plan: Plan, graphs: Sequence[Graph]) -> Estimate | None:
+    """What a run takes on the device that a target describes, summed over the buckets: each operator's share of what was measured
+    here, by the ratio of the rooflines. None where it describes none."""
+    if target.peaks is None:
+        return None
+    options, estimates = plan.provenance.options, list[Estimate]()
+    here = select_device(options.isa, options.cores)
+    there = replace(here, name=target.name, cores=here.cores[: options.threads], peaks=target.peaks)
+    for bucket, graph in zip(plan.buckets, graphs, strict=True):
+        work = Work(workload(graph.everything), key=_WHOLE)
+        measured = MeasuredCurves({_WHOLE: SpeedupCurve(((options.threads, bucket.winner.median_ms or 0.0),))})
+        scaled = Scaled(measured, {target.name: ScaledTimes()}, here, (options.threads,))
+        estimates += [
+            estimate for estimate in scaled.estimate([work], Setting(there, options.threads)) if estimate is not None
+        ]
+    return Estimate(
+        sum(estimate.ms for estimate in estimates),
+        sum(estimate.low_ms for estimate in estimates),
+        sum(estimate.high_ms for estimate in estimates),
+        "roofline",
+    )

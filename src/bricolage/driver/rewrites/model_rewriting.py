@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from bricolage.driver.checking import references
-from bricolage.driver.rewrites.verified_rewrite import RewriteSubject, RewriteTrace, Rewritten, verify_rewritten
+from bricolage.driver.rewrites.verified_rewrite import (
+    RewriteSubject,
+    RewriteTrace,
+    Rewritten,
+    references,
+    verify_rewritten,
+)
 from bricolage.errors import BadOption, StatedOtherwise
 from bricolage.frontends import raise_opset
 from bricolage.frontends.clean import forget_stated

@@ -14,11 +14,16 @@ from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
 from bricolage.device.host import select_device
-from bricolage.driver.checking import file_constants
 from bricolage.driver.constants import fold_inputs
 from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.rewrites.model_rewriting import simplify_at_opset
-from bricolage.driver.rewrites.verified_rewrite import RewriteSubject, RewriteTrace, Rewritten, verify_rewritten
+from bricolage.driver.rewrites.verified_rewrite import (
+    RewriteSubject,
+    RewriteTrace,
+    Rewritten,
+    file_constants,
+    verify_rewritten,
+)
 from bricolage.driver.sources import GivenModel, Source, open_source, working_folder
 from bricolage.graph.model_interface import interface
 from bricolage.graph.prepare import prepare
