@@ -71,7 +71,7 @@ def decide_targets(shared: SharedByTargets, options: Mapping[str, Options]) -> d
         if parent is not None and above is not None and target_options == options[parent.name]:
             plan, held = above.plan, above.entry.resident_bytes  # its device is described; here they are one
         else:
-            plan, held = _decide_target(shared, target, target_options, above and above.plan, then)
+            plan, held = _decide_target(shared, target, target_options, None if above is None else above.plan, then)
         name = parent.name if parent is not None else ""
         entry = _make_entry(target, name, plan, held, time.monotonic() - started, graphs)
         decisions[target.name] = DecidedTarget(plan, entry)
@@ -139,7 +139,7 @@ def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
 def _make_entry(
     target: PackTarget, parent: str, plan: Plan, held: int, seconds: float, graphs: Sequence[Graph]
 ) -> PackEntry:
-    """What the index says of a target, whose fresh process held so many bytes; its file is that of the first one. `parent`: by
+    """What the index says of a target, whose fresh process held `held` bytes; its file is that of the first one. `parent`: by
     name, empty of a root."""
     device = select_device(plan.provenance.options.isa, plan.provenance.options.cores)
     times = [bucket.winner.median_ms for bucket in plan.buckets]
