@@ -34,7 +34,7 @@ from bricolage.costs.database import Database
 from bricolage.device.host import host
 from bricolage.driver.candidates import find_candidates
 from bricolage.driver.context import open_pool
-from bricolage.driver.sources import open_source
+from bricolage.driver.sources import GivenModel, open_source
 from bricolage.errors import BricolageError
 from bricolage.graph.identity import Identities
 from bricolage.measure.candidate_job import Job
@@ -69,7 +69,7 @@ class Row:
 def row(name: str, path: Path, inputs: Mapping[str, Any], options: Options) -> Row:
     """Judges every implementation that takes the whole of a model."""
     with tempfile.TemporaryDirectory() as directory:
-        opened = open_source(path, options, Path(directory), example_inputs=None, dynamic=None, given=inputs)
+        opened = open_source(GivenModel(path, inputs=inputs), options, Path(directory))
         graph, store = opened.buckets[0].graph, opened.store
         start = time.monotonic()
         oracle = Oracle(graph, dict(inputs), store, options.bound, name)

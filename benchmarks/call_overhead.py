@@ -31,7 +31,7 @@ from bricolage.base import scratch
 from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.driver.bucket_decision import make_plan
-from bricolage.driver.sources import open_source, working_folder
+from bricolage.driver.sources import GivenModel, open_source, working_folder
 from bricolage.driver.unmeasured import unmeasured_bucket
 from bricolage.errors import BricolageError
 from bricolage.runtime.executable import Executable
@@ -117,7 +117,7 @@ def whole_on(backend: str, model: onnx.ModelProto, threads: int = 1, **sizes: in
     device, found = host(), registry.get(backend)
     directory = working_folder()
     with scratch.using(directory, keep=True):
-        source = open_source(model, options, directory, example_inputs=None, dynamic=None, given=None)
+        source = open_source(GivenModel(model), options, directory)
     bucket = source.buckets[0]
     implementation = Implementation(backend, found.configs(options.precision, device)[0], device.name)
     placement = (Assignment(bucket.graph.everything.bits, implementation),)

@@ -28,11 +28,12 @@ from benchmarks.latency import select
 from benchmarks.tools.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
-from bricolage.api.tune import Tuned, tune
+from bricolage.api.tune import tune
 from bricolage.base.options import Options
 from bricolage.costs.connection import VARIABLE
 from bricolage.device.host import host
 from bricolage.driver.joint_tuning import Order
+from bricolage.driver.model_tuning import Tuned
 from bricolage.errors import BricolageError
 from bricolage.plan.plan import Bucket, Contestant
 from bricolage.runtime.executable import Executable

@@ -1,10 +1,10 @@
 """How far off estimates are, and what that costs each policy.
 
 `transfer` rows: a job's rate on one kind of device of Gavel's table, from its rate on another kind and the operators of its step
-(`benchmarks/cluster/networks.py`), by `cluster.step_costs`; the job itself is left out ("job"), or all batch sizes of its network
-("network"). `short-run` rows: its rate once it was run there for a short while. Gavel's authors measured their table twice; the
-second one (`physical_cluster_throughputs.json`) is taken for short runs, without the values that were copied. "corrected" divides
-by the median of what the other jobs' short runs on that kind were off.
+(`benchmarks/cluster/networks.py`), by `costs.models.step_costs`; the job itself is left out ("job"), or all batch sizes of its
+network ("network"). `short-run` rows: its rate once it was run there for a short while. Gavel's authors measured their table
+twice; the second one (`physical_cluster_throughputs.json`) is taken for short runs, without the values that were copied.
+"corrected" divides by the median of what the other jobs' short runs on that kind were off.
 
 `regret` rows: mean completion time of a policy whose estimates are wrong, by that with exact ones, on jobs of Gavel's generator on
 three kinds of devices; mean, least and largest over seeds. `prediction` rows: starts and ends predicted when a job came.
@@ -30,7 +30,7 @@ from bricolage.cluster.policy_catalogue import POLICIES as POLICY_ENTRIES
 from bricolage.cluster.policy_catalogue import PolicyEntry, find_policy
 from bricolage.cluster.prospects import Doubt, predicted_at_submission
 from bricolage.cluster.replay_figures import outcome
-from bricolage.cluster.step_costs import TransferredSteps
+from bricolage.costs.models.step_costs import TransferredSteps
 from bricolage.device.device import Device, Peaks
 from bricolage.work.cost import Setting, Work
 from bricolage.work.workload import workload_of

@@ -25,7 +25,7 @@ from bricolage.conformance.suite import Case, suite_cases
 from bricolage.device.host import host
 from bricolage.driver.candidates import find_candidates
 from bricolage.driver.promising_variants import write_variant_files
-from bricolage.driver.sources import Source, open_source
+from bricolage.driver.sources import GivenModel, Source, open_source
 from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph, Region
@@ -99,7 +99,7 @@ def _validated(title: str, given: Given, folder: Path, backends: Sequence[Backen
         del before[INFERENCE]  # what it states is disputed, which we need not repeat
     tell(f"{title}: as it came", "refused" if before else "right", _words(before))
     options = Options(shapes={name: (size,) for name, size in given.shapes.items()})
-    opened = open_source(given.source, options, folder, example_inputs=None, dynamic=None, given=given.inputs or None)
+    opened = open_source(GivenModel(given.source, inputs=given.inputs or None), options, folder)
     bad = 0
     for part, file in _files(opened, folder, backends):
         after = find_faults(onnx.load(file, load_external_data=False), file)

@@ -42,7 +42,7 @@ from bricolage.device.host import host
 from bricolage.driver.context import open_context
 from bricolage.driver.decide import compete
 from bricolage.driver.promising_variants import write_variant_files
-from bricolage.driver.sources import Source, open_source, working_folder
+from bricolage.driver.sources import GivenModel, Source, open_source, working_folder
 from bricolage.driver.state import Challenger
 from bricolage.errors import BricolageError
 from bricolage.graph.prepare import prepare
@@ -141,7 +141,7 @@ def _raced(
     options = Options(threads=threads, tolerance=_ANY_ERROR, backends=_TOOLS)
     backends = registry.available(options.backends)
     inputs = dict(network.inputs(network.held_back[0]))
-    opened = open_source(float32, options, directory, example_inputs=None, dynamic=None, given=inputs)
+    opened = open_source(GivenModel(float32, inputs=inputs), options, directory)
     with open_context(options, backends, host(), Silent(), database=directory / "costs.sqlite") as context:
         (bucket,) = opened.buckets
         made = {name: path for name, path in files.items() if name != ORIGINAL}

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from benchmarks.real.packages import Arrays
 from bricolage.base.options import Options
 from bricolage.cli.user_files import load_arrays, write_arrays
-from bricolage.driver.sources import open_source
+from bricolage.driver.sources import GivenModel, open_source
 from bricolage.errors import BricolageError
 from bricolage.verify.compare import Deviation, deviation
 from bricolage.verify.named_arrays import load_limits, load_values
@@ -77,7 +77,7 @@ def truth(model: Path, inputs: Arrays, options: Options) -> Truth:
         BricolageError: the model has no reference at these inputs.
     """
     with tempfile.TemporaryDirectory() as directory:
-        opened = open_source(model, options, Path(directory), example_inputs=None, dynamic=None, given=inputs)
+        opened = open_source(GivenModel(model, inputs=inputs), options, Path(directory))
         graph = opened.buckets[0].graph
         oracle = Oracle(graph, inputs, opened.store, options.bound, model.stem, evaluate=_evaluate)
         _, expected, bound = oracle.files(graph.everything)

@@ -25,12 +25,11 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.scheduling.randwire import randwire
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
-from bricolage.api.schedule import measured_problem, with_schedule
 from bricolage.backends.native.engine import WAVES
 from bricolage.base.options import Options
 from bricolage.costs.models.roofline import added_ms
 from bricolage.device.host import host
-from bricolage.driver.region_schedule import timetable
+from bricolage.driver.region_schedule import measured_problem, timetable, with_schedule
 from bricolage.driver.sub_graphs import of_part
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.to_work import to_work

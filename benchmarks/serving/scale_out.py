@@ -42,7 +42,7 @@ from bricolage.driver.candidates import find_candidates
 from bricolage.driver.context import open_context
 from bricolage.driver.profile import Profile
 from bricolage.driver.region_costs import measure_regions
-from bricolage.driver.sources import Source, open_source
+from bricolage.driver.sources import GivenModel, Source, open_source
 from bricolage.graph.graph import Region
 from bricolage.measure.scale_out.ray_nodes import Cluster
 from bricolage.measure.specs import CandidateSpec
@@ -125,7 +125,7 @@ def opened_source(name: str, folder: Path) -> Source:
     """A workload as `optimize` opens it."""
     workload = workloads()[name]
     options, given = Options(backends=("native",)), workload.example_inputs(0)
-    return open_source(export(workload), options, folder, example_inputs=None, dynamic=None, given=given)
+    return open_source(GivenModel(export(workload), inputs=given), options, folder)
 
 
 def compile_all(specs: Sequence[CandidateSpec], workers: int) -> Compiling:

@@ -13,7 +13,7 @@ from bricolage.base.progress import Silent
 from bricolage.costs.database import Database
 from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_pool
-from bricolage.driver.sources import open_source, working_folder
+from bricolage.driver.sources import GivenModel, open_source, working_folder
 from bricolage.driver.state import DecisionState
 from bricolage.plan.plan import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
@@ -31,7 +31,7 @@ def state_of(
     """
     device, given = select_device(options.isa, options.cores), workload.example_inputs(options.seed)
     with scratch.using(working_folder()) as directory, open_pool(options) as pool:
-        opened = open_source(export(workload), options, directory, example_inputs=None, dynamic=None, given=given)
+        opened = open_source(GivenModel(export(workload), inputs=given), options, directory)
         (bucket,) = opened.buckets
         graph = bucket.graph
         with Database(directory / "costs.sqlite") as own:

@@ -18,7 +18,7 @@ from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host
 from bricolage.driver import items, mixture_items
 from bricolage.driver.bucket_decision import decision_key
-from bricolage.driver.sources import open_source
+from bricolage.driver.sources import GivenModel, open_source
 from bricolage.errors import (
     BadOption,
     ForeignArtifact,
@@ -284,7 +284,7 @@ def test_a_new_option_makes_another_decision(tmp_path: Path) -> None:
         colour: str = "red"
 
     options = Options(shapes={"batch": (1,)}, **QUICK)
-    opened = open_source(parse(NET, **weights()), options, tmp_path, example_inputs=None, dynamic=None, given=None)
+    opened = open_source(GivenModel(parse(NET, **weights())), options, tmp_path)
     keys = {
         decision_key(opened, opened.buckets[0], chosen, [registry.get("onnxruntime")], host())
         for chosen in (

@@ -14,11 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 import bricolage
-from bricolage.api.pack import Packed, pack, read_targets
+from bricolage.api.pack import pack, read_targets
 from bricolage.base.options import Options, available_cores
 from bricolage.cli.main import app
 from bricolage.device.host import unlimited
 from bricolage.driver.bucket_decision import Start
+from bricolage.driver.packs.pack_making import Packed
 from bricolage.errors import BadArtifact, BadTargets, BricolageError, MissingFile, NoTarget, NotPack
 from bricolage.graph.prepare import prepare
 from bricolage.plan import artifact
@@ -170,8 +171,8 @@ def test_a_described_device_is_predicted_and_taken_by_name(folder: Path, made: P
     """With half of this machine's peaks everything takes twice as long; with half of the bandwidth alone, once to twice."""
     from dataclasses import replace as changed
 
-    from bricolage.api.pack import _elsewhere
     from bricolage.device.host import select_device
+    from bricolage.driver.packs.target_decision import predict_described
 
     peaks = select_device("", None).peaks
     there = (PackTarget("here"), PackTarget("half", gflops=peaks.gflops / 2, gbytes=peaks.gbytes / 2))
@@ -182,7 +183,7 @@ def test_a_described_device_is_predicted_and_taken_by_name(folder: Path, made: P
     assert half.predicted_ms == pytest.approx((half.median_ms, half.median_ms))
     slow = changed(there[1], gflops=peaks.gflops)
     graph = prepare(parse(NET, **weights()), {"batch": 1})
-    predicted = _elsewhere(slow, found.plans[1], [graph])
+    predicted = predict_described(slow, found.plans[1], [graph])
     assert predicted is not None and predicted.low_ms == pytest.approx(here.median_ms)
     assert predicted.low_ms < predicted.ms <= predicted.high_ms == pytest.approx(2 * (here.median_ms or 0.0))
     loaded = bricolage.load(folder / "described.pack")
@@ -259,7 +260,7 @@ def test_targets_that_this_machine_has_not(folder: Path, monkeypatch: pytest.Mon
     with pytest.raises(BadTargets, match="target 'many' has"):
         pack(parse(NET, **weights()), (many,), folder / "x.pack", OPTIONS)
     narrow = replace(unlimited(), instructions=frozenset(["avx2", "fma"]))
-    monkeypatch.setattr("bricolage.api.pack.unlimited", lambda: narrow)
+    monkeypatch.setattr("bricolage.driver.packs.pack_request.unlimited", lambda: narrow)
     with pytest.raises(BadTargets, match="target 'wide' has avx512, and this processor has not"):
         pack(parse(NET, **weights()), (PackTarget("wide", isa="avx512"),), folder / "x.pack", OPTIONS)
     assert not (folder / "x.pack").exists()

@@ -30,7 +30,7 @@ from bricolage.driver.given_samples import GivenData, samples_of
 from bricolage.driver.items import items
 from bricolage.driver.quantised_graphs import QuantisedGraphItem
 from bricolage.driver.quantised_variants import CALIBRATED
-from bricolage.driver.sources import Source, open_source, working_folder
+from bricolage.driver.sources import GivenModel, Source, open_source, working_folder
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import DecisionState
 from bricolage.errors import MetricFails
@@ -79,7 +79,7 @@ def opened(cache: None, model: Path) -> Iterator[tuple[DecisionContext, Source]]
     directory = working_folder()
     try:
         with open_context(LOW, registry.available(LOW.backends), select_device("", None), Silent()) as context:
-            yield context, open_source(model, LOW, directory, example_inputs=None, dynamic=None, given=None)
+            yield context, open_source(GivenModel(model), LOW, directory)
     finally:
         scratch.remove(directory)
 

@@ -13,6 +13,7 @@ import pytest
 
 from bricolage.api import rewrite as api
 from bricolage.api.rewrite import explain_failures
+from bricolage.driver.rewrites import model_rewriting
 from bricolage.errors import (
     BadOption,
     UnboundDimension,
@@ -95,7 +96,7 @@ class WrongSquare(Rule):
 
 def test_a_planted_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
-        api, "choose_rules", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()]
+        model_rewriting, "choose_rules", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()]
     )
     model = Example(
         "float[4] x", "a = Identity(x) b = Neg(a) c = Neg(b) d = Abs(c) e = Identity(d) y = Tanh(e)"
@@ -194,7 +195,7 @@ def test_a_search_finds_what_the_fixpoint_misses() -> None:
 
 def test_a_planted_wrong_rule_is_found_in_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        api, "choose_rules", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()]
+        model_rewriting, "choose_rules", lambda only, skip, **how: [*choose_rules(only, skip, **how), WrongSquare()]
     )
     model = Example("float[4] x", "b = Neg(x) c = Neg(b) d = Abs(c) y = Tanh(d)").model()
 

@@ -13,13 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 import bricolage
-from bricolage.api.schedule import Effort, schedule
+from bricolage.api.schedule import schedule
 from bricolage.backends import registry
 from bricolage.backends.interface import Claim, Growth, Kind, RegionModel, Resources, any_operator
 from bricolage.backends.kernel import Call, Kernel
 from bricolage.base.options import Options
 from bricolage.cli.main import app
 from bricolage.device.host import host
+from bricolage.driver.plan_scheduling import Effort
 from bricolage.errors import ForeignArtifact, MissingInput
 from bricolage.plan import artifact
 from bricolage.runtime.load import load

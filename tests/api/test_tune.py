@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 
 import bricolage
 from bricolage import errors
-from bricolage.api.tune import Tuned, tune
+from bricolage.api.tune import tune
 from bricolage.backends import registry
 from bricolage.base.codec import decode
 from bricolage.base.options import Options
 from bricolage.cli.main import app
 from bricolage.costs.database import Database
+from bricolage.driver.model_tuning import Tuned
 from bricolage.errors import BadOption, NoBackend
 from bricolage.tune.kernel_search import Snapshot
 from bricolage.tune.tuning_options import TuningOptions

@@ -18,7 +18,7 @@ from bricolage.base.options import Options
 from bricolage.costs.database import Database
 from bricolage.costs.models.track_record import TrackRecord
 from bricolage.driver import promising_variants
-from bricolage.driver.sources import open_source, working_folder
+from bricolage.driver.sources import GivenModel, open_source, working_folder
 from bricolage.errors import ForeignPlan, UnreadableArtifact
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
@@ -71,7 +71,7 @@ def raced(cache: None) -> Executable:
 def rewritten(raced: Executable) -> Executable:
     """The same with a plan that ships the rewritten variant, whoever won."""
     directory = working_folder()
-    opened = open_source(parse(NET, **weights()), OPTIONS, directory, example_inputs=None, dynamic=None, given=None)
+    opened = open_source(GivenModel(parse(NET, **weights())), OPTIONS, directory)
     buckets = []
     for prepared, bucket in zip(opened.buckets, raced.plan.buckets, strict=True):
         (variant,) = rewritten_variants(prepared.graph)

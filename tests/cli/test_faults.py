@@ -94,7 +94,7 @@ def test_a_repro_is_written(net: Path, tmp_path: Path) -> None:
 
 
 def test_a_fault_that_no_part_has_by_itself_is_said(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reducing, "_suspects", lambda *_: [])
+    monkeypatch.setattr("bricolage.trust.model_reduction._suspects", lambda *_: [])
     options = Options(threads=1, backends=("crooked",), shapes={"n": (3,)})
     with pytest.raises(errors.NotReduced, match="crooked f32"):
         reducing.reduce(net, tmp_path, options)

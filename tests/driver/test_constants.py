@@ -22,7 +22,7 @@ from bricolage.device.host import host
 from bricolage.driver.bucket_decision import decision_key
 from bricolage.driver.constants import parse_array
 from bricolage.driver.given_samples import GivenData
-from bricolage.driver.sources import Source, open_source
+from bricolage.driver.sources import GivenModel, Source, open_source
 from bricolage.errors import (
     BadOption,
     BricolageError,
@@ -55,7 +55,7 @@ def opened(folder: Path, constants: Any = None, given: Any = GIVEN, **more: Any)
     data = more.pop("data", GivenData())
     options = Options(threads=1, constants=constants or {}, **more)
     proto = onnx.parser.parse_model(TEXT)
-    return open_source(proto, options, folder, example_inputs=None, dynamic=None, given=given, data=data)
+    return open_source(GivenModel(proto, inputs=given, data=data), options, folder)
 
 
 def test_values_from_words_and_from_inputs(tmp_path: Path) -> None:

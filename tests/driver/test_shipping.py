@@ -21,7 +21,7 @@ from bricolage.costs.database import Database
 from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext
 from bricolage.driver.shipping import TriedArtifacts, planned_trial, ship_plan
-from bricolage.driver.sources import Source, open_source
+from bricolage.driver.sources import GivenModel, Source, open_source
 from bricolage.errors import ArtifactFails
 from bricolage.measure.pool import Pool
 from bricolage.plan.plan import Bucket, Plan
@@ -83,7 +83,7 @@ def decided(folder: Path, *names: str) -> tuple[Source, Plan]:
     """A decision as if these had been accepted, backends with a configuration, the first as the fastest."""
     folder.mkdir()
     given = {"x": X}
-    opened = open_source(symbolic_model(), OPTIONS, folder, example_inputs=None, dynamic=None, given=given)
+    opened = open_source(GivenModel(symbolic_model(), inputs=given), OPTIONS, folder)
     (bucket,) = opened.buckets
     Oracle(bucket.graph, given, opened.store, OPTIONS.bound, "m").files(bucket.graph.everything)
     implementations = [

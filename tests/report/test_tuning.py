@@ -9,8 +9,8 @@ import report_samples as samples
 from rich.console import Console
 from test_html import read
 
-from bricolage.api.tune import Tuned, TunedImplementation
 from bricolage.base.options import Options
+from bricolage.driver.model_tuning import Tuned, TunedImplementation
 from bricolage.measure.statistics import Ratio
 from bricolage.plan.tuned import TunedKernels, TunedTask
 from bricolage.report import tuning

@@ -15,7 +15,7 @@ import pytest
 
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.base.options import Options
-from bricolage.driver.sources import Source, open_source
+from bricolage.driver.sources import GivenModel, Source, open_source
 from bricolage.errors import OtherConstant, UnknownInput, UnreadableArtifact, WrongShape, WrongType
 from bricolage.plan import artifact
 from bricolage.plan.constant_inputs import ConstantInput, same_value, words_of
@@ -40,7 +40,7 @@ def planned(folder: Path, text: str = TEXT, **constants: Any) -> Plan:
     options = Options(threads=1, constants=constants or {"sr": 16000})
     given = {"x": X, "sr": RATE, "s": S}
     proto = onnx.parser.parse_model(text)
-    opened: Source = open_source(proto, options, folder, example_inputs=None, dynamic=None, given=given)
+    opened: Source = open_source(GivenModel(proto, inputs=given), options, folder)
     (one,) = opened.buckets
     model = (folder / artifact.MODEL).read_bytes()
     plan = made_plan(folder, made_bucket(folder, one.graph, whole(one.graph, QUICK), one.sizes))
@@ -121,7 +121,7 @@ def test_an_artifact_that_is_planned_again_keeps_them(tmp_path: Path) -> None:
         given = {"x": X, "s": S, **({"sr": np.array(11025)} if constants == {"sr": None} else {})}
         options = Options(threads=1, constants=constants)
         path = tmp_path / "made.bricolage"
-        opened = open_source(path, options, folder, example_inputs=None, dynamic=None, given=given)
+        opened = open_source(GivenModel(path, inputs=given), options, folder)
         assert opened.constants == (ConstantInput("sr", 1, value),)
         assert [node.op_type for node in opened.buckets[0].graph.model.graph] == ["Add" if value == "16000" else "Sub"]
 

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from bricolage.base.options import Options
 from bricolage.device.buffers import allocate_aligned
-from bricolage.driver.sources import Source, open_source
+from bricolage.driver.sources import GivenModel, open_source
 from bricolage.errors import UnknownInput, WrongShape
 from bricolage.plan import artifact
 from bricolage.plan.plan import Plan
@@ -36,8 +36,7 @@ def planned(folder: Path, **given: np.ndarray) -> Plan:
     for name, number in (("k", 1.0), ("b", 0.0), ("w", 10.0)):
         proto.graph.initializer.append(numpy_helper.from_array(np.float32([number]), name))
     folder.mkdir()
-    source = {"example_inputs": None, "dynamic": None, "given": {"x": X, **given}}
-    opened: Source = open_source(proto, Options(threads=1), folder, **source)
+    opened = open_source(GivenModel(proto, inputs={"x": X, **given}), Options(threads=1), folder)
     (one,) = opened.buckets
     model = (folder / artifact.MODEL).read_bytes()
     bucket = made_bucket(folder, one.graph, whole(one.graph, QUICK), one.sizes)

@@ -19,7 +19,7 @@ from bricolage.driver.context import open_context
 from bricolage.driver.decide import compete
 from bricolage.driver.given_samples import NO_DATA
 from bricolage.driver.promising_variants import write_variant_files
-from bricolage.driver.sources import PreparedBucket, Source, open_source, working_folder
+from bricolage.driver.sources import GivenModel, PreparedBucket, Source, open_source, working_folder
 from bricolage.driver.state import Challenger
 from bricolage.driver.throughput_decision import compare_operating_points
 from bricolage.errors import BadOption, ForeignPlan
@@ -73,7 +73,7 @@ def bench(
         racing.insert(0, (CHALLENGER, next(iter(plans.values())), kept))
     backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
-        opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
+        opened = open_source(GivenModel(source, example_inputs, inputs=inputs), options, directory)
         decided = []
         with open_context(options, backends, device, progress, database=directory / "costs.sqlite") as context:
             if options.objective == "throughput":

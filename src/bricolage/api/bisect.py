@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.api.faults import TRIAL_S, opened_for
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
+from bricolage.driver.sources import GivenModel
 from bricolage.trust import bisect as search
 from bricolage.trust.bisect import Diagnosis
 from bricolage.trust.changed_program import SubjectProgram
 from bricolage.trust.fault_files import write_evidence
+from bricolage.trust.workplace import TRIAL_S, open_workplace
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def bisect(
     """
     options, progress = options or Options(), progress or Silent()
     examined: list[Examined] = []
-    with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
+    model = GivenModel(source, example_inputs, inputs=inputs)
+    with open_workplace(model, options, progress, unclaimed=unclaimed, trial_s=trial_s) as place:
         for sizes, subject, oracle in place.subjects():
             program = SubjectProgram(subject, place.store, place.resources)
             findings = search.bisect_changes(program, place.prober, oracle.files(oracle.graph.everything), progress)

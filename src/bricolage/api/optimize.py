@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bricolage.backends import registry
-from bricolage.base import scratch
-from bricolage.base.cache import trim
 from bricolage.base.option_words import constant_word, sizes_of
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
-from bricolage.device.host import select_device
-from bricolage.driver.bucket_decision import decide_bucket, decision_key, make_plan
-from bricolage.driver.context import DecisionContext, check_again, open_context
+from bricolage.driver.context import check_again
 from bricolage.driver.given_samples import Data, GivenData
-from bricolage.driver.shipping import ArtifactTrial, TriedArtifacts, planned_trial, ship_plan
-from bricolage.driver.sources import Source, open_source, working_folder
-from bricolage.driver.throughput_decision import Decision, decide_throughput
-from bricolage.errors import StatedOtherwise
+from bricolage.driver.model_decision import DecisionRequest, decide_model
+from bricolage.driver.sources import GivenModel
 from bricolage.measure.pool import Pool
-from bricolage.plan.plan import Bucket, Plan
 from bricolage.runtime.executable import Executable
-
-_LOG = logging.getLogger(__name__)
 
 
 def optimize(
@@ -88,12 +74,9 @@ def optimize(
     check_again(replan, provisional)
     data = GivenData.of(calibrate, evaluate)
     data.check(options)
-    backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
-    opening = partial(
-        open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs, data=data
-    )
-    measuring = partial(open_context, options, backends, device, progress, pool=pool, replan=replan)
-    return _executable(opening, partial(measuring, provisional=provisional), output)
+    model = GivenModel(source, example_inputs, dynamic, inputs, data)
+    path = None if output is None else Path(output)
+    return decide_model(DecisionRequest(model, options, progress, pool, path, replan=replan, provisional=provisional))
 
 
 def _settle_options(
@@ -105,59 +88,3 @@ def _settle_options(
     options = replace(options, shapes=sizes, constants=words)
     options.check_here()
     return options
-
-
-def _executable(
-    opening: Callable[..., Source],
-    measuring: Callable[[], AbstractContextManager[DecisionContext]],
-    output: str | Path | None,
-) -> Executable:
-    try:
-        plan, directory = _plan_model(opening, measuring, output)
-    except StatedOtherwise as error:
-        _LOG.warning("%s: what the model states of sizes that cannot be inferred is ignored", error.facts["reason"])
-        plan, directory = _plan_model(partial(opening, believing=False), measuring, output)
-    for path in directory.glob("*.npz"):
-        path.unlink(missing_ok=True)  # only measuring needed them
-    trim()
-    return Executable(plan, directory, temporary=True)
-
-
-def _plan_model(
-    opening: Callable[[Path], Source],
-    measuring: Callable[[], AbstractContextManager[DecisionContext]],
-    output: str | Path | None,
-) -> tuple[Plan, Path]:
-    """The plan of a model, and the folder of its graphs and weights."""
-    directory = working_folder()
-    with scratch.using(directory, keep=True):
-        begun = time.monotonic()
-        opened = opening(directory)
-        with measuring() as context:
-            spent_s = time.monotonic() - begun
-            return _plan(context, opened, None if output is None else Path(output), spent_s), directory
-
-
-def _plan(context: DecisionContext, opened: Source, output: Path | None, spent_s: float) -> Plan:
-    """Decides every bucket, and writes the artifact where there is an `output`. Of the first bucket's budget `spent_s` seconds
-    are over already."""
-    options, backends, device = context.options, context.backends, context.device
-    decided: list[Bucket] = []
-    trials: list[ArtifactTrial] = []
-    served: Decision | None = None
-    if options.objective == "throughput":
-        served = decide_throughput(context, opened)
-        decided += served.buckets
-    else:
-        for index, bucket in enumerate(opened.buckets):
-            decided.append(decide_bucket(context, opened, bucket, spent_s=0.0 if index else spent_s))
-            context.progress.decided(decided[-1])
-            trials += [planned_trial(opened, index)] if output is not None else []
-    plan = make_plan(opened, decided, options, backends, device)
-    if served is not None:
-        plan = replace(plan, operating_point=served.point, throughput=served.throughput)
-    if output is None:
-        return plan
-    trials = trials or [planned_trial(opened, 0)]
-    keys = [decision_key(opened, bucket, options, backends, device) for bucket in opened.buckets]
-    return ship_plan(context, opened, plan, output, trials, TriedArtifacts(context.database, keys))

@@ -9,20 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.api.faults import TRIAL_S, Workplace, opened_for
-from bricolage.backends.reference import REFERENCE
-from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
+from bricolage.driver.sources import GivenModel
 from bricolage.errors import NotReduced
-from bricolage.graph.graph import Graph
-from bricolage.rewrite.catalogue import rules
-from bricolage.trust.bisect import Diagnosis, FaultyChange, bisect_changes
+from bricolage.trust.bisect import Diagnosis, bisect_changes
 from bricolage.trust.changed_program import SubjectProgram
-from bricolage.trust.model_reduction import Reduced, Reducer, Suspect
+from bricolage.trust.model_reduction import Reduced, reduce_culprit
 from bricolage.trust.repro import write_repro
-from bricolage.verify.oracle import Oracle
-from bricolage.work import bits as bitset
+from bricolage.trust.workplace import TRIAL_S, open_workplace
 
 
 @dataclass(frozen=True)
@@ -60,46 +55,15 @@ def reduce(
         NotWritable: the folder is not writable.
     """
     options, progress = options or Options(), progress or Silent()
-    with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
+    model = GivenModel(source, example_inputs, inputs=inputs)
+    with open_workplace(model, options, progress, unclaimed=unclaimed, trial_s=trial_s) as place:
         for _, subject, oracle in place.subjects():
             program = SubjectProgram(subject, place.store, place.resources)
             diagnosis = bisect_changes(program, place.prober, oracle.files(oracle.graph.everything), progress)
             if not diagnosis.faulty:
                 continue
-            reduced = _reduce_culprit(program, diagnosis, oracle, place, options, progress)
+            reduced = reduce_culprit(program, diagnosis, oracle, place)
             if reduced is None:
                 raise NotReduced(program=diagnosis.name, verdict=diagnosis.verdict)
             return Repro(diagnosis, reduced, write_repro(reduced, output, options.threads))
     return None
-
-
-def _reduce_culprit(
-    program: SubjectProgram, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
-) -> Reduced | None:
-    """The first culprit that fails by itself, made smaller; None where there is none."""
-    stop = Deadline(options.budget_s if options.budget_s is not None else options.profile.shares.reducing_s)
-    for suspect, graph, numbers in _suspects(program, found.culprits):
-        suspect_oracle = oracle if graph is oracle.graph else place.oracle(graph)
-        reduced = Reducer(suspect, place.prober, place.store, options.bound, stop, progress).run(
-            suspect_oracle, numbers
-        )
-        if reduced is not None:
-            return reduced
-    return None
-
-
-def _suspects(program: SubjectProgram, culprits: tuple[FaultyChange, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
-    """Who may be at fault, the graph to look at, and the numbers of its operators, those that are surer first."""
-    suspects: list[tuple[Suspect, Graph, list[int]]] = []
-    for culprit in culprits:
-        change = culprit.change
-        if change.kind == "rewrite":
-            rule = next((rule for rule in rules() if rule.name == change.rule), None)
-            before = program.before(change)
-            if rule is not None and before is not None:
-                suspects.append((Suspect(REFERENCE, rule), before, list(range(len(before)))))
-            continue
-        assert change.region is not None
-        placed = program.subject.placement[change.region]
-        suspects.append((Suspect(placed.implementation), program.graph, bitset.members(placed.region)))
-    return suspects

@@ -14,9 +14,9 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
-    from bricolage.api.job_estimates import JobOnDevices
     from bricolage.cluster.machines import ClusterSpec
     from bricolage.cluster.run_times import RunTime
+    from bricolage.train.predict.job_rates import JobOnDevices
 
 
 @guard_command

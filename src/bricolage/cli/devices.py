@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
-    from bricolage.api.devices import Simulated
+    from bricolage.driver.simulated_devices import Simulated
 
 _MOST_ROWS = 60
 """Sub-graphs that are shown; --json has them all."""

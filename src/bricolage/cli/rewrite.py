@@ -14,7 +14,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
-    from bricolage.api.rewrite import Rewritten
+    from bricolage.driver.rewrites.verified_rewrite import Rewritten
     from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.search_options import SearchOptions
 

@@ -12,7 +12,7 @@ from bricolage.cli.guard import guard_command
 from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
-    from bricolage.api.schedule import Scheduled
+    from bricolage.driver.plan_scheduling import Scheduled
 
 
 @guard_command

@@ -13,7 +13,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
-    from bricolage.api.tune import Tuned
+    from bricolage.driver.model_tuning import Tuned
 
 _FIELDS = (*a.PROGRAM_OPTIONS, "budget_s", "ray")
 _ROWS = 12

@@ -41,12 +41,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, read_file
-from bricolage.device.device import Peaks
+from bricolage.base.codec import DecodeError, Length, Within, decode, read_file
+from bricolage.device.device import DeviceKind, Peaks
 from bricolage.errors import BadCluster, MissingFile
 
 _MOST_SECONDS = 1e10
-DeviceKind: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.+ -]{0,63}", "kind of device")]
 Peak: TypeAlias = Annotated[float, Within(1e-6, 1e12)] | None
 Span_s: TypeAlias = Annotated[float, Within(0.0, _MOST_SECONDS)]
 

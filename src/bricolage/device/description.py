@@ -70,6 +70,29 @@ class DescribedDevices:
 
 
 @dataclass(frozen=True)
+class EqualDevices:
+    """A number of equal devices, as workers of one job have them."""
+
+    kind: str
+    devices: DescribedDevices
+    """The first one is what each worker has."""
+    workers: int = 1
+    link: Link | None = None
+    """From each to the next; needed for several."""
+    least_ms: float = 0.0
+    """What an operator takes at least: to start it."""
+    price: float = 0.0
+    """For a device and hour."""
+    unknown: str = ""
+    """Why nothing can be predicted there; empty where something can."""
+
+    @property
+    def device(self) -> Device:
+        """That each worker has."""
+        return self.devices.machine.devices[0]
+
+
+@dataclass(frozen=True)
 class _DeviceTable(ScaledTimes):
     """A device as the file has it. Raises ValueError where it has no memory, or one peak of two."""
 

@@ -17,6 +17,8 @@ from bricolage.errors import BadOption
 Kind = Literal["cpu", "gpu", "npu", "accelerator"]
 Name: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,39}", "name of a device")]
 """Of a device in a description, or an end of a link."""
+DeviceKind: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.+ -]{0,63}", "kind of device")]
+"""As a cluster names it."""
 _BEYOND: Mapping[str, tuple[str, ...]] = {"avx512": ("amx",), "avx2": ("amx", "avx512")}
 """How the names of processor flags begin that an instruction set leaves out."""
 _VECTORS: Mapping[str, str] = {"avx512": "avx512f", "avx2": "avx2"}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bricolage.costs.models.speedup import SpeedupCurve, climb
-from bricolage.plan.plan import Plan
+from bricolage.graph.extract import graph_of
+from bricolage.graph.to_work import to_work
+from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.schedules import PlannedSchedule
+from bricolage.runtime.programs import placement_of
 from bricolage.search.schedules.candidate_schedules import Proposal, Proposals
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.work.placement import quotient
@@ -87,6 +91,16 @@ def region_problem(
     return ScheduleProblem(WorkGraph(operators, edges), times, {"cpu": cores})
 
 
+def measured_problem(
+    plan: Plan, index: int, directory: Path, cores: Sequence[int], timed: Callable[[Plan], Sequence[float]]
+) -> ScheduleProblem:
+    """Regions with their measured curves, on one kind of core. `timed` as for `curves_in_place`."""
+    bucket = plan.buckets[index]
+    curves = curves_in_place(plan, index, cores, timed)
+    work = to_work(graph_of(directory / bucket.graph))
+    return region_problem(work, [region.region for region in placement_of(bucket)], curves, len(cores))
+
+
 def timetable(proposal: Proposal, proposals: Proposals, cores: Sequence[int]) -> Timetable:
     """The proposal on these cores (processors by number). `proposals` give the bounds."""
     schedule = proposal.schedule
@@ -101,3 +115,12 @@ def timetable(proposal: Proposal, proposals: Proposals, cores: Sequence[int]) ->
         ms=tuple(interval.end_ms - interval.start_ms for interval in intervals),
     )
     return Timetable(tuple(order), tuple(interval.start_ms for interval in intervals), kept)
+
+
+def with_schedule(bucket: Bucket, planned: Timetable) -> Bucket:
+    """The bucket with its regions in the order of the schedule."""
+    regions = tuple(
+        replace(bucket.regions[region], start_ms=start)
+        for region, start in zip(planned.order, planned.starts_ms, strict=True)
+    )
+    return replace(bucket, regions=regions, schedule=planned.schedule)

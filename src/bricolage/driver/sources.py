@@ -102,50 +102,56 @@ def working_folder() -> Path:
         raise CacheNotWritable(path=parent, reason=error.strerror or error) from error
 
 
-def open_source(
-    source: Any,
-    options: Options,
-    directory: Path,
-    *,
-    example_inputs: Any,
-    dynamic: Any,
-    given: Mapping[str, Any] | None,
-    believing: bool = True,
-    data: GivenData = NO_DATA,
-) -> Source:
-    """Loads, checks and prepares a model, and writes it with its weights to `directory`. `believing`: sizes that the model states
-    hold where nothing else says what they are. `data`: of the user's, whose sizes open dimensions take where nothing else says
-    them.
+@dataclass(frozen=True)
+class GivenModel:
+    """A model as the user gives it, with what goes with it."""
+
+    source: object
+    """As for `optimize`."""
+    example_inputs: object = None
+    """Of a module, with which it is traced."""
+    dynamic: object = None
+    """Of a module, its `dynamic_shapes`."""
+    inputs: Mapping[str, object] | None = None
+    """By name, for measuring."""
+    data: GivenData = NO_DATA
+    """Of the user's, whose sizes open dimensions take where nothing else says them."""
+    believing: bool = True
+    """Whether sizes that the model states hold where nothing else says what they are."""
+
+
+def open_source(given: GivenModel, options: Options, directory: Path) -> Source:
+    """Loads, checks and prepares a model, and writes it with its weights to `directory`.
 
     Raises:
         UsageError: the model, its shapes or the example inputs are not usable.
     """
-    model, name, example_inputs, fixed = _load(source, example_inputs, dynamic)
-    if not believing:
+    model, name, example_inputs, fixed = _load(given)
+    if not given.believing:
         forget_stated(model)
-    given = None if given is None else _without_maps(model, given)
+    arrays: Mapping[str, Any] | None = None if given.inputs is None else _without_maps(model, given.inputs)
     origin = "given"
-    if given is None and example_inputs is not None:
-        given, origin = example_arrays(model, example_inputs), "example inputs"
-    constants = fix_inputs(model, options, given, fixed)
-    given = without_constants(model, constants, given)
-    data = data_without_constants(model, constants, data)
+    if arrays is None and example_inputs is not None:
+        arrays, origin = example_arrays(model, example_inputs), "example inputs"
+    constants = fix_inputs(model, options, arrays, fixed)
+    arrays = without_constants(model, constants, arrays)
+    data = data_without_constants(model, constants, given.data)
     batch = _batch(model) if options.objective == "throughput" else ""
-    sized = given if given is not None or not data.named else first_rows(model, data)
+    sized = arrays if arrays is not None or not data.named else first_rows(model, data)
     prepared = _prepare_buckets(model, options, sized, batch)
     _correct_outputs(model, prepared)
     store, written = Store(directory), externalise_model(model)
     store.share([model, written, *(bucket.graph.model for bucket in prepared)])
     write_model(written, directory / artifact.MODEL)
     digest, latency = _digest(directory), options.objective == "latency"  # a server's own queue races no file
-    file = keep_file(source, directory, fixed_tensors(model, constants)) if latency else ""
+    file = keep_file(given.source, directory, fixed_tensors(model, constants)) if latency else ""
     return Source(
         name,
         model,
         digest=digest,
         buckets=tuple(prepared),
         store=store,
-        inputs=given,
+        inputs=arrays,
         inputs_from=origin,
         data=data,
         file=file,
@@ -154,10 +160,10 @@ def open_source(
     )
 
 
-def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any, tuple[str, ...]]:
+def _load(given: GivenModel) -> tuple[ir.Model, str, Any, tuple[str, ...]]:
     """The model, its name, example inputs (those given, else those that an exported program carries), and which inputs are
     constant in the artifact that it comes from."""
-    name = ""
+    name, source, example_inputs = "", given.source, given.example_inputs
     if isinstance(source, str | Path):
         path, name = Path(source), Path(source).stem
         if artifact.is_named(path):
@@ -169,7 +175,7 @@ def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str
                 tuple(constant.name for constant in plan.constants),
             )
     source = open_program(source)
-    model = to_model(source, example_inputs=example_inputs, dynamic=dynamic)
+    model = to_model(source, example_inputs=example_inputs, dynamic=given.dynamic)
     if example_inputs is None:
         example_inputs = examples_of(source) or None
     return model, name or model.graph.name or type(source).__name__, example_inputs, ()

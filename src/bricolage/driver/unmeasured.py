@@ -17,7 +17,7 @@ from bricolage.driver.bucket_decision import make_plan
 from bricolage.driver.describe import title
 from bricolage.driver.expected import expected_fastest
 from bricolage.driver.heuristic_placement import place_by_preference, usable_backends
-from bricolage.driver.sources import PreparedBucket, open_source, working_folder
+from bricolage.driver.sources import GivenModel, PreparedBucket, open_source, working_folder
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.work import workload
@@ -48,9 +48,7 @@ class UnmeasuredPlans:
         directory = working_folder()
         weakref.finalize(self, scratch.remove, directory)
         with scratch.using(directory, keep=True):
-            self._source = open_source(
-                source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=None
-            )
+            self._source = open_source(GivenModel(source, example_inputs, dynamic), options, directory)
         bucket = self._source.buckets[0]
         graph = bucket.graph
         costs = model_in_use() if options.predict else None

@@ -81,6 +81,19 @@ class PackTarget:
 
 
 @dataclass(frozen=True)
+class TargetList:
+    """The targets that a file lists. Raises ValueError where two have one name."""
+
+    target: Annotated[tuple[PackTarget, ...], Length(1, MOST_TARGETS)]
+
+    def __post_init__(self) -> None:
+        names = [target.name for target in self.target]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"there are several targets '{name}'")
+
+
+@dataclass(frozen=True)
 class PackEntry:
     """A target with its plan, and what a machine must have to run it as planned."""
 

@@ -16,7 +16,8 @@ from bricolage.report.tables import plain_table, plain_text
 from bricolage.report.words import count
 
 if TYPE_CHECKING:
-    from bricolage.api.rewrite import Amount, Rewritten, RuleUse
+    from bricolage.driver.rewrites.verified_rewrite import Amount, Rewritten
+    from bricolage.rewrite.engine.apply import RuleUse
     from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.graph_search import SearchResult
     from bricolage.rulemaking.coverage import RuleCoverage

@@ -16,7 +16,7 @@ from bricolage.report.tables import plain_table
 from bricolage.work.config_space import Choice
 
 if TYPE_CHECKING:
-    from bricolage.api.tune import Tuned, TunedImplementation
+    from bricolage.driver.model_tuning import Tuned, TunedImplementation
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 170, 60, 26
 _LATELY = 0.75

@@ -1,1 +1,1 @@
-"""Searches over the work graph: pure functions of numbers."""
+"""Searches over the work graph, and for few among many changes: pure functions of numbers."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bricolage.base.progress import Progress
+from bricolage.search.isolate import Finding, Remembered, Subset, culprits, isolate_faults
 from bricolage.trust.changed_program import Impossible, SubjectProgram
 from bricolage.trust.changes import Change
-from bricolage.trust.isolate import Finding, Remembered, Subset, culprits, isolate_faults
 from bricolage.trust.probe import Prober, Verdict
 from bricolage.work import bits as bitset
 

@@ -17,8 +17,8 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.plan.program_step import Step
 from bricolage.rewrite.engine.retrace import Retraced
+from bricolage.search.isolate import Subset
 from bricolage.trust.changes import Change, Subject, list_changes
-from bricolage.trust.isolate import Subset
 from bricolage.work import bits
 from bricolage.work.implementation import Implementation, KernelConfig
 

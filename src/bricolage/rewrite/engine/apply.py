@@ -16,6 +16,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.constant_folding import fold
+from bricolage.graph.prepare import simplify
 from bricolage.rewrite.analyses.profitability import compare_costs
 from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.engine.fuel import Fuel, Site, site_of
@@ -55,6 +56,16 @@ class FailedMatch:
     reason: str
     near: bool = False
     """The whole pattern is there; a condition does not hold, or it is not profitable."""
+
+
+@dataclass(frozen=True)
+class RuleUse:
+    """What a rule does to a model: where it applies, and where it finds its whole pattern in the result and is refused."""
+
+    rule: str
+    family: str
+    applied: tuple[Application, ...]
+    refused: tuple[FailedMatch, ...]
 
 
 Build = Callable[[], GraphBuilder]
@@ -120,6 +131,20 @@ def failed_matches(model: ir.Model, rule: Rule) -> list[FailedMatch]:
     """Why `rule` does not apply, for every operator that could be its root: the reason of the attempt that came farthest.
     The model is not changed; a rule that would apply somewhere is not listed there."""
     return _Driver(model, [rule], None).failed_matches(rule)
+
+
+def find_rule_uses(model: ir.Model, rules: Sequence[Rule]) -> list[RuleUse]:
+    """The rules that apply to a model or nearly do, in their order; the model is simplified, and rewritten by them, in place."""
+    simplify(model)
+    applications = rewrite(model, rules)
+    simplify(model)
+    rule_uses = []
+    for rule in rules:
+        applied = tuple(application for application in applications if application.rule == rule.name)
+        refused = tuple(refusal for refusal in failed_matches(model, rule) if refusal.near)
+        if applied or refused:
+            rule_uses.append(RuleUse(rule.name, rule.family, applied, refused))
+    return rule_uses
 
 
 class _Driver:

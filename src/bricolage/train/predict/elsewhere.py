@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bricolage.base.options import available_cores
 from bricolage.base.progress import Progress, Silent
 from bricolage.base.torch_library import load_torch
-from bricolage.device.description import DescribedDevices
-from bricolage.device.device import Link
+from bricolage.device.description import EqualDevices
 from bricolage.train.predict.predict import StepPredictor
 from bricolage.train.predict.prediction import Predicted
 from bricolage.train.predict.variant import Variant
@@ -18,23 +16,9 @@ from bricolage.train.step.spec import StepSpec
 from bricolage.work.training_step import StepGraph
 
 
-@dataclass(frozen=True)
-class StepPlacement:
-    """A number of equal devices."""
-
-    kind: str
-    devices: DescribedDevices
-    """The first one is what each worker has."""
-    workers: int = 1
-    link: Link | None = None
-    """From each to the next; needed for several."""
-    least_ms: float = 0.0
-    """What an operator takes at least: to start it."""
-
-
 def predict_elsewhere(
     spec: StepSpec,
-    places: Sequence[StepPlacement],
+    places: Sequence[EqualDevices],
     *,
     threads: int | None = None,
     seconds: float = 4.0,

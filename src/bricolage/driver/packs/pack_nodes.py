@@ -1,6 +1,6 @@
 """Targets of a pack whose device is another machine: decided, raced and tried on a Ray node that offers the device as a resource.
 
-All targets of one resource are decided on one node by the same `pack`, from loose to tight. The node gets the model as it was
+All targets of one resource are decided on one node by the same `make_pack`, from loose to tight. The node gets the model as it was
 written here, and answers with a pack, whose plans and files are taken over into the one that is made here.
 """
 
@@ -22,16 +22,18 @@ from bricolage.backends import registry
 from bricolage.base import scratch
 from bricolage.base.codec import JsonObject, decode, encode
 from bricolage.base.options import Options
+from bricolage.base.progress import Silent
 from bricolage.base.ray_session import RayObject, RaySession, describe_error
 from bricolage.base.undo import undo_on_failure
-from bricolage.driver.sources import Source, working_folder
+from bricolage.driver.packs.pack_request import PackRequest
+from bricolage.driver.packs.target_decision import DecidedTarget
+from bricolage.driver.sources import GivenModel, Source, working_folder
 from bricolage.errors import BadArtifact, BricolageError, PackNodeFailed
 from bricolage.graph import model_interface
 from bricolage.graph.extract import data_files
 from bricolage.graph.graph import Graph
 from bricolage.plan import artifact
-from bricolage.plan.pack import PackEntry, PackTarget
-from bricolage.plan.plan import Plan
+from bricolage.plan.pack import PackTarget
 
 _LOG = logging.getLogger(__name__)
 _JOINING_S = 120.0
@@ -40,8 +42,8 @@ _LOOK_S = 1.0
 _PACK = "node.pack"
 
 
-Decide = Callable[..., object]
-"""`bricolage.api.pack.pack`, which this module does not know."""
+Decide = Callable[[PackRequest], object]
+"""`pack_making.make_pack`, which this module does not know."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,6 @@ class NodeTask:
     options: Options
     replan: bool
     provisional: bool = False
-
-
-@dataclass(frozen=True)
-class DecidedElsewhere:
-    """A target's plan as its node decided it, with its files in the folder of the pack that is made here."""
-
-    plan: Plan
-    entry: PackEntry
 
 
 class PackStation:
@@ -92,13 +86,15 @@ class PackStation:
                     (directory / name).write_bytes(content)
                 model, pack_path = model_interface.read_written_model(directory / artifact.MODEL), directory / _PACK
                 self._decide(
-                    model,
-                    asked.targets,
-                    pack_path,
-                    asked.options,
-                    inputs=inputs,
-                    replan=asked.replan,
-                    provisional=asked.provisional,
+                    PackRequest(
+                        GivenModel(model, inputs=inputs),
+                        asked.targets,
+                        pack_path,
+                        asked.options,
+                        Silent(),
+                        replan=asked.replan,
+                        provisional=asked.provisional,
+                    )
                 )
                 return pack_path.read_bytes(), ""
             finally:
@@ -166,13 +162,13 @@ class PackNodes:
         self._asked = NodeTask((), options, replan, provisional)
         self._task = (self._ray.put(files), self._ray.put(inputs))
 
-    def take(self, opened: Source) -> dict[str, DecidedElsewhere]:
+    def take(self, opened: Source) -> dict[str, DecidedTarget]:
         """What nodes decided, by target. A node that is lost gives its targets to another one that offers the resource.
 
         Raises:
             PackNodeFailed: a decision came to nothing on a node, or no node is left.
         """
-        decisions: dict[str, DecidedElsewhere] = {}
+        decisions: dict[str, DecidedTarget] = {}
         waiting = list(self._groups)
         while waiting:
             self._ray.wait([group.coming for group in waiting], timeout=_LOOK_S)
@@ -251,7 +247,7 @@ class PackNodes:
         return bytes(content)
 
 
-def taken_over(content: bytes, targets: Sequence[PackTarget], opened: Source) -> dict[str, DecidedElsewhere]:
+def taken_over(content: bytes, targets: Sequence[PackTarget], opened: Source) -> dict[str, DecidedTarget]:
     """The plans of a pack that a node made of the same model, by target. Their graphs lie in the folder of `opened` afterwards,
     over the weights that are there; weights that a node made anew come with them.
 
@@ -277,10 +273,10 @@ def taken_over(content: bytes, targets: Sequence[PackTarget], opened: Source) ->
         models = {name: ir.load(source / name) for name in names}
         opened.store.share(list(models.values()), f"weights-{targets[0].name}.data")
         written = {name: opened.store.graph(Graph(model)) for name, model in models.items()}
-    decisions = dict[str, DecidedElsewhere]()
+    decisions = dict[str, DecidedTarget]()
     for target in targets:
         plan = plans[target.name]
         buckets = tuple(replace(bucket, graph=written[bucket.graph]) for bucket in plan.buckets)
         plan = replace(plan, model=opened.name, digest=opened.digest, buckets=buckets)
-        decisions[target.name] = DecidedElsewhere(plan, replace(entries[target.name], target=target))
+        decisions[target.name] = DecidedTarget(plan, replace(entries[target.name], target=target))
     return decisions

@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.trust.isolate import Finding, Remembered, Subset, culprits, isolate, isolate_faults
+from bricolage.search.isolate import Finding, Remembered, Subset, culprits, isolate, isolate_faults
 
 COUNT = st.integers(1, 200)
 

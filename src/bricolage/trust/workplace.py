@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from bricolage.base.options import Options
 from bricolage.base.progress import Progress
 from bricolage.device.host import select_device
 from bricolage.driver.context import open_pool, open_reference
-from bricolage.driver.sources import PreparedBucket, Source, measuring_inputs, open_source, working_folder
+from bricolage.driver.sources import GivenModel, PreparedBucket, Source, measuring_inputs, open_source, working_folder
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
@@ -102,21 +101,16 @@ class Workplace:
 
 
 @contextmanager
-def opened_for(
-    source: Any,
-    options: Options,
-    example_inputs: Any,
-    inputs: Mapping[str, np.ndarray] | None,
-    unclaimed: bool,
-    trial_s: float,
-    progress: Progress,
+def open_workplace(
+    model: GivenModel, options: Options, progress: Progress, *, unclaimed: bool, trial_s: float
 ) -> Iterator[Workplace]:
-    """The workplace for a source; its files are gone afterwards. Arguments and errors as for `bisect`."""
-    is_artifact = isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX
-    plan = artifact.load_artifact(Path(source)) if is_artifact else None
+    """The workplace for a model or an artifact; its files are gone afterwards. Arguments and errors as for `bisect`."""
+    source, plan = model.source, None
+    if isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX:
+        plan = artifact.load_artifact(Path(source))
     device = select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
-        opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
+        opened = open_source(model, options, directory)
         with open_pool(options) as pool:
             prober = Prober(pool, directory, options.threads, device, Limits(trial_s, trial_s))
             resources = Resources(options.threads, device)

@@ -11,11 +11,12 @@ import pytest
 
 import bricolage
 from bricolage.api.pack import pack
-from bricolage.api.pack_nodes import NodeTask, PackNodes, PackStation, taken_over
 from bricolage.base import scratch
 from bricolage.base.codec import encode
 from bricolage.base.options import Options, available_cores
-from bricolage.driver.sources import open_source, working_folder
+from bricolage.driver.packs.pack_making import make_pack
+from bricolage.driver.packs.pack_nodes import NodeTask, PackNodes, PackStation, taken_over
+from bricolage.driver.sources import GivenModel, open_source, working_folder
 from bricolage.errors import BadOption, BadTargets, PackNodeFailed, UnreachableCluster
 from bricolage.graph.extract import data_files
 from bricolage.plan import artifact
@@ -24,6 +25,7 @@ from tests.api.test_optimize import NET, expected, sample, weights
 from tests.graph.models import parse
 from tests.ray_nodes import imports, ray_network
 
+pytestmark = pytest.mark.usefixtures("light_reference")
 OPTIONS = Options(backends=("onnxruntime",), effort="instant", budget_s=6.0, shapes={"batch": (1,)})
 AFAR = PackTarget("afar", threads=1, ray="edge")
 
@@ -36,15 +38,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_node_decided_is_taken_over(tmp_path: Path) -> None:
     """The station's own work, in this process: its plans run over the weights that are here, which are not brought again."""
     directory = working_folder()
-    opened = open_source(
-        parse(NET, **weights()), OPTIONS, directory, example_inputs=None, dynamic=None, given={"x": sample(1)}
-    )
+    opened = open_source(GivenModel(parse(NET, **weights()), inputs={"x": sample(1)}), OPTIONS, directory)
     before = {path.name for path in directory.iterdir()}
     files = {
         name: (directory / name).read_bytes() for name in (artifact.MODEL, *data_files(directory / artifact.MODEL))
     }
     task = encode(NodeTask((replace(AFAR, ray=""),), OPTIONS, False))
-    content, reason = PackStation({}, pack).pack(task, files, opened.inputs)  # type: ignore[arg-type]
+    content, reason = PackStation({}, make_pack).pack(task, files, opened.inputs)  # type: ignore[arg-type]
     assert not reason
     found = taken_over(content, [AFAR], opened)["afar"]
     assert found.entry.target == AFAR and found.plan.digest == opened.digest and found.plan.model == opened.name
@@ -58,7 +58,7 @@ def test_what_a_node_decided_is_taken_over(tmp_path: Path) -> None:
     with pytest.raises(PackNodeFailed, match="edge"):
         taken_over(content[:100], [AFAR], opened)
     many = encode(NodeTask((PackTarget("many", threads=available_cores() + 1),), OPTIONS, False))
-    content, reason = PackStation({}, pack).pack(many, files, None)  # type: ignore[arg-type]
+    content, reason = PackStation({}, make_pack).pack(many, files, None)  # type: ignore[arg-type]
     assert content == b"" and "target 'many' has" in reason
     scratch.remove(directory)
 
@@ -89,11 +89,9 @@ def test_a_ray_node_decides_on_its_targets(tmp_path: Path) -> None:
     with ray_network() as network:
         doomed = network.add_node(num_cpus=1, resources={"edge": 1}, env_vars=variables)
         with pytest.raises(PackNodeFailed, match="no node of the cluster offers it"):
-            PackNodes(network.address, [replace(AFAR, ray="other")], pack)
-        waiting = PackNodes(network.address, [AFAR], pack)
-        opened = open_source(
-            parse(NET, **weights()), OPTIONS, working_folder(), example_inputs=None, dynamic=None, given=None
-        )
+            PackNodes(network.address, [replace(AFAR, ray="other")], make_pack)
+        waiting = PackNodes(network.address, [AFAR], make_pack)
+        opened = open_source(GivenModel(parse(NET, **weights())), OPTIONS, working_folder())
         waiting.begin(opened, OPTIONS, False)
         network.remove_node(doomed, allow_graceful=False)
         with pytest.raises(PackNodeFailed, match="the node was lost"):

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from bricolage.rewrite.engine.apply import Application
 from bricolage.rewrite.engine.retrace import Retrace
-from bricolage.trust.isolate import Finding, Subset, isolate
+from bricolage.search.isolate import Finding, Subset, isolate
 from bricolage.verify.compare import Deviation
 
 

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from bricolage.cluster.step_costs import FEWEST, MeasuredSteps, RatioModel, TransferredSteps
+from bricolage.costs.models.step_costs import FEWEST, MeasuredSteps, RatioModel, TransferredSteps
 from bricolage.device.device import Device, Peaks
 from bricolage.work.cost import FirstKnown, Setting, Work
 from bricolage.work.workload import OperatorWork, Workload

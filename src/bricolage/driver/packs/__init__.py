@@ -1,0 +1,1 @@
+"""Packs: one model decided for several kinds of devices, here and on Ray nodes, and written once."""
