@@ -16,11 +16,12 @@ from typing import Annotated
 
 from bricolage.base.codec import DecodeError, Length, Within, decode, read_file
 from bricolage.base.progress import Progress
-from bricolage.cluster.machines import ClusterSpec, DeviceKind, NodeGroup
+from bricolage.cluster.history.rates import PredictedRate, write_rates
+from bricolage.cluster.machines import ClusterSpec, DeviceKind, NodeGroup, read_cluster
 from bricolage.cluster.step_costs import MeasuredSteps, TransferredSteps
 from bricolage.device.description import DescribedDevices, ScaledTimes
 from bricolage.device.device import Device, Link, Machine, Peaks
-from bricolage.errors import BadOption, BadTrainingSpec, MissingFile
+from bricolage.errors import BadOption, BadTrainingSpec, MissingFile, NotWritable
 from bricolage.train.predict.elsewhere import StepPlacement, predict_elsewhere, traced_step
 from bricolage.train.predict.prediction import Predicted
 from bricolage.train.step.spec import StepSpec, read_spec
@@ -28,6 +29,7 @@ from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Work
 from bricolage.work.training_step import StepGraph
 from bricolage.work.workload import workload_of
 
+__all__ = ["JobOnDevices", "estimate_job", "read_cluster", "write_estimated_rates"]
 _STEP = "the step"
 """The key of what is asked about, among other jobs' files."""
 
@@ -141,6 +143,40 @@ def estimate_job(
     peaks = {group.kind: group.peaks for group in cluster.group if group.peaks is not None}
     model = FirstKnown((MeasuredSteps(ms), TransferredSteps(works[1:], ms, peaks), _Mended(alone, ran)))
     return [_row(place, cluster, spec, predicted, model, works[0]) for place in places]
+
+
+def write_estimated_rates(path: Path, kind: str, estimates: Sequence[JobOnDevices]) -> int:
+    """Writes rates of a kind of job into a table that a replay reads; rows of other kinds that the file has stay.
+
+    Args:
+        path: of the table, as CSV.
+        kind: of job, as histories call it.
+        estimates: those that are known, and fit into memory, are written.
+
+    Returns:
+        How many rates were written.
+
+    Raises:
+        BadOption: nothing is known of the job on any kind of device.
+        BadHistory, UnknownHistory: the file is there, and is no such table.
+        NotWritable: it cannot be written.
+    """
+    rows = [
+        PredictedRate(
+            estimate.kind,
+            estimate.devices,
+            (estimate.steps_per_s, 1e3 / estimate.step.high_ms, 1e3 / estimate.step.low_ms),
+        )
+        for estimate in estimates
+        if estimate.step is not None and estimate.fits
+    ]
+    if not rows:
+        raise BadOption(option="--output", value=path, advice="Nothing is known of the job on any kind of device")
+    try:
+        write_rates(path, kind, rows)
+    except OSError as error:
+        raise NotWritable(path=path, reason=error.strerror or error) from error
+    return len(rows)
 
 
 def _row(
