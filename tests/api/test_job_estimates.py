@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bricolage.api.job_estimates import estimate_job
+from bricolage.api.job_estimates import JobOnDevices, estimate_job, write_estimated_rates
+from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.errors import BadOption, BadTrainingSpec
+from bricolage.errors import BadOption, BadTrainingSpec, NotWritable
+from bricolage.work.cost import Estimate
 
 pytest.importorskip("torch")
 SPEC = """
@@ -79,3 +81,16 @@ def test_what_cannot_be_estimated(folder: Path) -> None:
     with pytest.raises(BadTrainingSpec):
         estimate_job(folder / "step1.toml", CLUSTER, known=folder / "known.toml")
     (folder / "step1.toml").unlink()
+
+
+def test_rates_of_what_is_known_and_fits_are_written(tmp_path: Path) -> None:
+    step = Estimate(2.0, 1.0, 4.0, "roofline")
+    fast = JobOnDevices("fast", 1, step=step, steps_per_s=500.0)
+    large = replace(fast, kind="small", peak_bytes=9, memory_bytes=8)
+    nothing = JobOnDevices("odd", 1, reason="nothing is known of it there")
+    assert write_estimated_rates(tmp_path / "rates.csv", "bert", [fast, large, nothing]) == 1
+    assert read_rates(tmp_path / "rates.csv", ["fast"]).of("bert", 1) == {"fast": 500.0}
+    with pytest.raises(BadOption, match="Nothing is known of the job"):
+        write_estimated_rates(tmp_path / "rates.csv", "bert", [large, nothing])
+    with pytest.raises(NotWritable):
+        write_estimated_rates(tmp_path / "none" / "rates.csv", "bert", [fast])

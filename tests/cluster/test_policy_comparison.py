@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.cluster.policy_catalogue import POLICIES, find_policy
-from bricolage.cluster.policy_comparison import POINTS, _course, compare_policies
+from bricolage.cluster.policy_comparison import POINTS, ReplayOptions, _course, compare_policies
 from bricolage.cluster.replay_figures import fairness, outcome
 from bricolage.cluster.why import explain_waits
 from bricolage.errors import ClusterStuck, JobFitsNowhere, PolicyRefuses, UnknownPolicy
@@ -56,7 +56,7 @@ def test_why_a_job_waits() -> None:
 
 def test_all_policies_but_those_that_refuse() -> None:
     jobs = [job(n, 10.0 * n, 60.0, 1 + n % 2) for n in range(6)]
-    found = compare_policies(jobs, one_kind(2, restart_s=5.0, round_s=30.0), ["all"])
+    found = compare_policies(jobs, one_kind(2, restart_s=5.0, round_s=30.0))
     shown = {one.outcome.policy for one in found.results}
     assert shown | found.refused.keys() == {entry.name for entry in POLICIES} and not shown & found.refused.keys()
     assert found.refused["edf"] == "no job has a deadline"
@@ -67,7 +67,8 @@ def test_all_policies_but_those_that_refuse() -> None:
 def test_errors_of_estimates_have_an_interval() -> None:
     jobs = [job(n, 5.0 * n, 20.0 * (1 + n % 5)) for n in range(20)]
     exact, blurred = (
-        compare_policies(jobs, one_kind(1), ["srtf", "las-2d"], error=error, seeds=4) for error in (0.0, 1.0)
+        compare_policies(jobs, one_kind(1), ReplayOptions(("srtf", "las-2d"), error=error, seeds=4))
+        for error in (0.0, 1.0)
     )
     assert [one.mean_jct_interval_s for one in exact.results] == [None, None]
     low, high = blurred.results[0].mean_jct_interval_s or (0, 0)
@@ -78,11 +79,11 @@ def test_errors_of_estimates_have_an_interval() -> None:
 def test_what_cannot_be_compared() -> None:
     jobs = [job(0, 0, 10, 4)]
     with pytest.raises(UnknownPolicy, match="there is no policy 'best'"):
-        compare_policies(jobs, one_kind(4), ["best"])
+        compare_policies(jobs, one_kind(4), ReplayOptions(("best",)))
     with pytest.raises(PolicyRefuses, match="no job has a deadline"):
-        compare_policies(jobs, one_kind(4), ["edf"])
+        compare_policies(jobs, one_kind(4), ReplayOptions(("edf",)))
     with pytest.raises(JobFitsNowhere, match="job j0 needs 4 devices of a at once, and the cluster has 2 a"):
-        compare_policies(jobs, one_kind(2), ["fifo"])
+        compare_policies(jobs, one_kind(2), ReplayOptions(("fifo",)))
 
 
 def test_a_scheduler_that_starts_nobody_is_noticed() -> None:
@@ -103,7 +104,8 @@ def test_a_scheduler_that_starts_nobody_is_noticed() -> None:
 
 def test_the_page_holds_everything_and_loads_nothing() -> None:
     jobs = [job(n, 5.0 * n, 60.0, deadline_s=5.0 * n + 100, queue="<script>") for n in range(6)]
-    page = cluster_page([Whole("As it is", compare_policies(jobs, one_kind(2), ["fifo", "srtf"]))], "jobs <&>.csv")
+    compared = compare_policies(jobs, one_kind(2), ReplayOptions(("fifo", "srtf")))
+    page = cluster_page([Whole("As it is", compared)], "jobs <&>.csv")
     assert "jobs &lt;&amp;&gt;.csv" in page and "<script" not in page
     assert not re.search(r"(src|href)=|https?:|url\(", page)
     assert (
@@ -120,7 +122,8 @@ def test_durations(seconds: float, told: str) -> None:
 
 
 def test_quantiles_are_those_of_the_jobs() -> None:
-    (only,) = compare_policies([job(n, 0, 10.0 * (n + 1)) for n in range(5)], one_kind(8), ["fifo"]).results
+    jobs = [job(n, 0, 10.0 * (n + 1)) for n in range(5)]
+    (only,) = compare_policies(jobs, one_kind(8), ReplayOptions(("fifo",))).results
     assert np.array(only.jct_s)[[0, 25, 50, 75, 100]] == pytest.approx([10, 20, 30, 40, 50])
 
 

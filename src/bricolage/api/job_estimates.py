@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bricolage.base.progress import Progress
 from bricolage.cluster.device_counts import list_device_counts
-from bricolage.cluster.machines import ClusterSpec
-from bricolage.errors import BadOption
+from bricolage.cluster.history.rates import PredictedRate, write_rates
+from bricolage.cluster.machines import ClusterSpec, read_cluster
+from bricolage.errors import BadOption, NotWritable
 from bricolage.train.predict.job_rates import JobOnDevices, RatedJob, rate_job, read_known_jobs
 from bricolage.train.step.spec import read_spec
+
+__all__ = ["JobOnDevices", "estimate_job", "read_cluster", "write_estimated_rates"]
 
 
 def estimate_job(
@@ -48,3 +51,37 @@ def estimate_job(
     job = RatedJob(read_spec(step), measured or {})
     others = [] if known is None else read_known_jobs(known)
     return rate_job(job, others, list_device_counts(cluster, most), seconds=seconds, progress=progress)
+
+
+def write_estimated_rates(path: Path, kind: str, estimates: Sequence[JobOnDevices]) -> int:
+    """Writes rates of a kind of job into a table that a replay reads; rows of other kinds that the file has stay.
+
+    Args:
+        path: of the table, as CSV.
+        kind: of job, as histories call it.
+        estimates: those that are known, and fit into memory, are written.
+
+    Returns:
+        How many rates were written.
+
+    Raises:
+        BadOption: nothing is known of the job on any kind of device.
+        BadHistory, UnknownHistory: the file is there, and is no such table.
+        NotWritable: it cannot be written.
+    """
+    rows = [
+        PredictedRate(
+            estimate.kind,
+            estimate.devices,
+            (estimate.steps_per_s, 1e3 / estimate.step.high_ms, 1e3 / estimate.step.low_ms),
+        )
+        for estimate in estimates
+        if estimate.step is not None and estimate.fits
+    ]
+    if not rows:
+        raise BadOption(option="--output", value=path, advice="Nothing is known of the job on any kind of device")
+    try:
+        write_rates(path, kind, rows)
+    except OSError as error:
+        raise NotWritable(path=path, reason=error.strerror or error) from error
+    return len(rows)

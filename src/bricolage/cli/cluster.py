@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli import slurm
+from bricolage.cli.cluster_arguments import History, Machines, Rates
 from bricolage.cli.cluster_estimate import estimate
 from bricolage.cli.cluster_outlook import outlook
 from bricolage.cli.guard import guard_command
 from bricolage.cli.kueue import kueue
 
 if TYPE_CHECKING:
-    from bricolage.cluster.history.records import JobHistory
-    from bricolage.cluster.machines import ClusterSpec
-    from bricolage.cluster.policy_comparison import ClusterComparison
+    from bricolage.api.cluster_replay import ClusterComparison
 
-_log = logging.getLogger("bricolage")
 app = typer.Typer(
     no_args_is_help=True,
     help="Replay a cluster's jobs under other policies, or on other devices.",
@@ -35,19 +29,9 @@ app.command()(kueue)
 app.command()(estimate)
 app.command()(outlook)
 
-History = Annotated[
-    Path,
-    typer.Argument(metavar="HISTORY", help="Jobs: a CSV table, sacct's output, a published trace.", show_default=False),
-]
-Machines = Annotated[
-    Path, typer.Option("--cluster", metavar="FILE", help="The cluster as TOML or JSON.", show_default=False)
-]
 PolicyNames = Annotated[
     list[str] | None,
     typer.Option("--policy", metavar="NAME", help="all, or a policy's name. Repeatable; default: all."),
-]
-Rates = Annotated[
-    Path | None, typer.Option("--rates", metavar="FILE", help="Steps a second of kinds of jobs on kinds of devices.")
 ]
 Profiles = Annotated[
     Path | None,
@@ -104,27 +88,25 @@ def replay(
     as_json: a.Json = False,
 ) -> None:
     """Say what each policy would have made of these jobs."""
+    from bricolage.api.cluster_replay import HistoryFiles, ReplayOptions, replay_history
     from bricolage.cli import output
 
     output.check_writable(out)
-    spec, job_history = _read(history, cluster, (rates, profiles), form)
-    asked = _resolve_asked_jobs(why, job_history)
-    off = error, _rate_error(rate_error, rates, spec)
-    compared = _compare_policies(
-        job_history, spec, policy, off, seeds, list(dict.fromkeys(asked.values())), fitted=fitted
+    compared = replay_history(
+        HistoryFiles(history, rates, profiles, form),
+        cluster,
+        ReplayOptions(tuple(policy or ("all",)), error, rate_error, fitted, seeds),
+        why=why or (),
+        note=output.note,
     )
-    compared = _named_as_asked(compared, asked)
     if out is not None:
-        from bricolage.report.policies import Whole, cluster_page
-
-        output.write_text(out, cluster_page([Whole("As it is", compared)], history.name))
-        output.note(f"wrote {out}")
+        _write_page(out, history, {"As it is": compared})
     if as_json:
         from bricolage.base.codec import encode
 
         output.show_json(encode(compared))
         return
-    _show(compared, None, bool(asked))
+    _show(compared)
 
 
 @app.command()
@@ -162,174 +144,43 @@ def whatif(
     as_json: a.Json = False,
 ) -> None:
     """Say what other devices, restart costs, rounds, quotas or weights would change."""
+    from bricolage.api.cluster_replay import ClusterChanges, HistoryFiles, ReplayOptions, replay_changed_history
     from bricolage.cli import output
-    from bricolage.cli.cluster_changes import change_weight, with_changes
 
     output.check_writable(out)
-    if not add and not quota and not weight and restart is None and round_ is None:
-        advice = "Say what changes: --add KIND=N, --restart, --round, --quota QUEUE=N, --weight WHO=W"
-        raise errors.BadOption(option="--add", value="", advice=advice)
-    spec, job_history = _read(history, cluster, (rates, profiles), form)
-    changed = with_changes(spec, job_history.jobs, add or (), quota or (), restart, round_)
-    # Jobs of which only run times are known run on the new kinds, too.
-    jobs_after = (
-        job_history
-        if changed.kinds == spec.kinds
-        else _same_jobs(job_history, history, changed, (rates, profiles), form)
+    compared = replay_changed_history(
+        HistoryFiles(history, rates, profiles, form),
+        cluster,
+        ClusterChanges(tuple(add or ()), tuple(quota or ()), tuple(weight or ()), restart, round_),
+        ReplayOptions(tuple(policy or ("all",)), error, rate_error, fitted, seeds),
+        note=output.note,
     )
-    for word in weight or ():
-        jobs_after = replace(jobs_after, jobs=change_weight(jobs_after.jobs, word))
-    off = error, _rate_error(rate_error, rates, spec)
-    before = _compare_policies(job_history, spec, policy, off, seeds, None, fitted=fitted)
-    after = _compare_policies(jobs_after, changed, policy, off, seeds, None, fitted=fitted)
     if out is not None:
-        from bricolage.report.policies import Whole, cluster_page
-
-        output.write_text(out, cluster_page([Whole("Changed", after), Whole("As it is", before)], history.name))
-        output.note(f"wrote {out}")
+        _write_page(out, history, {"Changed": compared.after, "As it is": compared.before})
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json({"before": encode(before), "after": encode(after)})
+        output.show_json(encode(compared))
         return
-    _show(after, before, False)
+    _show(compared.after, compared.before)
 
 
-def _read(
-    history: Path, cluster: Path, known: tuple[Path | None, Path | None], form: str
-) -> tuple[ClusterSpec, JobHistory]:
-    from bricolage.cluster.machines import read_cluster
-
-    spec = read_cluster(cluster)
-    return spec, _history(history, spec, known, form)
-
-
-def _history(history: Path, spec: ClusterSpec, known: tuple[Path | None, Path | None], form: str) -> JobHistory:
-    """Jobs, with what is known of their rates, and of batch sizes, processors and memory."""
-    from bricolage.cluster.history.profiles import read_profiles, with_profiles
-    from bricolage.cluster.history.rates import read_rates
-    from bricolage.cluster.history.read import FORMATS, read_history
-
-    if form not in FORMATS:
-        raise errors.BadOption(option="--format", value=form, advice=f"Use one of {', '.join(FORMATS)}")
-    rates, profiles = known
-    job_history = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds), form)
-    if profiles is not None:
-        job_history = replace(job_history, jobs=with_profiles(job_history.jobs, read_profiles(profiles, spec), spec))
-    return job_history
-
-
-def _rate_error(given: float | None, rates: Path | None, spec: ClusterSpec) -> float:
-    """What the user says, else what the intervals of predicted rates say."""
+def _write_page(path: Path, history: Path, comparisons: dict[str, ClusterComparison]) -> None:
     from bricolage.cli import output
-    from bricolage.cluster.history.rates import read_rates
+    from bricolage.report.policies import Whole, cluster_page
 
-    if given is not None or rates is None:
-        return given or 0.0
-    rate_error = read_rates(rates, spec.kinds).error
-    if rate_error:
-        output.note(
-            f"the rates of {rates.name} are predictions: policies believe them off by exp({rate_error:.2g}) on kinds not run on"
-        )
-    return rate_error
+    wholes = [Whole(name, compared) for name, compared in comparisons.items()]
+    output.write_text(path, cluster_page(wholes, history.name))
+    output.note(f"wrote {path}")
 
 
-def _resolve_asked_jobs(why: list[str] | None, found: JobHistory) -> dict[str, str]:
-    """By each name that is asked about, the name of the job: a component of a heterogeneous job is part of one."""
+def _show(compared: ClusterComparison, before: ClusterComparison | None = None) -> None:
     from bricolage.cli import output
+    from bricolage.report.policies import comparison_heading, notes, policy_table, wait_sentences
 
-    names = {job.name for job in found.jobs}
-    asked = {}
-    for name in why or ():
-        job = found.components.get(name, name)
-        if not job:
-            output.note(f"{name} is left out: it cannot start together with the other components of its job")
-        elif job not in names:
-            raise errors.BadOption(option="--why", value=name, advice="Give the name of a job of the history")
-        else:
-            asked[name] = job
-    return asked
-
-
-def _named_as_asked(compared: ClusterComparison, asked: Mapping[str, str]) -> ClusterComparison:
-    """Says of each name that was asked about why it waited."""
-    if all(name == job for name, job in asked.items()):
-        return compared
-    results = tuple(
-        replace(
-            result,
-            waits=tuple(
-                replace(waited, job=name) for name, job in asked.items() for waited in result.waits if waited.job == job
-            ),
-        )
-        for result in compared.results
-    )
-    return replace(compared, results=results)
-
-
-def _same_jobs(
-    before: JobHistory, history: Path, changed: ClusterSpec, known: tuple[Path | None, Path | None], form: str
-) -> JobHistory:
-    """The jobs for a changed cluster. A change is judged on the same jobs.
-
-    Raises:
-        BadHistory: a line that can be used before the change cannot be used after it.
-    """
-    after = _history(history, changed, known, form)
-    if len(after.jobs) < len(before.jobs) and after.odd.count > before.odd.count and after.odd.first is not None:
-        raise after.odd.first
-    return after
-
-
-def _compare_policies(
-    found: JobHistory,
-    spec: ClusterSpec,
-    policy: list[str] | None,
-    errors_: tuple[float, float],
-    seeds: int,
-    why: list[str] | None,
-    *,
-    fitted: bool,
-) -> ClusterComparison:
-    from bricolage.cluster.policy_comparison import compare_policies
-
-    return compare_policies(
-        found.jobs,
-        spec,
-        policy or ["all"],
-        error=errors_[0],
-        rate_error=errors_[1],
-        fitted=fitted,
-        seeds=seeds,
-        why=why or (),
-        history=found,
-        told=lambda name: _log.info("replaying under %s", name),
-    )
-
-
-def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool) -> None:
-    from bricolage.cli import output
-    from bricolage.report import words
-    from bricolage.report.policies import notes, policy_table, rank_policies, span
-
-    devices = ", ".join(f"{count} {kind}" for kind, count in found.devices.items())
-    print(f"{words.count(found.jobs, 'job')} on {devices}")
-    output.show_result(policy_table(found, before))
-    for note in notes(found):
+    print(comparison_heading(compared))
+    output.show_result(policy_table(compared, before))
+    for note in notes(compared):
         output.note(note)
-    for result in rank_policies(found) if why else ():
-        for waited in result.waits:
-            waits = waited.start_s > waited.submit_s
-            line = f"{waited.job} under {result.outcome.policy}: submitted at {span(waited.submit_s)}, "
-            line += f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
-            line += f"it waited for {waited.reason}" if waits else "it did not wait"
-            print(errors.plain(line + (f". It would have started with {waited.change}" if waited.change else "")))
-            if waited.expected is not None:
-                start, end = (
-                    f"{span(middle)} ({span(low)} to {span(high)})"
-                    for middle, (low, high) in (
-                        (waited.expected.start_s, waited.expected.start_interval_s),
-                        (waited.expected.end_s, waited.expected.end_interval_s),
-                    )
-                )
-                print(f"  predicted when it came: start at {start}, end at {end}")
+    for sentence in wait_sentences(compared):
+        print(sentence)

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from bricolage import errors
 from bricolage.cli import arguments as a
+from bricolage.cli.cluster_arguments import History, Machines, Rates
 from bricolage.cli.guard import guard_command
-
-if TYPE_CHECKING:
-    from bricolage.cluster.history.records import JobHistory
-    from bricolage.cluster.prospects import Prospect
 
 
 @guard_command
 def outlook(
-    history: Annotated[
-        Path,
-        typer.Argument(
-            metavar="HISTORY", help="Jobs: a CSV table, sacct's output, a published trace.", show_default=False
-        ),
-    ],
-    cluster: Annotated[
-        Path, typer.Option("--cluster", metavar="FILE", help="The cluster as TOML or JSON.", show_default=False)
-    ],
+    history: History,
+    cluster: Machines,
     at: Annotated[
         float, typer.Option("--at", metavar="SECONDS", min=0.0, help="After the first submission.", show_default=False)
     ],
@@ -34,10 +22,7 @@ def outlook(
     job: Annotated[
         list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job. Repeatable; default: all there.")
     ] = None,
-    rates: Annotated[
-        Path | None,
-        typer.Option("--rates", metavar="FILE", help="Steps a second of kinds of jobs on kinds of devices."),
-    ] = None,
+    rates: Rates = None,
     error: Annotated[
         float, typer.Option("--error", metavar="S", min=0.0, max=5.0, help="Lengths may be off by exp(S) either way.")
     ] = 0.5,
@@ -52,78 +37,19 @@ def outlook(
     The history is replayed under the policy up to that time. From there on lengths are those of the history, believed to
     be off by --error; as many jobs as were submitted before are expected to come in as long a time again.
     """
-    from bricolage.cluster.event_loop import ReplayLoop
-    from bricolage.cluster.history.rates import read_rates
-    from bricolage.cluster.history.read import read_history
-    from bricolage.cluster.machines import read_cluster
-    from bricolage.cluster.policy_catalogue import find_policy
-    from bricolage.cluster.prospects import Doubt, prospects, scene_of
+    from bricolage.api.job_prospects import HistoryFiles, OutlookOptions, forecast_jobs
+    from bricolage.cli import output
+    from bricolage.report.job_forecasts import outlook_heading, outlook_sentences, outlook_table
 
-    spec, entry = read_cluster(cluster), find_policy(policy)
-    read = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds))
-    jobs = read.jobs
-    _tell(read)
-    if reason := entry.refuses(jobs, spec):
-        raise errors.PolicyRefuses(name=policy, reason=reason)
-    scene = scene_of(ReplayLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0)), entry, at)
-    wanted = [read.components.get(name) or name for name in job or []]
-    asked = _find_asked_jobs([scene_job.name for scene_job in scene.jobs], wanted, at)
-    past = [past_job for past_job in jobs if past_job.submit_s <= at]
-    outlooks = prospects(scene, Doubt(error, rate_error), draws=draws, past=past, asked=asked)
+    options = OutlookOptions(policy, tuple(job or ()), error, rate_error, draws)
+    prospects = forecast_jobs(HistoryFiles(history, rates), cluster, at, options, note=output.note)
     if as_json:
         from bricolage.base.codec import encode
-        from bricolage.cli import output
 
-        output.show_json(encode(tuple(outlooks)))
+        output.show_json(encode(prospects))
         return
-    _show(outlooks, at)
-
-
-def _tell(read: JobHistory) -> None:
-    from bricolage.cli import output
-
-    for line in (*(f"{count} {reason}: left out" for reason, count in read.left_out.items()), *read.notes()):
-        output.note(line)
-
-
-def _find_asked_jobs(there: list[str], names: list[str], at: float) -> list[int]:
-    for name in names:
-        if name not in there:
-            raise errors.BadOption(option="--job", value=name, advice=f"Give one that is there at {at:g} s")
-    return [number for number, job in enumerate(there) if not names or job in names]
-
-
-def _show(found: list[Prospect], at: float) -> None:
-    from bricolage.cli import output
-    from bricolage.report import words
-    from bricolage.report.policies import span
-    from bricolage.report.tables import plain_table
-
-    waiting = [prospect for prospect in found if not prospect.kind]
-    print(f"{words.count(len(found), 'job')} at {span(at)}, {len(waiting)} of them waiting; times from now")
-    heads = [("Job", "fold"), ("Devices", "right"), ("Place", "right"), ("Start", "right"), ("between", "left")]
-    heads += [("End", "right"), ("between", "left")]
-    rows = []
-    for prospect in sorted(found, key=lambda o: o.expected.place):
-        expected = prospect.expected
-        start = ["runs", ""] if prospect.kind else _times(expected.start_s, expected.start_interval_s, at)
-        place = str(expected.place) if expected.place else words.MISSING
-        rows.append(
-            [prospect.job, str(prospect.devices), place, *start, *_times(expected.end_s, expected.end_interval_s, at)]
-        )
-    output.show_result(plain_table(heads, rows))
-    for prospect in waiting:
-        line = (
-            f"{prospect.job} waits for {prospect.reason}. It would start now with {prospect.change}"
-            if prospect.reason
-            else ""
-        )
-        print(errors.plain(line or f"{prospect.job} starts now"))
+    print(outlook_heading(prospects, at))
+    output.show_result(outlook_table(prospects, at))
+    for sentence in outlook_sentences(prospects):
+        print(sentence)
     output.note("Eight of ten futures that were drawn lie between the two times.")
-
-
-def _times(middle: float, interval: tuple[float, float], at: float) -> list[str]:
-    from bricolage.report.policies import span
-
-    low, high = (span(max(bound - at, 0.0)) for bound in interval)
-    return [span(max(middle - at, 0.0)), f"{low} – {high}"]

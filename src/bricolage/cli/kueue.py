@@ -12,7 +12,9 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
-    from bricolage.cluster.kueue.admission_check import CheckVerdict
+    from collections.abc import Sequence
+
+    from bricolage.api.kueue_control import CheckVerdict
 
 
 @guard_command
@@ -37,35 +39,17 @@ def kueue(
     as_json: a.Json = False,
 ) -> None:
     """Let Kueue's workloads in by a policy, and tell the others when they are expected to start."""
+    from bricolage.api.kueue_control import KueueOptions, control_kueue
     from bricolage.cli import output
-    from bricolage.cluster.kueue.api import KueueClient
-    from bricolage.cluster.kueue.controller import KueueController
-    from bricolage.cluster.policy_catalogue import find_policy
 
-    find_policy(policy)
-    looks = 0
-
-    def over() -> bool:
-        nonlocal looks
-        looks += 1
-        return bool(times) and looks >= times
-
-    def show(found: list[CheckVerdict]) -> None:
-        for verdict in found:
+    def show(verdicts: Sequence[CheckVerdict]) -> None:
+        for verdict in verdicts:
             if as_json:
-                row = {
-                    "workload": verdict.workload.key,
-                    "check": verdict.check,
-                    "state": verdict.state,
-                    "message": verdict.message,
-                }
-                output.show_json(row)
+                row = {"workload": verdict.workload.key, "check": verdict.check}
+                output.show_json({**row, "state": verdict.state, "message": verdict.message})
             else:
                 line = f"{time.strftime('%H:%M:%S')} {verdict.workload.key}: {verdict.state}, {verdict.message}"
                 print(errors.plain(line), flush=True)
 
-    client = KueueClient(context, server)
-    kueue_controller = KueueController(
-        client, policy, controller, resource, every, told=lambda text: output.note(errors.plain(text))
-    )
-    kueue_controller.run(over, show)
+    options = KueueOptions(policy, context, server, controller, resource, every, times)
+    control_kueue(options, show=show, note=lambda text: output.note(errors.plain(text)))

@@ -13,9 +13,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
-    from bricolage.cluster.slurm.advice import SlurmAdvice
-    from bricolage.cluster.slurm.job_changes import AppliedChanges, SlurmChange
-    from bricolage.cluster.slurm.watch import SlurmWatch
+    from bricolage.api.slurm_control import AppliedChanges, SlurmStep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,18 +57,15 @@ def advise(
     as_json: a.Json = False,
 ) -> None:
     """Say when jobs start and end, in which order, and which limits would do. Changes nothing."""
-    watch = _watch(policy, history, days, risk, limits, True, False)
-    _, advice, wanted = watch.look()
-    there = {job.job: job for job in advice.jobs}
-    for name in why or []:
-        if name not in there:
-            raise errors.BadOption(option="--why", value=name, advice="Give the number of a job that runs or waits")
-    _show(advice, wanted, None, as_json)
+    from bricolage.api.slurm_control import SlurmOptions, advise_slurm
+
+    step = advise_slurm(SlurmOptions(policy, history, days, risk, limits), why=why or (), note=_note)
+    _show(step, as_json)
     if not as_json:
         from bricolage.report.slurm_advice import why_sentence
 
-        for name in why or []:
-            print(errors.plain(why_sentence(there[name])))
+        for job in step.explained:
+            print(errors.plain(why_sentence(job)))
 
 
 @app.command()
@@ -86,9 +81,9 @@ def apply(
     as_json: a.Json = False,
 ) -> None:
     """Set time limits and nice values once, as advised."""
-    watch = _watch(policy, history, days, risk, limits, order, hold)
-    advice, applied = watch.step()
-    _show(advice, applied.made, applied, as_json)
+    from bricolage.api.slurm_control import SlurmOptions, apply_to_slurm
+
+    _show(apply_to_slurm(SlurmOptions(policy, history, days, risk, limits, order, hold), note=_note), as_json)
 
 
 @app.command()
@@ -106,103 +101,78 @@ def watch(
     as_json: a.Json = False,
 ) -> None:
     """Do so again and again; jobs that outrun what history says get their own limit back."""
+    from bricolage.api.slurm_control import SlurmOptions, watch_slurm
     from bricolage.cli import output
 
-    watcher = _watch(policy, history, days, risk, limits, order, hold)
-    looks = 0
+    first = True
 
-    def more() -> bool:
-        nonlocal looks
-        looks += 1
-        if times and looks >= times:
-            return False
-        time.sleep(every)
-        return True
-
-    def show(advice: SlurmAdvice, applied: AppliedChanges) -> None:
-        if as_json or not looks:
-            _show(advice, applied.made, applied, as_json)
+    def show(step: SlurmStep) -> None:
+        nonlocal first
+        if as_json or first:
+            first = False
+            _show(step, as_json)
             return
-        for change in applied.made:
+        for change in step.changes:
             print(errors.plain(f"{time.strftime('%H:%M:%S')} job {change.job}: {change.words()}"), flush=True)
-        if applied.gone:
-            output.note(f"started or ended meanwhile: {', '.join(applied.gone)}")
+        if step.applied is not None and step.applied.gone:
+            output.note(f"started or ended meanwhile: {', '.join(step.applied.gone)}")
 
-    watcher.watch(more, show)
+    options = SlurmOptions(policy, history, days, risk, limits, order, hold)
+    watch_slurm(options, every_s=every, looks=times, show=show, note=_note)
 
 
 @app.command()
 @guard_command
 def restore(as_json: a.Json = False) -> None:
     """Give all jobs the limits and nice values back that they had, and release those that were held."""
-    from bricolage.cluster.slurm.commands import SlurmClient
-    from bricolage.cluster.slurm.watch import SlurmWatch
+    from bricolage.api.slurm_control import restore_slurm
 
-    applied = SlurmWatch(SlurmClient(), "easy").restore()
+    applied = restore_slurm()
     if as_json:
         from bricolage.base.codec import encode
         from bricolage.cli import output
 
         output.show_json(encode(applied))
         return
-    _show_changes(applied.made, applied)
+    _show_changes(applied)
 
 
-def _watch(
-    policy: str, history: Path | None, days: int, risk: float, limits: bool, order: bool, hold: bool
-) -> SlurmWatch:
+def _note(text: str) -> None:
     from bricolage.cli import output
-    from bricolage.cluster.slurm.advice import AdviceOptions
-    from bricolage.cluster.slurm.commands import SlurmClient
-    from bricolage.cluster.slurm.job_changes import Levers
-    from bricolage.cluster.slurm.watch import SlurmWatch, past_jobs
 
-    client = SlurmClient()
-    slurm_watch = SlurmWatch(
-        client,
-        policy,
-        AdviceOptions(risk, limits),
-        Levers(limits, order, hold),
-        told=lambda text: output.note(errors.plain(text)),
-    )
-    client.version()
-    slurm_watch.history = past_jobs(client, history, days, output.note)
-    return slurm_watch
+    output.note(errors.plain(text))
 
 
-def _show(
-    advice: SlurmAdvice,
-    wanted: list[SlurmChange] | tuple[SlurmChange, ...],
-    applied: AppliedChanges | None,
-    as_json: bool,
-) -> None:
+def _show(step: SlurmStep, as_json: bool) -> None:
     from bricolage.cli import output
 
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json({"advice": encode(advice), "changes": encode(list(wanted)), "applied": applied is not None})
+        advice, changes = encode(step.advice), encode(step.changes)
+        output.show_json({"advice": advice, "changes": changes, "applied": step.applied is not None})
         return
     from bricolage.report.slurm_advice import advice_notes, advice_table, heading
 
-    print(errors.plain(heading(advice)))
-    if advice.jobs:
-        output.show_result(advice_table(advice))
-    for note in advice_notes(advice):
+    print(errors.plain(heading(step.advice)))
+    if step.advice.jobs:
+        output.show_result(advice_table(step.advice))
+    for note in advice_notes(step.advice):
         output.note(errors.plain(note))
-    if applied is None:
-        message = "1 job would be changed" if len(wanted) == 1 else f"{len(wanted)} jobs would be changed"
+    if step.applied is None:
+        count = len(step.changes)
+        message = "1 job would be changed" if count == 1 else f"{count} jobs would be changed"
         output.note(f"nothing was changed; {message} by `bricolage cluster slurm apply`")
         return
-    _show_changes(applied.made, applied)
+    _show_changes(step.applied)
 
 
-def _show_changes(made: tuple[SlurmChange, ...], applied: AppliedChanges) -> None:
+def _show_changes(applied: AppliedChanges) -> None:
     from bricolage.cli import output
 
-    for change in made:
+    for change in applied.made:
         print(errors.plain(f"job {change.job}: {change.words()}"), flush=True)
-    if not made:
+    if not applied.made:
         output.note("nothing was to be changed")
     if applied.gone:
         output.note(f"started or ended meanwhile: {', '.join(applied.gone)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal, Protocol, cast
@@ -166,6 +166,11 @@ class Rolling(_KnownRates):
             self.learn(job.user, program(job), job.devices, seconds)
         else:
             self.learn_cut(job.user, program(job), seconds)
+
+    def learn_runs(self, jobs: Iterable[TrainingJob]) -> None:
+        """Jobs have ended, each after its run time on its fastest kind of device."""
+        for job in jobs:
+            self.learn_from(job, job.kinds[0])
 
     def learn_cut(self, user: str, name: str, seconds: float) -> None:
         """A run that did not complete took so long: the job takes at least that."""

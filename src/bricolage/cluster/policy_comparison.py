@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bricolage.cluster.event_loop import Replayed, ReplayLoop
-from bricolage.cluster.history.records import JobHistory
+from bricolage.cluster.history.records import NO_HISTORY, JobHistory
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.policy_catalogue import MOST_IN_ROUNDS, POLICIES, PolicyEntry, find_policy
@@ -18,11 +19,28 @@ from bricolage.cluster.sleeping import Slept, slept
 from bricolage.cluster.why import Expected, Waited, explain_waits, longest_waits
 from bricolage.errors import PolicyRefuses
 
+_LOG = logging.getLogger(__name__)
 POINTS = 300
 """Of a curve over time."""
 _QUANTILES = np.linspace(0.0, 1.0, 101)
 EXPLAINED = 30
 """Jobs for which a comparison says why they waited."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Which policies replay a history, and how wrong what they believe of its jobs is."""
+
+    policies: Sequence[str] = ("all",)
+    """Their names; "all" for every one that can serve."""
+    error: float = 0.0
+    """Standard deviation of the logarithm of predicted lengths; 0: policies that want lengths know them."""
+    rate_error: float | None = None
+    """The same of the rates of a job on kinds of device that it has not run on yet; None: what the history's rates say."""
+    fitted: bool = False
+    """Whether policies know of a job's batch sizes only what was fitted from its own running (`fitted.py`)."""
+    seeds: int = 1
+    """Draws of these errors."""
 
 
 @dataclass(frozen=True)
@@ -99,39 +117,30 @@ def _reason(entry: PolicyEntry, jobs: Sequence[TrainingJob], cluster: ClusterSpe
 def compare_policies(
     jobs: Sequence[TrainingJob],
     cluster: ClusterSpec,
-    names: Sequence[str],
+    options: ReplayOptions = ReplayOptions(),
     *,
-    error: float = 0.0,
-    rate_error: float = 0.0,
-    fitted: bool = False,
-    seeds: int = 1,
     why: Sequence[str] = (),
-    history: JobHistory | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    history: JobHistory = NO_HISTORY,
 ) -> ClusterComparison:
     """Replays a history under each policy.
 
     Args:
         jobs: in order of submission.
         cluster: with the devices.
-        names: of policies; "all" for every one that can serve.
-        error: standard deviation of the logarithm of predicted lengths; 0: policies that want lengths know them.
-        rate_error: the same of the rates of a job on kinds of device that it has not run on yet.
-        fitted: whether policies know of a job's batch sizes only what was fitted from its own running (`fitted.py`).
-        seeds: number of draws of these errors.
+        options: which policies, and how wrong they are.
         why: names of jobs whose waits are explained; by default the longest.
-        history: whose jobs they are; it says what was left out.
-        told: called with each policy's name before its replay.
+        history: whose jobs they are; it says what was left out, and how far their rates are off.
 
     Raises:
         UnknownPolicy, PolicyRefuses: as `choose_policies` has it.
         JobFitsNowhere, ClusterStuck: as the loop has it.
     """
-    entries, refused = choose_policies(names, jobs, cluster)
+    entries, refused = choose_policies(options.policies, jobs, cluster)
+    doubt = Doubt(options.error, history.rate_error if options.rate_error is None else options.rate_error)
     runs = []
     for entry in entries:
-        told(entry.name)
-        runs.append(_Run.of(entry, jobs, cluster, Doubt(error, rate_error), fitted, seeds, why))
+        _LOG.info("replaying under %s", entry.name)
+        runs.append(_Run.of(entry, jobs, cluster, doubt, options.fitted, options.seeds, why))
     span = max((state.finish_s for run in runs for state in run.found.states), default=0.0)
     results = tuple(_result(run, cluster, span, why) for run in runs)
     return ClusterComparison(
@@ -139,12 +148,12 @@ def compare_policies(
         dict(cluster.capacity),
         restart_s=cluster.restart_s,
         round_s=cluster.round_s,
-        error=error,
-        rate_error=rate_error,
-        seeds=seeds,
-        left_out={} if history is None else history.left_out,
-        not_completed={} if history is None else history.not_completed,
-        notes=() if history is None else tuple(history.notes()),
+        error=doubt.lengths,
+        rate_error=doubt.rates,
+        seeds=options.seeds,
+        left_out=history.left_out,
+        not_completed=history.not_completed,
+        notes=tuple(history.notes()),
         refused=refused,
         span_s=span,
         results=results,

@@ -12,6 +12,8 @@ from rich.table import Table
 
 from bricolage._version import __version__
 from bricolage.cluster.policy_comparison import ClusterComparison, PolicyResult
+from bricolage.cluster.why import Waited
+from bricolage.errors import plain
 from bricolage.report import words
 from bricolage.report.charts import svg
 from bricolage.report.pages import fill_template
@@ -40,6 +42,17 @@ def span(seconds: float) -> str:
     return f"{seconds / 86400:.1f} d"
 
 
+def span_with_range(seconds: float, interval_s: tuple[float, float]) -> str:
+    """A duration and what it lies between: "17 min (12 min to 30 min)"."""
+    low, high = interval_s
+    return f"{span(seconds)} ({span(low)} to {span(high)})"
+
+
+def comparison_heading(found: ClusterComparison) -> str:
+    """How many jobs, on which devices."""
+    return f"{words.count(found.jobs, 'job')} on {words.list_devices(found.devices)}"
+
+
 def policy_table(found: ClusterComparison, before: ClusterComparison | None = None) -> Table:
     """A row for each policy, least mean completion time first; with `before` the change against it."""
     heads = [("Policy", "left"), ("Mean JCT", "right"), *([("Change", "right")] if before else [])]
@@ -66,6 +79,26 @@ def notes(found: ClusterComparison) -> list[str]:
     """What the figures leave out."""
     sentences = [f"{count} {reason}: left out" for reason, count in found.left_out.items()] + list(found.notes)
     return sentences + [f"{name} is not shown: {reason}" for name, reason in found.refused.items()]
+
+
+def wait_sentences(found: ClusterComparison) -> list[str]:
+    """Of each policy, why the jobs that were asked about waited, and what was to be predicted when they came."""
+    sentences = []
+    for result in rank_policies(found):
+        for waited in result.waits:
+            if waited.expected is not None:  # of the longest waits, which are there unasked, nothing is predicted
+                sentences.append(_format_wait(result.outcome.policy, waited))
+                start = span_with_range(waited.expected.start_s, waited.expected.start_interval_s)
+                end = span_with_range(waited.expected.end_s, waited.expected.end_interval_s)
+                sentences.append(f"  predicted when it came: start at {start}, end at {end}")
+    return sentences
+
+
+def _format_wait(policy: str, waited: Waited) -> str:
+    line = f"{waited.job} under {policy}: submitted at {span(waited.submit_s)}, "
+    line += f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
+    line += f"it waited for {waited.reason}" if waited.start_s > waited.submit_s else "it did not wait"
+    return plain(line + (f". It would have started with {waited.change}" if waited.change else ""))
 
 
 def cluster_page(wholes: Sequence[Whole], title: str) -> str:

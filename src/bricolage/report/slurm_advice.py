@@ -17,7 +17,7 @@ SHOWN = 40
 
 def heading(advice: SlurmAdvice) -> str:
     """How many jobs and devices."""
-    devices = ", ".join(f"{count} {kind}" for kind, count in advice.devices.items())
+    devices = words.list_devices(advice.devices)
     running = sum(job.running for job in advice.jobs)
     waiting = len(advice.jobs) - running
     return f"{words.count(running, 'job')} running, {waiting} waiting on {devices}, under {advice.policy}"

@@ -111,6 +111,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
+def list_devices(counts: Mapping[str, int]) -> str:
+    """ "4 a100, 2 t4"."""
+    return ", ".join(f"{number} {kind}" for kind, number in counts.items())
+
+
 def match(contestant: Contestant) -> str:
     """Whether the answer is right: yes, no, or nothing where none was given."""
     if contestant.accepted:

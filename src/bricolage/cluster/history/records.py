@@ -70,6 +70,8 @@ class JobHistory:
     components: Mapping[str, str] = field(default_factory=dict)
     """By the name of a component of a heterogeneous job: the name of the job; empty where it is left out."""
     odd: OddLines = field(default_factory=OddLines)
+    rate_error: float = 0.0
+    """By how much the rates that its jobs were given are off (`RateTable.error`); 0: they are exact, or there are none."""
 
     def no_lengths(self) -> dict[str, int]:
         """How many lines and runs say nothing of how long jobs take, by the reason."""

@@ -84,8 +84,7 @@ def learn_history(queue: SlurmQueue, history: JobHistory) -> Rolling:
     """What past jobs took: those of a history, then those that the controller remembers. Runs that did not complete, and those that
     are not over, took at least so long."""
     rolling = Rolling()
-    for job in (*history.jobs, *history.unfinished):
-        rolling.learn_from(job, job.kinds[0])
+    rolling.learn_runs((*history.jobs, *history.unfinished))
     seen = {job.name for job in history.jobs} | set(history.components)
     for slurm_job in queue.jobs:
         ended = slurm_job.state in ENDED

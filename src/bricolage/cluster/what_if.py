@@ -3,35 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from bricolage import errors
+from bricolage.cluster.history.read import HistoryFiles, read_history_files
+from bricolage.cluster.history.records import JobHistory
+from bricolage.cluster.jobs import TrainingJob
+from bricolage.cluster.machines import ClusterSpec, QueueQuota
 
-if TYPE_CHECKING:
-    from bricolage.cluster.jobs import TrainingJob
-    from bricolage.cluster.machines import ClusterSpec
+
+@dataclass(frozen=True)
+class ClusterChanges:
+    """What is to be other than it is. Words are those of the command line, and hold one after another."""
+
+    add: tuple[str, ...] = ()
+    """KIND=N devices more of a kind; fewer where N is negative."""
+    quota: tuple[str, ...] = ()
+    """QUEUE=N devices that jobs of a queue may have at a time; QUEUE=none: any."""
+    weight: tuple[str, ...] = ()
+    """WHO=W, the weight of the jobs of a queue, or of a user."""
+    restart_s: float | None = None
+    """What a restart costs, in seconds; None: as it is."""
+    round_s: float | None = None
+    """Length of a round, in seconds; None: as it is."""
 
 
-def with_changes(
-    spec: ClusterSpec,
-    jobs: Sequence[TrainingJob],
-    add: Sequence[str],
-    quota: Sequence[str],
-    restart_s: float | None,
-    round_s: float | None,
-) -> ClusterSpec:
-    """The cluster with all that the options say.
+def change_cluster(spec: ClusterSpec, jobs: Sequence[TrainingJob], changes: ClusterChanges) -> ClusterSpec:
+    """The cluster with other devices, quotas, restarts and rounds.
 
     Raises:
         BadOption: a word is none.
     """
-    for word in add:
+    for word in changes.add:
         spec = change_device_count(spec, word)
-    for word in quota:
+    for word in changes.quota:
         spec = with_quota(spec, word, jobs)
-    spec = replace(spec, restart_s=spec.restart_s if restart_s is None else restart_s)
-    return replace(spec, round_s=spec.round_s if round_s is None else round_s)
+    spec = replace(spec, restart_s=spec.restart_s if changes.restart_s is None else changes.restart_s)
+    return replace(spec, round_s=spec.round_s if changes.round_s is None else changes.round_s)
+
+
+def change_history(
+    before: JobHistory, files: HistoryFiles, spec: ClusterSpec, changed: ClusterSpec, changes: ClusterChanges
+) -> JobHistory:
+    """The same jobs on a changed cluster, with other weights.
+
+    Args:
+        before: the jobs as they are.
+        files: that they were read from. Jobs of which only run times are known run on new kinds of device, too.
+        spec: the cluster as it is.
+        changed: the cluster as `change_cluster` makes it.
+        changes: what else is to be other.
+
+    Raises:
+        BadHistory: a line that can be used before the change cannot be used after it: a change is judged on the same jobs.
+        BadOption: a word is none.
+    """
+    after = before if changed.kinds == spec.kinds else read_history_files(files, changed)
+    if len(after.jobs) < len(before.jobs) and after.odd.count > before.odd.count and after.odd.first is not None:
+        raise after.odd.first
+    for word in changes.weight:
+        after = replace(after, jobs=change_weight(after.jobs, word))
+    return after
 
 
 def change_device_count(spec: ClusterSpec, word: str) -> ClusterSpec:
@@ -58,8 +90,6 @@ def with_quota(spec: ClusterSpec, word: str, jobs: Sequence[TrainingJob]) -> Clu
     Raises:
         BadOption: the word is none, or no job has the queue.
     """
-    from bricolage.cluster.machines import QueueQuota
-
     queue, _, count = word.rpartition("=")
     if not queue or queue not in {job.queue for job in jobs}:
         raise errors.BadOption(
