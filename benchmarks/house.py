@@ -28,7 +28,7 @@ LONG_FUNCTION = 60
 LONG_FILE = 400
 MANY_PARAMETERS = 7
 """More are too many for a reader to hold; a call with more positional arguments cannot be read at all."""
-_GIVEN = ("operator", "contributed", "emitter", "lowering", "rule", "guarded", "app.command")
+_GIVEN = ("operator", "contributed", "emitter", "lowering", "rule", "guard_command", "app.command")
 """Decorators of functions whose names and parameters are given from outside: of an operator, or of a command."""
 _LISTS_CHANGES = 3
 """A definition that names so many of the changes that can be asked about is a place that a new one has to touch."""
