@@ -28,7 +28,7 @@ _INSTRUMENTED = [
     "bricolage.frontends",
     "bricolage.base.sealed",
     "bricolage.graph",
-    "bricolage.cli.user_files",
+    "bricolage.api.array_files",
     "onnx_ir.serde",
     "onnx_ir.external_data",
     "zipfile",

@@ -22,8 +22,8 @@ from benchmarks.fuzz_loaders import mutate
 from benchmarks.fuzz_loaders.choices import Choices
 from benchmarks.fuzz_loaders.record import Finding
 from benchmarks.fuzz_loaders.samples import WEIGHTS, samples
+from bricolage.api.array_files import load_arrays
 from bricolage.base.codec import DecodeError, decode, parse
-from bricolage.cli.user_files import load_arrays
 from bricolage.errors import BricolageError, NotWritable
 from bricolage.frontends.onnx_file import load_onnx
 from bricolage.graph.extract import graph_of

@@ -14,8 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from benchmarks.real.packages import Arrays
+from bricolage.api.array_files import load_arrays
 from bricolage.base.options import Options
-from bricolage.cli.user_files import load_arrays, write_arrays
+from bricolage.cli.output import write_arrays
 from bricolage.driver.sources import GivenModel, open_source
 from bricolage.errors import BricolageError
 from bricolage.verify.compare import Deviation, deviation

@@ -10,8 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from bricolage.api.artifact_options import adopt_options
 from bricolage.base.options import Options
-from bricolage.cli.arguments import decision_options, exit_code, fill_required_gain, reference, with_shapes_of
+from bricolage.cli.arguments import decision_options, exit_code, fill_required_gain, reference
 from bricolage.errors import NO_GAIN, OK, BadOption, UnknownPrecision
 
 run = CliRunner()
@@ -110,13 +111,13 @@ def test_an_artifact_brings_its_shapes_unless_others_are_given(several: Path) ->
     from bricolage.plan import artifact
 
     plan, _ = artifact.load_artifact(several)
-    found = with_shapes_of(several, Options(seed=4))
+    found = adopt_options(several, Options(seed=4))
     names = {name for bucket in plan.buckets for name in bucket.sizes}
     assert found.seed == 4 and set(found.shapes) == names and names
     for name in names:
         assert found.shapes[name] == tuple(bucket.sizes[name] for bucket in plan.buckets)
     own = Options(shapes={"n": (3,)})
-    assert with_shapes_of(several, own) is own
+    assert adopt_options(several, own) is own
 
 
 @pytest.mark.parametrize(

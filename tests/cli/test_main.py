@@ -162,10 +162,10 @@ def test_interrupt_says_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_supervisor_s_signal_ends_with_clean_up_and_says_what_is_kept(number: signal.Signals, tmp_path: Path) -> None:
     script = (
         "import signal, time; from pathlib import Path\n"
-        "from bricolage.base import scratch; from bricolage.cli.guard import guarded\n"
+        "from bricolage.base import scratch; from bricolage.cli.guard import guard_command\n"
         f"signal.signal({int(number)}, signal.SIG_DFL)  # under nohup it would stay ignored\n"
         f"def command(): print(scratch.make(Path({str(tmp_path)!r}), 'run-'), flush=True); time.sleep(60)\n"
-        "import typer; app = typer.Typer(); app.command()(guarded(command)); app()"
+        "import typer; app = typer.Typer(); app.command()(guard_command(command)); app()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from bricolage import errors
 from bricolage.cli.main import app
-from bricolage.cli.user_files import load_arrays
 
 run = CliRunner()
 
@@ -156,36 +155,3 @@ def test_run_of_a_foreign_artifact_is_refused_politely(small: Path) -> None:
     np.savez("x.npz", x=np.ones((1, 64, 56, 56), np.float32))
     found = run.invoke(app, ["run", str(small), "--input", "x.npz"])
     assert found.exit_code == errors.USAGE and "was planned for another machine" in found.stderr
-
-
-def test_types_that_npz_lacks_become_float32(tmp_path: Path) -> None:
-    import ml_dtypes
-
-    from bricolage.cli import user_files
-
-    user_files.write_arrays(tmp_path / "y.npz", {"y": np.array([1.5, -2], ml_dtypes.bfloat16)})
-    assert user_files.load_arrays(tmp_path / "y.npz")["y"].tolist() == [1.5, -2]
-
-
-def test_sequences_and_maps_are_written_as_arrays(tmp_path: Path) -> None:
-    from bricolage.cli import user_files
-
-    outputs = {"s": [np.ones(2), np.zeros(3)], "m": [{"no": 0.25, "yes": 0.75}], "none": None}
-    user_files.write_arrays(tmp_path / "y.npz", outputs)
-    with np.load(tmp_path / "y.npz") as file:
-        assert {name: file[name].tolist() for name in file.files} == {
-            "s.0": [1, 1],
-            "s.1": [0, 0, 0],
-            "m": [[0.25, 0.75]],
-        }
-
-
-def test_inputs_packed_in_an_unknown_way(tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", x=np.ones(3, np.float32))
-    packed = bytearray((tmp_path / "x.npz").read_bytes())
-    for magic, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
-        place = packed.index(magic) + at
-        packed[place : place + 2] = (99).to_bytes(2, "little")
-    (tmp_path / "x.npz").write_bytes(packed)
-    with pytest.raises(errors.BadOption, match="compression"):
-        load_arrays(tmp_path / "x.npz")

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bricolage.base.quantization_options import OBSERVERS, QuantizationOptions
 from bricolage.errors import BadOption
 from bricolage.quantization.observers import AffineScale, affine, observe_scale
-from bricolage.quantization.quantization_options import OBSERVERS, QuantizationOptions
 from bricolage.quantization.value_functions import functions_behind
 from tests.quantization.networks import graph_of
 

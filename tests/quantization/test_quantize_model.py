@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bricolage.api.quantize import quantize
+from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.errors import (
     AlreadyQuantised,
     MissingInput,
@@ -24,7 +25,6 @@ from bricolage.quantization.canonical import canonical
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.outlier_migration import migrate_outliers
 from bricolage.quantization.products import products
-from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.verify.reference import evaluate
 from tests.quantization.networks import CONVOLUTIONS, OUTLIERS, PRODUCTS, data, model_of
 

@@ -89,6 +89,32 @@ def bench(
         return make_plan(opened, decided, options, backends, device)
 
 
+def planned_targets(source: Path, target: str, options: Options) -> dict[str, Options]:
+    """The plans of a pack that race, by their targets' names, each with what it was planned for; under the empty name the options
+    of what has no targets.
+
+    Args:
+        source: a model, an artifact or a pack.
+        target: of a pack, the one that races; all where it is empty.
+        options: of the race; threads, instructions, precision and memory are a target's own.
+
+    Raises:
+        BadOption, NotPack, NoTarget: a target is named, and there is a model, an artifact with one plan, or no such target.
+        MissingFile, BadArtifact, NewerArtifact, OlderArtifact: the artifact cannot be read.
+    """
+    if not artifact.is_named(source):
+        if target:
+            raise BadOption(option="--target", value=target, advice="It is for packs")
+        return {"": options}
+    targets = {}
+    for name, plan in artifact.plans(source, target)[0].items():
+        planned = plan.provenance.options
+        there = replace(options, threads=planned.threads, isa=planned.isa)
+        there = replace(there, precision=planned.precision, memory_limit_mb=planned.memory_limit_mb)
+        targets[name] = there if name else options
+    return targets
+
+
 def _racing(
     plans: Sequence[tuple[str, Plan, Path]], opened: Source, prepared: PreparedBucket
 ) -> tuple[list[GraphVariant], list[Challenger]]:

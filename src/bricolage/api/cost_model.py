@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bricolage._version import __version__
 from bricolage.base.codec import encode
 from bricolage.costs.database import Database
 from bricolage.costs.entries import SCHEMA
 from bricolage.costs.models.learned.fitting import Errors, Sample, fit_costs, left_out
+from bricolage.costs.models.learned.installed import own_model
 from bricolage.costs.models.learned.model import LearnedCosts
 from bricolage.work.cost import Setting
 
@@ -26,6 +28,25 @@ class TrainedCostModel:
     """Each network left out once; None where the others are too few."""
     by_machine: Errors | None
     """Each machine left out once; None where the others are too few."""
+
+
+def place_of_model(out: Path | None = None) -> Path:
+    """Where a model goes that is trained here: `out`, or by default the file in which decisions look for the user's own.
+
+    Raises:
+        UnsafeCache: the cache folder is not the user's alone.
+    """
+    return out if out is not None else own_model()
+
+
+def train_on_records() -> TrainedCostModel:
+    """Trains on what the database of this machine holds.
+
+    Raises:
+        As `train_costs`; NewerCosts, UnreachableCosts, ...: the database cannot be opened, see `costs.connection`.
+    """
+    with Database() as database:
+        return train_costs(database)
 
 
 def train_costs(database: Database) -> TrainedCostModel:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.base.option_words import parse_accuracy
+from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.errors import BadOption, UnusableCalibration
 from bricolage.frontends import to_model
 from bricolage.graph.model_interface import externalise_model, settle_defaults
@@ -17,7 +18,6 @@ from bricolage.quantization.calibration_samples import make_samples
 from bricolage.quantization.canonical import canonical
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.products import require_float
-from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.quantization.quantize_model import quantize_graph
 from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.verify.held_back import Sample

@@ -74,7 +74,7 @@ def default_isa() -> str:
     return os.environ.get(ISA_VARIABLE, "")
 
 
-def _option(
+def declare_option(
     default: Any = MISSING,
     *,
     flag: str,
@@ -84,9 +84,9 @@ def _option(
     factory: Any = MISSING,
     decides: bool = True,
 ) -> Any:
-    """A field of `Options` and all that derives from it: its flag on the command line with `metavar`, `help` and `parse`
-    (from the words given to the field's value), its row in the reference, and its part in the key of a decision where it
-    `decides` anything."""
+    """A field of a class of options and all that derives from it: its flag on the command line with `metavar`, `help` and `parse`
+    (from the words given to the field's value), and of `Options` its row in the reference, and its part in the key of a decision
+    where it `decides` anything."""
     metadata = {"flag": flag, "help": help, "metavar": metavar, "parse": parse, "decides": decides}
     given = {"default": default} if factory is MISSING else {"default_factory": factory}
     return field(**given, metadata=metadata)
@@ -105,117 +105,117 @@ class Options:
         UnknownPrecision, BadOption: a value is out of range.
     """
 
-    precision: Precision = _option(
+    precision: Precision = declare_option(
         "highest",
         flag="--precision",
         metavar="WORD",
         help="highest (error up to 1e-6), high (1e-4), medium (2e-2) or low (1e-1).",
     )
-    tolerance: float | None = _option(
+    tolerance: float | None = declare_option(
         None,
         flag="--tolerance",
         metavar="NUMBER",
         help="Accept exactly this relative error; overrides --precision.",
     )
-    accuracy: str = _option(
+    accuracy: str = declare_option(
         "relative",
         flag="--accuracy",
         metavar="METRIC",
         help="What answers to samples held back must reach as well: sqnr=DB, cosine=X, top1=SHARE, or FILE.py:FUNCTION>=X.",
     )
-    weights: Weights | None = _option(
+    weights: Weights | None = declare_option(
         None,
         flag="--weights",
         metavar="WORD",
         help="Also try the model's weights in blocks of int4 or int8, accepted as --precision low says.",
     )
-    objective: Objective = _option(
+    objective: Objective = declare_option(
         "latency",
         flag="--objective",
         metavar="WORD",
         help="latency (one call as fast as possible) or throughput (as many requests a second as possible).",
     )
-    pattern: Pattern = _option(
+    pattern: Pattern = declare_option(
         "steady",
         flag="--pattern",
         metavar="WORD",
         help="Which calls decide: steady (call after call) or sparse (single calls after pauses). Both are timed.",
     )
-    latency_limit_ms: float | None = _option(
+    latency_limit_ms: float | None = declare_option(
         None,
         flag="--latency-limit",
         metavar="TIME",
         help="For throughput: limit of the 99th percentile of latency: 50ms, 0.2s.",
         parse=lambda word: parse_milliseconds(word),
     )
-    effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="instant, quick or full.")
-    budget_s: float | None = _option(
+    effort: Effort = declare_option("quick", flag="--effort", metavar="WORD", help="instant, quick or full.")
+    budget_s: float | None = declare_option(
         None,
         flag="--budget",
         metavar="TIME",
         help="Time to measure and search: 60s, 5m, 1h. Default: set by --effort.",
         parse=lambda word: parse_seconds(word),
     )
-    threads: int = _option(
+    threads: int = declare_option(
         flag="--threads",
         metavar="N",
         help="Number of threads; default: all cores.",
         factory=lambda: min(available_cores(), MOST_THREADS),
     )
-    shared: bool = _option(
+    shared: bool = declare_option(
         False,
         flag="--shared/--not-shared",
         help="Other processes want the cores, too: threads that would spin while they wait step back.",
     )
-    backends: tuple[str, ...] | None = _option(
+    backends: tuple[str, ...] | None = declare_option(
         None,
         flag="--backend",
         metavar="NAME",
         help="Allow only this backend. Repeatable.",
         parse=lambda names: tuple(dict.fromkeys(names)),
     )
-    shapes: Mapping[str, tuple[int, ...]] = _option(
+    shapes: Mapping[str, tuple[int, ...]] = declare_option(
         flag="--shape",
         metavar="NAME=SIZES",
         help="Sizes of a symbolic dimension: batch=1,8. Several make shape buckets, paired by position. Repeatable.",
         parse=lambda words: parse_shapes(words),
         factory=dict,
     )
-    constants: Mapping[str, str | None] = _option(
+    constants: Mapping[str, str | None] = declare_option(
         flag="--constant",
         metavar="NAME[=VALUE]",
         help="An input that never changes: sr=16000. Without a value: that of --input. Repeatable.",
         parse=lambda words: parse_constants(words),
         factory=dict,
     )
-    rewrite: bool = _option(True, flag="--rewrite/--no-rewrite", help="Include rewritten variants of the graph.")
-    predict: bool = _option(
+    rewrite: bool = declare_option(True, flag="--rewrite/--no-rewrite", help="Include rewritten variants of the graph.")
+    predict: bool = declare_option(
         True,
         flag="--predict/--no-predict",
         help="Skip candidates that the learned cost model rules out.",
     )
-    seed: int = _option(0, flag="--seed", metavar="N", help="Seed of generated inputs and of the refinement.")
-    isa: str = _option(
+    seed: int = declare_option(0, flag="--seed", metavar="N", help="Seed of generated inputs and of the refinement.")
+    isa: str = declare_option(
         flag="--isa",
         metavar="NAME",
         help="Keep every backend to an instruction set: avx512 or avx2. Default: all, or $BRICOLAGE_ISA.",
         factory=default_isa,
     )
-    cores: tuple[int, ...] | None = _option(
+    cores: tuple[int, ...] | None = declare_option(
         None,
         flag="--cores",
         metavar="LIST",
         help="Run on these logical processors only: 0-3 or 0,2. A group of cores is a device of its own.",
         parse=lambda word: parse_cores(word),
     )
-    ray: str | None = _option(
+    ray: str | None = declare_option(
         None,
         flag="--ray",
         metavar="ADDRESS",
         help="Compile and measure on a Ray cluster, too: auto, HOST:6379, or local for processes of this machine.",
         decides=False,
     )
-    memory_limit_mb: int | None = _option(
+    memory_limit_mb: int | None = declare_option(
         None,
         flag="--memory-limit",
         metavar="MB",

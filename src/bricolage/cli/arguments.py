@@ -1,4 +1,5 @@
-"""Options that several commands share. Those of a decision derive from the fields of `bricolage.base.options.Options`."""
+"""Options that several commands share. Those of a decision derive from the fields of `bricolage.base.options.Options`, and those of
+a quantisation from its options' likewise."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import inspect
 import logging
 import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from itertools import zip_longest
 from pathlib import Path
@@ -17,11 +18,12 @@ import typer
 
 from bricolage.base.option_words import is_number, parse_seconds
 from bricolage.base.options import Options
-from bricolage.cli import user_files
 from bricolage.errors import NO_GAIN, OK, BadOption, MissingFile
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from bricolage.base.quantization_options import QuantizationOptions
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage or .pack file.", show_default=False)]
@@ -135,13 +137,23 @@ def trial_seconds(word: str) -> float:
     return seconds
 
 
-def decision_options(*names: str) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
+def decision_options(
+    *names: str, of: type[Options | QuantizationOptions] = Options, before: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
     """Gives a command the options that are fields of `Options` (all of them, or those named) on the command line; the
     command gets them as one argument, `options`, checked; if it has a parameter `given`, that is the names of those that
-    the user gave."""
+    the user gave. They stand where the command has that argument.
+
+    Args:
+        names: of fields; where there are none, all that have a flag.
+        of: another class of options. Its defaults are Typer's too, so that all of them count as given.
+        before: by the name of a field, the command's own parameter that stands in front of it.
+    """
 
     def decorate(command: Callable[..., int | None]) -> Callable[..., int | None]:
-        chosen = [field for field in fields(Options) if not names or field.name in names]
+        hints = typing.get_type_hints(of)
+        chosen = [field for field in fields(of) if "flag" in field.metadata and (not names or field.name in names)]
+        moved = dict(before or {})
 
         @functools.wraps(command)
         def run(**given: Any) -> int | None:
@@ -149,11 +161,17 @@ def decision_options(*names: str) -> Callable[[Callable[..., int | None]], Calla
             settings = {option.name: _parse_option(option, word) for option, word in words.items() if word is not None}
             if "given" in signature.parameters:
                 given["given"] = frozenset(settings)
-            return command(**given, options=Options(**settings))
+            return command(**given, options=of(**settings))
 
         signature = inspect.signature(command, eval_str=True)
-        own_parameters = [p for p in signature.parameters.values() if p.name not in ("options", "given")]
-        parameters = [*own_parameters, *(_parameter(option) for option in chosen)]
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in signature.parameters.items():
+            if name == "options":
+                for option in chosen:
+                    parameters += [signature.parameters[moved[option.name]]] if option.name in moved else []
+                    parameters.append(_parameter(option, hints[option.name], with_default=of is not Options))
+            elif name != "given" and name not in moved.values():
+                parameters.append(parameter)
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         return run
@@ -166,19 +184,19 @@ def _parse_option(one: Field[Any], word: Any) -> Any:
     return word if parse is None else parse(word)
 
 
-def _parameter(one: Field[Any]) -> inspect.Parameter:
-    """What Typer makes an option of: words stay words where a field has a parser."""
-    kind = typing.get_type_hints(Options)[one.name]
-    if one.metadata["parse"] is not None:
-        kind = list[str] if "Repeatable" in one.metadata["help"] else str
+def _parameter(one: Field[Any], kind: Any, *, with_default: bool) -> inspect.Parameter:
+    """What Typer makes an option of: words stay words where a field has a parser. Of a flag, and `with_default` of what has no
+    parser, the default is the field's; else it is None, for what was not given, and the help says it."""
+    parsed, help_text = one.metadata["parse"] is not None, one.metadata["help"]
+    if parsed:
+        kind = list[str] if "Repeatable" in help_text else str
     elif typing.get_origin(kind) is typing.Literal:
         kind = str
-    default = one.default if kind is bool else None
+    default = one.default if kind is bool or (with_default and not parsed) else None
+    if kind is not bool and not with_default and one.default not in (None, MISSING):
+        help_text = f"{help_text} [default: {one.default}]"
     if kind is not bool and not isinstance(kind, types.UnionType):
         kind = kind | None
-    help_text = one.metadata["help"]
-    if kind is not bool and one.default not in (None, MISSING):
-        help_text = f"{help_text} [default: {one.default}]"
     option = typer.Option(one.metadata["flag"], metavar=one.metadata["metavar"], help=help_text)
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
@@ -201,46 +219,19 @@ def verbose() -> bool:
     return logging.getLogger("bricolage").isEnabledFor(logging.INFO)
 
 
-def with_shapes_of(path: Path, options: Options) -> Options:
-    """The options with an artifact's shapes, unless others are given."""
-    import dataclasses
-
-    from bricolage.plan import artifact
-
-    if options.shapes:
-        return options
-    plan, _ = artifact.load_artifact(path)
-    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
-    shapes = {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
-    return dataclasses.replace(options, shapes=shapes)
-
-
 def open_options(
     model: Path, data: Path | None, options: Options, given: Collection[str] | None = None
 ) -> tuple[Options, dict[str, np.ndarray] | None]:
-    """The options and the inputs for a `ModelOrArtifact`. Of an artifact they are those of its plan but for those that are
-    `given`, the names of what the user set; without that, only the shapes are the artifact's, unless others are set.
+    """The options, as `adopt_options` has it, and the inputs for a `ModelOrArtifact`.
 
     Raises:
         MissingFile: there is no such model, or no such file with inputs.
         BadOption: the file holds no arrays.
         BadArtifact, NewerArtifact, OlderArtifact
     """
+    from bricolage.api.array_files import load_arrays
+    from bricolage.api.artifact_options import adopt_options
+
     if not model.exists():
         raise MissingFile(path=model)
-    if user_files.is_artifact(model):
-        options = with_shapes_of(model, options) if given is None else _as_planned(model, options, given)
-    return options, None if data is None else user_files.load_arrays(data)
-
-
-def _as_planned(path: Path, options: Options, given: Collection[str]) -> Options:
-    """The options of an artifact's plan with its shapes, but for those that the user gave."""
-    import dataclasses
-
-    from bricolage.plan import artifact
-
-    plan, _ = artifact.load_artifact(path)
-    # The buckets of a plan for throughput are programs like any other.
-    planned = dataclasses.replace(plan.provenance.options, objective="latency", latency_limit_ms=None)
-    merged_options = dataclasses.replace(planned, **{name: getattr(options, name) for name in given})
-    return with_shapes_of(path, merged_options)
+    return adopt_options(model, options, given), None if data is None else load_arrays(data)

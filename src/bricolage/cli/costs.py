@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,16 +11,11 @@ from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
-if TYPE_CHECKING:
-    from bricolage.api.cost_model import TrainedCostModel
-    from bricolage.costs.entries import Entry
-
 app = typer.Typer(
     no_args_is_help=True,
     help="List, exchange, prune and learn from the measurements that plans rest on.",
     rich_markup_mode=None,
 )
-_DAY = 86400.0
 
 
 @app.command("list")
@@ -37,19 +30,18 @@ def list_costs(
     as_json: a.Json = False,
 ) -> None:
     """List measurements, newest first."""
+    from bricolage.api import cost_records
+    from bricolage.base.codec import encode
     from bricolage.cli import output
-    from bricolage.costs.database import Database
 
-    with Database() as database:
-        entries = list(itertools.islice(database.entries(backend, region, failures), limit + 1))
-    more, entries = len(entries) > limit, entries[:limit]
+    listed = cost_records.read_costs(backend, region, failures=failures, limit=limit)
     if as_json:
-        from bricolage.base.codec import encode
-
-        output.show_json({"costs": [encode(entry) for entry in entries], "more": more})
+        output.show_json({"costs": encode(listed.entries), "more": listed.more})
         return
-    _show(entries, failures)
-    if more:
+    from bricolage.report.cost_rows import costs_table
+
+    output.show_result(costs_table(listed, failures=failures, width=output.console().width))
+    if listed.more:
         output.note(f"there are more; --limit {limit * 10} shows them")
 
 
@@ -63,16 +55,15 @@ def export_costs(
 ) -> None:
     """Write the measurements as lines of JSON, to be imported on a machine of the same device class."""
     del as_json  # lines of JSON are what it prints anyway
+    from bricolage.api import cost_records
     from bricolage.cli import output
-    from bricolage.costs.database import Database
 
     output.check_writable(out)
-    with Database() as database:
-        if out is None:
-            for line in database.export_lines():
-                print(line)
-            return
-        lines = list(database.export_lines())
+    if out is None:
+        for line in cost_records.export_costs():
+            print(line)
+        return
+    lines = list(cost_records.export_costs())
     output.write_text(out, "".join(f"{line}\n" for line in lines))
     output.note(f"wrote {out}: {len(lines)} measurements")
 
@@ -86,13 +77,10 @@ def import_costs(
     as_json: a.Json = False,
 ) -> None:
     """Import measurements; of two of the same, the one with more samples is kept."""
+    from bricolage.api import cost_records
     from bricolage.cli import output
-    from bricolage.costs.database import Database
 
-    if not file.is_file():
-        raise errors.MissingFile(path=file)
-    with file.open(errors="replace", encoding="utf-8") as lines, Database() as database:
-        done = database.import_lines(lines)
+    done = cost_records.import_costs(file)
     for number, reason in done.bad[:10]:
         output.note(f"line {number} was left out: {reason}")
     if done.bad and not (done.added or done.improved or done.kept):
@@ -121,17 +109,12 @@ def prune_costs(
     as_json: a.Json = False,
 ) -> None:
     """Remove expired failures, measurements of older formats, and those that the options name."""
+    from bricolage.api import cost_records
     from bricolage.cli import output
-    from bricolage.costs.database import Database
-    from bricolage.device.host import host
 
-    with Database() as database:
-        removed = database.prune(
-            older_than_s=None if older_than is None else older_than * _DAY,
-            versions=_read_installed_versions() if other_versions else None,
-            device=host().fingerprint() if other_hardware else None,
-            failures=failures,
-        )
+    removed = cost_records.prune_costs(
+        older_than, other_versions=other_versions, other_hardware=other_hardware, failures=failures
+    )
     if as_json:
         output.show_json({"removed": removed})
         return
@@ -153,80 +136,16 @@ def train_model(
     as_json: a.Json = False,
 ) -> None:
     """Train the cost model on the stored measurements, and report its error on networks that it has not seen."""
-    from bricolage.api.cost_model import to_json, train_costs
+    from bricolage.api.cost_model import place_of_model, to_json, train_on_records
     from bricolage.cli import output
-    from bricolage.costs.database import Database
-    from bricolage.costs.models.learned.installed import own_model
+    from bricolage.report.cost_rows import model_errors, trained_json
 
-    out = out if out is not None else own_model()
+    out = place_of_model(out)
     output.check_writable(out)
-    with Database() as database:
-        trained = train_costs(database)
+    trained = train_on_records()
     output.write_text(out, to_json(trained.model))
     if as_json:
-        from bricolage.base.codec import encode
-
-        counts = {"samples": trained.samples, "networks": trained.networks}
-        errors_ = {"by_network": encode(trained.by_network), "by_machine": encode(trained.by_machine)}
-        output.show_json({"file": str(out), **counts, **errors_, "spread": dict(trained.model.spread)})
+        output.show_json(trained_json(trained, out))
         return
-    _show_errors(trained)
+    output.show_result(model_errors(trained))
     output.note(f"wrote {out}: trained on {trained.samples} measurements of {trained.networks} networks")
-
-
-def _show_errors(trained: TrainedCostModel) -> None:
-    from bricolage.cli import output
-    from bricolage.report.tables import plain_table
-
-    heads = [
-        ("Left out, each once", "left"),
-        ("Measurements", "right"),
-        ("Mean error", "right"),
-        ("Rank correlation", "right"),
-    ]
-    heads += [("Regret, median", "right"), ("worst", "right"), ("In the interval", "right")]
-    rows = [
-        [
-            f"{evaluation.groups} {what}",
-            str(evaluation.samples),
-            f"{evaluation.mape:.1%}",
-            f"{evaluation.rank_correlation:.3f}",
-            f"{evaluation.regret:.1%}",
-            f"{evaluation.worst_regret:.1%}",
-            f"{evaluation.covered:.0%}",
-        ]
-        for what, evaluation in (("networks", trained.by_network), ("machines", trained.by_machine))
-        if evaluation is not None
-    ]
-    output.show_result(
-        plain_table(heads, rows)
-        if rows
-        else "too few networks and machines to leave one out: how far off it is cannot be said"
-    )
-
-
-def _read_installed_versions() -> dict[str, str]:
-    from bricolage.backends import registry
-    from bricolage.backends.interface import Available
-
-    statuses = {name: registry.get(name).status() for name in registry.names()}
-    return {name: status.version for name, status in statuses.items() if isinstance(status, Available)}
-
-
-def _show(entries: list[Entry], failures: bool) -> None:
-    from bricolage.cli import output
-    from bricolage.report import words
-    from bricolage.report.tables import WIDE, plain_table
-
-    wide = output.console().width >= WIDE
-    heads = [("Region", "left"), ("Backend", "fold"), ("Config", "left"), ("Result", "right"), ("Measured", "left")]
-    heads += [("Reason", "fold")] if failures else [("95 % interval", "right")] * wide
-    rows: list[list[Any]] = []
-    for entry in entries:
-        key, cost = entry.key, entry.cost
-        result = words.milliseconds(cost.ms) if cost.ms is not None else cost.outcome
-        when = time.strftime("%Y-%m-%d", time.localtime(cost.date))
-        row = [key.region[:8], f"{key.backend} {key.version}", key.config, result, when]
-        bounds = (cost.latency.low_ms, cost.latency.high_ms) if cost.latency else None
-        rows.append(row + ([cost.reason] if failures else [words.interval(bounds)] * wide))
-    output.show_result(plain_table(heads, rows) if rows else "no measurements")

@@ -14,10 +14,13 @@ import time
 import traceback
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bricolage.base.cache import cache_directory
 from bricolage.base.codec import encode
-from bricolage.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from bricolage.api.result_types import Plan
 
 _last_plan: Plan | None = None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
-    from bricolage.driver.simulated_devices import Simulated
+    from bricolage.api.result_types import Simulated
 
 _MOST_ROWS = 60
 """Sub-graphs that are shown; --json has them all."""
@@ -33,7 +33,8 @@ def predict(
         BadOption: something else than a prediction is asked for.
         MissingFile, BadDevices, ...: as `simulate_devices`.
     """
-    from bricolage.cli import output, user_files
+    from bricolage.api.array_files import load_arrays
+    from bricolage.cli import output
 
     if not simulate:
         raise BadOption(
@@ -41,7 +42,7 @@ def predict(
         )
     if out is not None:
         raise BadOption(option="-o", value=str(out), advice="With --simulate no artifact is written; leave it out")
-    inputs = None if data is None else user_files.load_arrays(data)
+    inputs = None if data is None else load_arrays(data)
     output.check_writable(trace)
     with output.stdout_kept():
         from bricolage.api.devices import simulate_devices

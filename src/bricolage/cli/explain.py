@@ -3,24 +3,20 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bricolage.base.codec import JsonObject, encode
+from bricolage.base.codec import JsonObject
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
-from bricolage.errors import MissingFile
 
 if TYPE_CHECKING:
-    from bricolage.backends.interface import Anatomy
-    from bricolage.graph.graph import Graph
-    from bricolage.plan.plan import Plan
+    from bricolage.api.explain_plan import UnpackedPlan
+    from bricolage.api.result_types import Anatomy, Graph
 
 _NOTHING_INSIDE = "none of these regions is on a backend that shows its kernels (native does)"
 
@@ -61,120 +57,93 @@ def explain(
 
     if dump is not None:
         output.make_folder(dump)
-    plans, directory = _read(artifact, target)
+    view = _View(op, everything, kernels, dump, as_json)
+    plans = _read(artifact, target)
     explanations: list[JsonObject] = []
-    for name, plan in plans.items():
+    for name, opened in plans.items():
         if name and not as_json:
             output.show_result(plain_text(f"target '{name}'", "bold"))
-        prefix = f"{name}-" if name else ""
-        explanations.append(
-            ({"target": name} if name else {})
-            | _explain_plan(
-                plan,
-                directory,
-                op=op,
-                everything=everything,
-                kernels=kernels,
-                dump=dump,
-                prefix=prefix,
-                as_json=as_json,
-            )
-        )
+        explanation = _explain_plan(opened, view, prefix=f"{name}-" if name else "")
+        explanations.append(({"target": name} if name else {}) | explanation)
     if as_json:
         output.show_json(explanations[0] if "" in plans else {"targets": explanations})
 
 
-def _explain_plan(
-    plan: Plan,
-    directory: Path,
-    op: str | None,
-    everything: bool,
-    kernels: bool,
-    dump: Path | None,
-    prefix: str,
-    as_json: bool,
-) -> JsonObject:
+@dataclass(frozen=True)
+class _View:
+    """What of a plan is shown, and how."""
+
+    op: str | None
+    everything: bool
+    kernels: bool
+    dump: Path | None
+    as_json: bool
+
+
+def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
     """Shows a plan, or gives what JSON is to hold of it. `prefix`: of files with the C of its kernels."""
-    from bricolage.api.kernel_report import kernel_report
     from bricolage.cli import output
     from bricolage.report import explain as because
     from bricolage.report import words
     from bricolage.report.facts import region_facts
+    from bricolage.report.operating_points import points_json, points_overview
     from bricolage.report.tables import plain_text
 
-    graphs, look_inside = _graphs(plan, directory), kernels or dump is not None
+    plan, look_inside = opened.plan, view.kernels or view.dump is not None
+    graphs = opened.graphs()
     documents: list[JsonObject] = []
-    if plan.throughput is not None and not as_json and op is None:
-        from bricolage.report.operating_points import points_overview
-
+    if plan.throughput is not None and not view.as_json and view.op is None:
         output.show_result(points_overview(plan.throughput, plan.operating_point, output.console().width))
         output.show_result("")
-    if plan.constants and not as_json and op is None:
+    if plan.constants and not view.as_json and view.op is None:
         output.show_result(plain_text(f"constant inputs: {', '.join(map(str, plan.constants))}"))
     for number, (bucket, graph) in enumerate(zip(plan.buckets, graphs, strict=True)):
         facts = region_facts(bucket, graph)
-        chosen = because.find_regions(facts, op) if op is not None else list(facts)
-        wanted = {f.number: f.planned for f in chosen} if look_inside else {}
-        shown = kernel_report(graph, wanted, plan.provenance.options.threads, directory)
-        if dump is not None:
-            _write_sources(dump, prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
-        if as_json:
-            regions = [because.region_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
-            kept = {"provisional": list(bucket.provisional), "disturbance": encode(bucket.disturbance)}
-            documents.append({"sizes": dict(bucket.sizes), **kept, "regions": regions})
+        chosen = because.find_regions(facts, view.op) if view.op is not None else list(facts)
+        shown = opened.kernels(graph, {f.number: f.planned for f in chosen} if look_inside else {})
+        if view.dump is not None:
+            stem = prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else ""
+            _write_sources(view.dump, stem, {region: anatomy.source for region, anatomy in shown.items()})
+        if view.as_json:
+            documents.append(because.bucket_json(bucket, chosen, shown))
             continue
         if bucket.sizes:
             output.show_result(plain_text(words.format_shape(bucket.sizes), "bold"))
-        if op is None:
-            output.show_result(because.overview(bucket, graph, everything, plan.provenance.options.threads))
-        for region in chosen if op is not None else ():
+        if view.op is None:
+            output.show_result(because.overview(bucket, graph, view.everything, plan.provenance.options.threads))
+        for region in chosen if view.op is not None else ():
             output.show_result(because.details(region, len(facts)))
-        if kernels:
-            for region_number, anatomy in shown.items():
-                output.show_result(because.kernel_table(region_number, anatomy, everything))
+        for region_number, anatomy in (shown if view.kernels else {}).items():
+            output.show_result(because.kernel_table(region_number, anatomy, view.everything))
         if look_inside and not shown:
             output.note(_NOTHING_INSIDE)
-    from bricolage.report.operating_points import points_json
-
     served = {} if plan.throughput is None else points_json(plan.throughput, plan.operating_point)
     constants = {"constants": {constant.name: constant.value for constant in plan.constants}} if plan.constants else {}
     return (documents[0] if len(documents) == 1 else {"buckets": documents}) | served | constants
 
 
 def _explain_rules(source: Path, as_json: bool) -> None:
-    """Which rules apply to a model, or to the graph of an artifact's first bucket (they differ in sizes alone)."""
+    """Which rules apply to a model, or to the graph of an artifact's first bucket."""
     from bricolage.cli import output
 
-    if not source.exists():
-        raise MissingFile(path=source)
     with output.stdout_kept():
-        from bricolage.api.rewrite import list_rule_uses
+        from bricolage.api.rewrite_file import find_rule_uses
         from bricolage.report import rewrites
 
-        if zipfile.is_zipfile(source):
-            from bricolage.plan import artifact
-
-            plan, directory = artifact.load_artifact(source)
-            source = directory / plan.buckets[0].graph
-        uses = list_rule_uses(source)
+        uses = find_rule_uses(source)
     if as_json:
         output.show_json(rewrites.uses_json(uses))
     else:
         output.show_result(rewrites.uses_table(uses))
 
 
-def _inside(made: Anatomy) -> JsonObject:
-    from bricolage.base.codec import encode
-
-    return {"kernels": encode(made.kernels), "peaks": encode(made.peaks)}
-
-
-def _write_sources(folder: Path, prefix: str, shown: Mapping[int, Anatomy]) -> None:
+def _write_sources(folder: Path, prefix: str, sources: Mapping[int, str]) -> None:
+    """Writes the C of kernels by their regions' numbers."""
     from bricolage.cli import output
 
-    for region_number, anatomy in shown.items():
+    for region_number, source in sources.items():
         target = folder / f"{prefix}region-{region_number}.c"
-        output.write_text(target, anatomy.source)
+        output.write_text(target, source)
         output.note(f"wrote {target}")
 
 
@@ -194,72 +163,42 @@ def report(
     """Write a self-contained HTML page: contestants, region graph, times, transfer costs, errors. Of a pack the page has that of
     each target, or of that of --target alone."""
     from bricolage.cli import output
+    from bricolage.report.html import render
+    from bricolage.report.pack import pack_page
 
     written = out if out is not None else Path(artifact.with_suffix(".html").name)
     output.check_writable(written)
-    plans, directory = _read(artifact, target)
+    plans = _read(artifact, target)
     pages: dict[str, str] = {}
-    for name, plan in plans.items():
-        graphs = _graphs(plan, directory)
-        insides = _insides(plan, graphs, directory) if kernels else []
+    for name, opened in plans.items():
+        graphs = opened.graphs()
+        insides = _insides(opened, graphs) if kernels else []
         if kernels and not any(insides):
             output.note(_NOTHING_INSIDE)
-        pages[name] = page(plan, graphs, insides)
-    text = pages.get("") or _of_targets(artifact, directory, pages)
+        pages[name] = render(opened.plan, graphs, output.command_line(), insides)
+    entries = [opened.entry for opened in plans.values() if opened.entry is not None]
+    text = pages.get("") or pack_page(artifact.name, entries, pages)
     output.write_text(written, text)
     if as_json:
         output.show_json({"report": str(written), "bytes": len(text.encode())})
     output.note(f"wrote {written}")
 
 
-def _of_targets(path: Path, directory: Path, pages: Mapping[str, str]) -> str:
-    from bricolage.plan import artifact
-    from bricolage.report.pack import pack_page as pack_page
-
-    pack = artifact.read_pack(directory)
-    assert pack is not None, "only a pack's plans have names"
-    return pack_page(path.name, [entry for entry in pack.entries if entry.target.name in pages], pages)
-
-
-def page(plan: Plan, graphs: Sequence[Graph], insides: Sequence[Mapping[int, Anatomy]] = ()) -> str:
-    """The HTML report, with the command that is running."""
-    from bricolage.report.html import render
-
-    return render(plan, graphs, shlex.join(["bricolage", *sys.argv[1:]]), insides)
-
-
-def _insides(plan: Plan, graphs: Sequence[Graph], directory: Path) -> list[dict[int, Anatomy]]:
+def _insides(opened: UnpackedPlan, graphs: Sequence[Graph]) -> list[dict[int, Anatomy]]:
     """The kernels of each bucket's regions, by the regions' numbers."""
-    from bricolage.api.kernel_report import kernel_report
     from bricolage.report.facts import region_facts
 
     return [
-        kernel_report(
-            graph,
-            {f.number: f.planned for f in region_facts(bucket, graph)},
-            plan.provenance.options.threads,
-            directory,
-        )
-        for bucket, graph in zip(plan.buckets, graphs, strict=True)
+        opened.kernels(graph, {f.number: f.planned for f in region_facts(bucket, graph)})
+        for bucket, graph in zip(opened.plan.buckets, graphs, strict=True)
     ]
 
 
-def _read(path: Path, target: str = "") -> tuple[dict[str, Plan], Path]:
-    """An artifact's plan, or those of a pack by target, and the folder that they were unpacked to.
-
-    Raises:
-        MissingFile, BadArtifact, NewerArtifact; NoTarget, NotPack: as `artifact.plans` has it.
-    """
+def _read(path: Path, target: str = "") -> dict[str, UnpackedPlan]:
+    """The plans of an artifact or a pack, as `unpack_plans` has it; the first of them is the plan at work."""
+    from bricolage.api.explain_plan import unpack_plans
     from bricolage.cli import crash
-    from bricolage.plan import artifact
 
-    plans, directory = artifact.plans(path, target)
-    crash.remember(next(iter(plans.values())))
-    return plans, directory
-
-
-def _graphs(plan: Plan, directory: Path) -> list[Graph]:
-    """Of its buckets."""
-    from bricolage.graph.extract import graph_of
-
-    return [graph_of(directory / bucket.graph) for bucket in plan.buckets]
+    plans = unpack_plans(path, target)
+    crash.remember(next(iter(plans.values())).plan)
+    return plans

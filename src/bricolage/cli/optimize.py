@@ -11,10 +11,9 @@ from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
-from bricolage.cli.user_files import is_artifact
 
 if TYPE_CHECKING:
-    from bricolage.plan.plan import Bucket, Plan
+    from bricolage.api.result_types import Bucket, Plan
 
 _SERVERS = 12
 """Serving configurations that are listed in addition to those that raced."""
@@ -48,11 +47,12 @@ def optimize(
     and than the best single configuration. Exit codes: 0 an artifact was written, 3 it was, and no plan gains what --require-gain
     asks for, 4 accuracy not reached, 5 no backend, 2 wrong usage or a bad model, 1 a fault of bricolage.
     """
-    from bricolage.cli import crash, output, progress_bars, user_files
+    from bricolage.api.array_files import load_arrays
+    from bricolage.cli import crash, output, progress_bars
 
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
     options = _check_paths(model, target, report, options)
-    inputs = None if data is None else user_files.load_arrays(data)
+    inputs = None if data is None else load_arrays(data)
     output.check_writable(target, report)
     with output.stdout_kept() as results:
 
@@ -80,9 +80,10 @@ def optimize(
         plan = executable.plan
         crash.remember(plan)
         if report is not None:
-            from bricolage.cli.explain import page
+            from bricolage.report.html import render
 
-            output.write_text(report, page(plan, [executable.graph(i) for i in range(len(plan.buckets))]))
+            graphs = [executable.graph(i) for i in range(len(plan.buckets))]
+            output.write_text(report, render(plan, graphs, output.command_line()))
     written = f"wrote {target}" + (f" and {report}" if report is not None else "")
     return _show_outcome(plan, written, require_gain, as_json=as_json)
 
@@ -120,11 +121,12 @@ def _check_paths(model: Path, target: Path, report: Path | None, options: Option
         MissingFile: there is no such model.
         BadOption: something would be overwritten that is read.
     """
+    from bricolage.api.artifact_options import adopt_options, is_artifact
+
     if not model.exists():
         raise errors.MissingFile(path=model)
-    if is_artifact(model):
-        options = a.with_shapes_of(model, options)
-    elif target.resolve() == model.resolve():
+    options = adopt_options(model, options)
+    if not is_artifact(model) and target.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model")
     if report is not None and report.resolve() in (model.resolve(), target.resolve()):
         raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model or the artifact")

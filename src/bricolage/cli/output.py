@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
 from bricolage.base import scratch
 from bricolage.errors import NotWritable
+
+if TYPE_CHECKING:
+    from bricolage.api.result_types import ModelValue
 
 
 def console() -> Console:
@@ -39,9 +43,23 @@ def show_result(renderable: RenderableType, file: IO[str] | None = None) -> None
         print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=file, flush=file is not None)
 
 
+def show_parts(parts: Iterable[RenderableType]) -> None:
+    """Prints the parts of a result on stdout: lines as they are, and all else as `show_result` does."""
+    for part in parts:
+        if isinstance(part, str):
+            print(part)
+        else:
+            show_result(part)
+
+
 def show_json(value: Any) -> None:
     """Prints a result as JSON. Infinite and undefined numbers become null: JSON has none."""
     print(json.dumps(_finite(value), indent=1))
+
+
+def command_line() -> str:
+    """The command that is running, as a shell takes it."""
+    return shlex.join(["bricolage", *sys.argv[1:]])
 
 
 def note(text: str) -> None:
@@ -100,6 +118,20 @@ def write_file(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
             fill(file)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
+
+
+def write_arrays(path: Path, values: Mapping[str, ModelValue]) -> None:
+    """Writes a model's values as a `.npz` file, in the form of `flatten_values`.
+
+    Raises:
+        NotWritable: as `write_file`.
+    """
+    import numpy as np
+
+    from bricolage.api.array_files import flatten_values
+
+    arrays = flatten_values(values)
+    write_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
 def make_folder(path: Path) -> None:

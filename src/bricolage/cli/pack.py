@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
-
-if TYPE_CHECKING:
-    from bricolage.plan.pack import Pack
 
 _FIELDS = ("effort", "budget_s", "backends", "shapes", "constants", "rewrite", "predict", "seed")
 
@@ -43,9 +40,10 @@ def pack(
     Loading the file takes the plan for the machine that does so, and says which and why. Targets are decided from loose to tight; a
     tighter one starts from what is known of a looser one.
     """
+    from bricolage.api.array_files import load_arrays
     from bricolage.api.pack import pack as run
     from bricolage.api.pack import read_targets
-    from bricolage.cli import output, progress_bars, user_files
+    from bricolage.cli import output, progress_bars
 
     wanted = read_targets(targets)
     target = out if out is not None else Path(model.with_suffix(".pack").name)
@@ -54,7 +52,7 @@ def pack(
     if target.resolve() in (model.resolve(), targets.resolve()):
         raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model or the targets")
     output.check_writable(target)
-    inputs = None if data is None else user_files.load_arrays(data)
+    inputs = None if data is None else load_arrays(data)
     with output.stdout_kept(), progress_bars.show_progress(lambda _: None) as shown:
         outcome = run(
             model,
@@ -73,13 +71,8 @@ def pack(
 
         output.show_json(encode(outcome.pack))
     else:
-        _show(outcome.pack)
+        from bricolage.report.pack import pack_table
+
+        output.show_result(pack_table(outcome.pack))
     output.note(f"wrote {target}")
     return errors.OK
-
-
-def _show(found: Pack) -> None:
-    from bricolage.cli import output
-    from bricolage.report.pack import pack_table
-
-    output.show_result(pack_table(found))

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -13,9 +14,11 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from bricolage.base.progress import Progress
-from bricolage.plan.plan import Bucket
 
-Decided = Callable[[Bucket], None]
+if TYPE_CHECKING:
+    from bricolage.api.result_types import Bucket
+
+Decided: TypeAlias = "Callable[[Bucket], None]"
 """Told of each shape bucket when it is decided."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,11 +12,6 @@ from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
-
-if TYPE_CHECKING:
-    from bricolage.driver.rewrites.verified_rewrite import Rewritten
-    from bricolage.rewrite.rule import Rule
-    from bricolage.rewrite.search.search_options import SearchOptions
 
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this family or rule. Repeatable.")]
 Skip = Annotated[list[str] | None, typer.Option("--skip", metavar="NAME", help="Not this family or rule. Repeatable.")]
@@ -87,7 +82,10 @@ def rewrite(
     race on a backend, and the fastest is written; --budget, --threads and --input are for that. Without it, --budget is the time
     that an evaluation in float64 may take, if more than a minute.
     """
-    from bricolage.cli import output
+    from bricolage.api.array_files import load_arrays
+    from bricolage.api.rewrite_file import RewriteLimits, RuleChoice, rewrite_file, tailor_file
+    from bricolage.api.rule_proofs import prove_own_rules
+    from bricolage.cli import output, progress_bars
 
     for file in (model, own):
         if file is not None and not file.exists():
@@ -96,21 +94,17 @@ def rewrite(
         raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
     sizes = _sizes(shape)
     _check_combination(backend, options, given, search=search, limit=limit, inputs=inputs)
-    limits = _search(search)
+    limits = RewriteLimits(search, limit)
     output.check_writable(out)
     with output.stdout_kept():
-        from bricolage.frontends.maps import restore
-        from bricolage.graph.extract import write_whole
-
-        stated = _read_own_rules(own, options.seed)
-        rules: dict[str, Any] = {"only": only or (), "skip": skip or (), "opset": opset, "own": stated}
+        choice = RuleChoice(only or (), skip or (), prove_own_rules(own, seed=options.seed), opset)
         if backend is not None:
             timing = dataclasses.replace(options, shapes={name: (size,) for name, size in sizes.items()})
-            outcome = _tailor_to_backend(model, backend, timing, inputs, rules)
+            arrays = load_arrays(inputs) if inputs is not None else None
+            with progress_bars.show_progress() as shown:
+                outcome = tailor_file(model, out, choice, backend, timing, inputs=arrays, progress=shown)
         else:
-            outcome = _rewritten(model, options, sizes, limit, limits, rules)
-        write_whole(outcome.model, out)
-        restore(out)
+            outcome = rewrite_file(model, out, choice, limits, options, sizes)
     from bricolage.report import rewrites
 
     if as_json:
@@ -118,66 +112,6 @@ def rewrite(
     else:
         output.show_result(rewrites.rewriting_table(outcome))
     output.note(f"wrote {out}")
-
-
-def _read_own_rules(own: Path | None, seed: int) -> list[Rule]:
-    """The rules of a file, proved."""
-    from bricolage.rewrite.rulefile import read_rules
-    from bricolage.rulemaking.verification import verify
-
-    stated = [] if own is None else read_rules(own, cost_based=False)
-    for rule in stated:
-        verify(rule, seed=seed)
-    return list(stated)
-
-
-def _rewritten(
-    model: Path,
-    options: Options,
-    sizes: dict[str, int],
-    limit: int | None,
-    search: SearchOptions | None,
-    rules: dict[str, Any],
-) -> Rewritten:
-    """What rules make of the model, for any runtime."""
-    from bricolage.api.rewrite import rewrite as run
-
-    return run(
-        model,
-        limit=limit,
-        shapes=sizes,
-        constants=options.constants,
-        seed=options.seed,
-        search=search,
-        budget_s=options.budget_s,
-        memory_limit_mb=options.memory_limit_mb,
-        **rules,
-    )
-
-
-def _tailor_to_backend(
-    model: Path, backend: str, options: Options, inputs: Path | None, rules: dict[str, Any]
-) -> Rewritten:
-    """The variant that a backend runs fastest."""
-    from bricolage.api.tailor import tailor
-    from bricolage.cli import progress_bars
-    from bricolage.cli.user_files import load_arrays
-
-    given = load_arrays(inputs) if inputs is not None else None
-    with progress_bars.show_progress() as shown:
-        return tailor(model, backend, options, inputs=given, progress=shown, **rules)
-
-
-def _search(word: str) -> SearchOptions | None:
-    """Raises `BadOption` where there is no such method."""
-    from bricolage.rewrite.search.search_options import METHODS, SearchOptions
-
-    if word == "none":
-        return None
-    for method in METHODS:
-        if method == word:
-            return SearchOptions(method=method)
-    raise errors.BadOption(option="--search", value=word, advice=f"Use one of: none, {', '.join(METHODS)}")
 
 
 def _check_combination(
@@ -220,21 +154,19 @@ def list_rules(
     as_json: a.Json = False,
 ) -> None:
     """List the rules by family: equation and conditions."""
+    from bricolage.api.rule_listing import list_families, list_substitutions
     from bricolage.cli import output
     from bricolage.report import rewrites
-    from bricolage.rewrite.catalogue import by_family, choose_rules
 
     if instances:
-        from bricolage.rewrite.rules.generated import substitutions
-
-        derivations = substitutions()
+        derivations = list_substitutions()
         if as_json:
             output.show_json(derivations)
         else:
             print("\n".join(derivations))
             output.note(f"{len(derivations)} distinct substitutions")
         return
-    families = {family: rules for family, rules in by_family(choose_rules(only or ())).items() if rules}
+    families = list_families(only or ())
     if as_json:
         output.show_json(rewrites.rules_json(families))
     elif markdown:
@@ -281,11 +213,9 @@ def verify_rules(
     as_json: a.Json = False,
 ) -> None:
     """Prove every rule on its examples, in exact arithmetic; a false rule ends the command with a counterexample."""
+    from bricolage.api.rule_proofs import prove_rules
     from bricolage.cli import output
     from bricolage.report import rewrites
-    from bricolage.rewrite.catalogue import choose_rules
-    from bricolage.rewrite.rulefile import read_rules
-    from bricolage.rulemaking.verification import verify
 
     if file is not None and not file.exists():
         raise errors.MissingFile(path=file)
@@ -293,7 +223,7 @@ def verify_rules(
         raise errors.BadOption(
             option="--only", value=", ".join(only), advice="With --file, all rules of the file are verified"
         )
-    proofs = [verify(rule, seed=seed) for rule in (read_rules(file) if file is not None else choose_rules(only or ()))]
+    proofs = prove_rules(only or (), file, seed=seed)
     if as_json:
         output.show_json(rewrites.verified_json(proofs))
     else:
@@ -316,23 +246,14 @@ def covers(
     as_json: a.Json = False,
 ) -> None:
     """Say which of our rules derive each equation of FILE, by equality saturation; the equations themselves are proved first."""
-    from dataclasses import replace
-
+    from bricolage.api.rule_proofs import cover_file
     from bricolage.cli import output, progress_bars
     from bricolage.report import rewrites
-    from bricolage.rewrite.catalogue import choose_rules
-    from bricolage.rulemaking import coverage, taso
 
     if not file.exists():
         raise errors.MissingFile(path=file)
-    ours, equations = choose_rules(only or (), skip or ()), taso.read_equations(file)
-    outcomes = []
     with progress_bars.show_progress() as shown:
-        shown.start("equations", len(equations))
-        for outcome in coverage.cover_equations(equations, ours, replace(coverage.LIMITS, seconds=seconds)):
-            outcomes.append(outcome)
-            shown.advance()
-        shown.finish()
+        outcomes = cover_file(file, only or (), skip or (), seconds=seconds, progress=shown)
     if as_json:
         output.show_json(rewrites.coverage_json(outcomes))
     else:
@@ -355,15 +276,14 @@ def generate_rules(
     seed: a.Seed = 0,
 ) -> None:
     """Find rules by enumerating all terms up to a size, and prove them."""
+    from bricolage.api.rule_proofs import enumerate_rules
     from bricolage.cli import output, progress_bars
-    from bricolage.rulemaking import generation
 
     for path in (out, derived):
         if path is not None:
             output.check_writable(path)
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        generated = generation.generate_rules(max_operators, seed, shown)
-        generation.write_generated(generated, out, derived)
+        generated = enumerate_rules(out, derived, max_operators=max_operators, seed=seed, progress=shown)
     output.show_result(
         f"{generated.visited:,} terms, {generated.candidates:,} candidates: {generated.false:,} false at other shapes, "
         f"{generated.instances:,} instances of others, {generated.unproved:,} without a proof"

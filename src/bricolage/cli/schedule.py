@@ -12,7 +12,7 @@ from bricolage.cli.guard import guard_command
 from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
-    from bricolage.driver.plan_scheduling import Scheduled
+    from bricolage.api.result_types import Scheduled
 
 
 @guard_command
@@ -58,9 +58,10 @@ def schedule(
         raise BadOption(option="--input", value="", advice="Regions are timed on inputs: give a file of them (.npz)")
     if out is None:
         raise BadOption(option="-o", value="", advice="Name the file that the artifact with its schedule goes to")
-    from bricolage.cli import output, user_files
+    from bricolage.api.array_files import load_arrays
+    from bricolage.cli import output
 
-    inputs = user_files.load_arrays(data)
+    inputs = load_arrays(data)
     output.check_writable(out)
     with output.stdout_kept():
         from bricolage.api.schedule import schedule as search

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
-    from bricolage.driver.model_tuning import Tuned
+    from bricolage.api.result_types import Tuned
 
 _FIELDS = (*a.PROGRAM_OPTIONS, "budget_s", "ray")
 _ROWS = 12
@@ -69,23 +69,19 @@ def tune(
     after Ctrl-C, and `bricolage optimize` uses them, for other models with the same layers too. Exit codes: 0 done, 3 nothing
     gains what --require-gain asks for.
     """
-    from bricolage.cli import output, progress_bars, user_files
-    from bricolage.driver.joint_tuning import Order as Word
+    from bricolage.api.array_files import load_arrays
+    from bricolage.api.tune_model import TuneRequest, tune_kernels
+    from bricolage.cli import output, progress_bars
 
     if not model.exists():
         raise errors.MissingFile(path=model)
-    if order not in get_args(Word):
-        raise errors.BadOption(option="--order", value=order, advice=f"Use {' or '.join(get_args(Word))}")
+    request = TuneRequest(order, technique, resume, trials)
     if report is not None and report.resolve() == model.resolve():
         raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model")
-    inputs = None if data is None else user_files.load_arrays(data)
+    inputs = None if data is None else load_arrays(data)
     output.check_writable(report)
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        from bricolage.api.tune import tune as run
-        from bricolage.tune.tuning_options import TuningOptions
-
-        tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed, trials=trials)
-        outcome = run(model, options, tuning=tuning, order=cast(Word, order), inputs=inputs, progress=shown)
+        outcome = tune_kernels(model, options, request, inputs=inputs, progress=shown)
     if report is not None:
         from bricolage.report.tuning import tuning_page
 

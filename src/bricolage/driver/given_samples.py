@@ -11,11 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.base.options import Options
+from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.errors import BadOption, BricolageError, UnusableSamples
 from bricolage.graph.graph import Graph
 from bricolage.quantization.calibration_samples import doubts, inputs_of, make_samples, require_telling, split_samples
 from bricolage.quantization.products import require_float
-from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.verify.accuracy_measures import AccuracyDemand
 from bricolage.verify.held_back import GivenSamples, HeldBackData, Sample, most_samples, spread_evenly
 from bricolage.verify.inputs import not_finite, read_arrays

@@ -14,12 +14,13 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from bricolage.backends import registry
 from bricolage.base.deadline import Deadline
 from bricolage.base.time_shares import TuningShares
 from bricolage.driver.profile import Profile
+from bricolage.errors import BadOption
 from bricolage.plan.program_step import Step
 from bricolage.plan.tuned import TunedKernels
 from bricolage.tune.kernel_search import Snapshot, TuningResult
@@ -28,6 +29,7 @@ from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
 Order = Literal["joint", "sequential"]
+ORDERS: tuple[Order, ...] = get_args(Order)
 _REACH = 1.05
 """An arm whose whole takes longer than that times the best is not searched, beyond what its backend may gain by tuning."""
 
@@ -85,6 +87,18 @@ def arms(profiles: Sequence[Profile], tuner: KernelTuner, deadline: Deadline) ->
         times = arm.profile.times
         near += [Arm(arm.profile, other, times[other]) for other in others if other in times]
     return sorted((arm for arm in near if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
+
+
+def parse_order(word: str) -> Order:
+    """The order of a word.
+
+    Raises:
+        BadOption: it is none.
+    """
+    for order in ORDERS:
+        if order == word:
+            return order
+    raise BadOption(option="--order", value=word, advice=f"Use {' or '.join(ORDERS)}")
 
 
 def search_arms(found: Sequence[Arm], tuner: KernelTuner, deadline: Deadline, order: Order, told: Told) -> list[Arm]:

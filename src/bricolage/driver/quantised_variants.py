@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bricolage.base.options import BOUNDS, WEIGHTS, Options
+from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.errors import BricolageError
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.canonical import canonical
 from bricolage.quantization.outcome import QuantizationReport
-from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.quantization.quantize_model import quantize_graph
 from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.rewrite.variants import GraphVariant

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.frontends.clean import raise_opset
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.names import give_names, names_by_result
-from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.quantization.weights_only import OPSET_OF_BLOCKS
 from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.apply import rewrite

@@ -9,9 +9,9 @@ from statistics import fmean, median
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.quantization.calibration_samples import inputs_of
 from bricolage.quantization.products import WeightedProduct
-from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.verify.accuracy_measures import AccuracyDemand, Reached, agreement
 from bricolage.verify.compare import relative_error
 from bricolage.verify.held_back import Sample

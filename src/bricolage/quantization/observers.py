@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.quantization.quantization_options import Observer, QuantizationOptions
+from bricolage.base.quantization_options import Observer, QuantizationOptions
 
 Function = Callable[[np.ndarray], np.ndarray]
 """Of each number by itself."""

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.activation_statistics import collect_statistics
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.products import WeightedProduct, products
-from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.apply import apply_everywhere, rewrite
 from bricolage.rewrite.predicates import sizes

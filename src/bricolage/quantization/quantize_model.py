@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.errors import NothingToQuantise
 from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph
@@ -24,7 +25,6 @@ from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, c
 from bricolage.quantization.outlier_migration import migrate_outliers
 from bricolage.quantization.outliers import apart, outlier_channels
 from bricolage.quantization.products import WeightedProduct, known_names, products, quantised_products, require_float
-from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.quantization.sensitivity import KeptFloat, Sensitivity, nothing_left
 from bricolage.quantization.value_functions import functions_behind
 from bricolage.verify.held_back import Sample

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.base.quantization_options import BlockMethod, QuantizationOptions
 from bricolage.errors import BadOption, NothingToQuantise
 from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import Graph
@@ -27,7 +28,6 @@ from bricolage.quantization.products import (
     quantised_products,
     require_float,
 )
-from bricolage.quantization.quantization_options import BlockMethod, QuantizationOptions
 from bricolage.quantization.sensitivity import FloatChoice, KeptFloat, Sensitivity, nothing_left
 from bricolage.rewrite.builder import Names
 from bricolage.verify.held_back import Sample

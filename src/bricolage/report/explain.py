@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -231,6 +231,20 @@ def describe_alternative(other: Alternative) -> str:
     bounds = f", 95 % CI {words.interval(other.ci_ms)}" if other.ci_ms is not None else ""
     wrong = f"; {other.outcome}: {other.reason}" if other.reason else ""
     return f"{name}: {words.milliseconds(other.median_ms)}{bounds}, error {words.error(other.error)}{wrong}"
+
+
+def bucket_json(bucket: Bucket, regions: Sequence[RegionFacts], insides: Mapping[int, Anatomy]) -> JsonObject:
+    """A bucket with some of its regions for `--json`, and the kernels of those regions in `insides`, by their numbers."""
+    kept = {"provisional": list(bucket.provisional), "disturbance": encode(bucket.disturbance)}
+    documents = [
+        region_json(region) | (_anatomy_json(insides[region.number]) if region.number in insides else {})
+        for region in regions
+    ]
+    return {"sizes": dict(bucket.sizes), **kept, "regions": documents}
+
+
+def _anatomy_json(made: Anatomy) -> JsonObject:
+    return {"kernels": encode(made.kernels), "peaks": encode(made.peaks)}
 
 
 def region_json(facts: RegionFacts) -> JsonObject:

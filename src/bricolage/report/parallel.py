@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
+from rich.console import RenderableType
 from rich.table import Table
 
 from bricolage._version import __version__
@@ -79,6 +80,16 @@ def _plan_rows(made: TrainingPlan) -> list[list[str]]:
         title = f"fully sharded, {words.count(made.devices.count, 'device')}"
         rows.append((whole.step_ms, row(title, whole.step_ms, whole.exchange_ms, whole.peak_bytes)))
     return [cells for _, cells in sorted(rows, key=lambda pair: pair[0])]
+
+
+def plan_parts(made: TrainingPlan) -> Iterator[RenderableType]:
+    """A plan with its runner-ups, its bound, and what changes of the devices would make of it."""
+    yield f"{made.step.module}, {made.step.batch_size} samples a step, on {made.devices}\n"
+    yield plan_table(made)
+    yield f"\nNo plan takes less than {words.milliseconds(made.bound_ms)}."
+    for change in made.changes:
+        yield f"With {change.change}: {words.milliseconds(change.step_ms)} ({plan_words(change.plan)})"
+    yield from made.notes
 
 
 def result_table(done: PlanResult) -> Table:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
-from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
-
-if TYPE_CHECKING:
-    from bricolage.train.fuse.fuse import FusedSweep, How, Swept
 
 
 @guard_command
@@ -47,61 +43,24 @@ def fuse(
     trained as one where that is fastest here; the others one by one, and the table says why. Running it runs the Python that it
     names.
     """
+    from bricolage.api.train_fuse import fuse_lanes, open_sweep
+    from bricolage.base.codec import encode
     from bricolage.cli import output, progress_bars
-    from bricolage.train.fuse.fuse import HOWS, train_sweep
-    from bricolage.train.fuse.sweep import read_sweep
+    from bricolage.report.training_tables import sweep_parts
 
-    if how not in HOWS:
-        raise errors.BadOption(option="--how", value=how, advice=f"Use one of {', '.join(HOWS)}")
-    sweep_spec = read_sweep(sweep)
+    request = open_sweep(sweep, how)
     limit = None if memory is None else a.memory_bytes(memory)
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "lane.pt")
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        done = train_sweep(sweep_spec, cast("How", how), threads, shown, memory_limit=limit)
+        done = fuse_lanes(request, threads=threads, memory_bytes=limit, progress=shown)
     if out is not None:
-        _save(done, out)
+        for name in done.states:
+            output.write_file(out / f"{name}.pt", lambda file, name=name: done.save(name, file))  # type: ignore[misc]
     if as_json:
-        from bricolage.base.codec import encode
-
         output.show_json(encode(done.report))
         return
-    _show(done.report)
+    output.show_parts(sweep_parts(done.report))
     if out is not None:
         output.note(f"wrote the weights of {len(done.states)} models to {out}")
-
-
-def _save(done: FusedSweep, out: Path) -> None:
-    from bricolage.cli import output
-
-    for name in done.states:
-        output.write_file(out / f"{name}.pt", lambda file, name=name: done.save(name, file))  # type: ignore[misc]
-
-
-def _show(report: Swept) -> None:
-    from bricolage.cli import output
-    from bricolage.report import words
-    from bricolage.report.tables import plain_table
-
-    heads = [("Lane", "fold"), ("Steps", "right"), ("End", "left"), ("Loss", "right")]
-    heads += [("Held-out loss", "right"), ("Accuracy", "right")]
-    rows = [
-        [
-            lane.name,
-            str(lane.steps),
-            lane.stopped,
-            words.loss(lane.loss),
-            words.loss(lane.held_out_loss),
-            words.MISSING if lane.accuracy is None else f"{lane.accuracy:.1%}",
-        ]
-        for lane in report.lanes
-    ]
-    output.show_result(plain_table(heads, rows))
-    for group in report.groups:
-        print(f"\n{words.count(len(group.lanes), 'lane')} trained {group.how} in {group.seconds:.1f} s: {group.reason}")
-        if group.speeds:
-            heads = [("", "left"), ("Samples/s", "right"), ("95 % interval", "right")]
-            speeds = sorted(group.speeds.items(), key=lambda item: -item[1].median)
-            rows = [[name, f"{speed.median:,.0f}", f"{speed.low:,.0f}-{speed.high:,.0f}"] for name, speed in speeds]
-            output.show_result(plain_table(heads, rows))

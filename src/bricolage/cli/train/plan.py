@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
-
-if TYPE_CHECKING:
-    from bricolage.train.run.document import TrainingPlan
-    from bricolage.train.run.launch_plan import PlanResult
 
 Folder = Annotated[Path, typer.Argument(metavar="PLAN", help="The folder of a plan.", show_default=False)]
 
@@ -43,31 +38,22 @@ def plan(
     SPEC names a training step and its devices: processes here, or described ones. The step runs in this process for some seconds to
     time its operators, which runs the Python that SPEC names. DIR gets plan.json, schedule.csv and report.html.
     """
+    from bricolage.api.train_plan import open_planning, plan_file, plan_on_devices
+    from bricolage.base.codec import encode
     from bricolage.cli import output, progress_bars
     from bricolage.report import parallel
-    from bricolage.train.pipeline.search import ASYNCHRONOUS, PLANNED
-    from bricolage.train.run.document import PLAN, write_plan
-    from bricolage.train.run.planning import plan_step
-    from bricolage.train.step.spec import read_spec
 
-    for name in schedule or ():
-        if name not in (*PLANNED, *ASYNCHRONOUS):
-            choices = ", ".join((*PLANNED, *ASYNCHRONOUS))
-            raise errors.BadOption(option="--schedule", value=name, advice=f"Use one of {choices}")
-    step_spec = read_spec(spec)
+    request = open_planning(spec, schedule)
     output.make_folder(out)
-    output.check_writable(out / PLAN)
+    output.check_writable(plan_file(out))
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        training_plan = plan_step(step_spec, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
-    write_plan(training_plan, out)
+        training_plan = plan_on_devices(request, out, seconds=seconds, progress=shown)
     output.write_text(out / "report.html", parallel.parallel_page(training_plan))
     if as_json:
-        from bricolage.base.codec import encode
-
         output.show_json(encode(training_plan))
         return
-    _show_plan(training_plan)
-    output.note(f"wrote {out / PLAN}, schedule.csv and report.html")
+    output.show_parts(parallel.plan_parts(training_plan))
+    output.note(f"wrote {plan_file(out)}, schedule.csv and report.html")
 
 
 @guard_command
@@ -95,29 +81,21 @@ def run(
     Gradients are compared with those of the single process. Then all ways take turns, and the fastest is kept. Weights are not
     trained: steps have a learning rate of zero. On several machines: `torchrun ... -m bricolage.train run PLAN` on each.
     """
+    from bricolage.api.train_run import open_plan, race_plan, result_file
+    from bricolage.base.codec import encode
     from bricolage.cli import output
     from bricolage.report import parallel
-    from bricolage.train.run.document import RESULT, read_training_plan
-    from bricolage.train.run.launch_plan import launch_plan
-    from bricolage.train.run.ray_launch import run_on_ray
 
-    training_plan, _ = read_training_plan(folder)
-    output.check_writable(folder / RESULT)
+    training_plan = open_plan(folder)
+    output.check_writable(result_file(folder))
     with output.stdout_kept():
-        done: PlanResult | None
-        if ray is not None:
-            done = run_on_ray(folder, ray, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
-        else:
-            done = launch_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
-    assert done is not None
+        done = race_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines, ray=ray)
     output.write_text(folder / "report.html", parallel.parallel_page(training_plan, done))
     if as_json:
-        from bricolage.base.codec import encode
-
         output.show_json(encode(done))
         return
-    _show_result(done)
-    output.note(f"wrote {folder / RESULT} and report.html")
+    output.show_parts([parallel.result_table(done), *parallel.result_words(done)])
+    output.note(f"wrote {result_file(folder)} and report.html")
 
 
 @guard_command
@@ -128,34 +106,11 @@ def report(
     ] = None,
 ) -> None:
     """Write the page of a plan again: with what was measured, where it was run."""
+    from bricolage.api.train_run import open_plan, open_result
     from bricolage.cli import output
     from bricolage.report import parallel
-    from bricolage.train.run.document import read_training_plan
-    from bricolage.train.run.launch_plan import read_result
 
-    training_plan, _ = read_training_plan(folder)
+    training_plan = open_plan(folder)
     place = out or folder / "report.html"
-    output.write_text(place, parallel.parallel_page(training_plan, read_result(folder)))
+    output.write_text(place, parallel.parallel_page(training_plan, open_result(folder)))
     output.note(f"wrote {place}")
-
-
-def _show_plan(made: TrainingPlan) -> None:
-    from bricolage.cli import output
-    from bricolage.report import parallel, words
-
-    print(f"{made.step.module}, {made.step.batch_size} samples a step, on {made.devices}\n")
-    output.show_result(parallel.plan_table(made))
-    print(f"\nNo plan takes less than {words.milliseconds(made.bound_ms)}.")
-    for change in made.changes:
-        print(f"With {change.change}: {words.milliseconds(change.step_ms)} ({parallel.plan_words(change.plan)})")
-    for note in made.notes:
-        print(note)
-
-
-def _show_result(done: PlanResult) -> None:
-    from bricolage.cli import output
-    from bricolage.report import parallel
-
-    output.show_result(parallel.result_table(done))
-    for line in parallel.result_words(done):
-        print(line)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
-
-if TYPE_CHECKING:
-    from bricolage.train.replicas.replica_spec import Replicas
-    from bricolage.train.replicas.replicas import ReplicasResult
 
 Methods = Annotated[
     list[str] | None,
@@ -61,104 +54,26 @@ def replicas(
     SPEC names a training step, the data, how many workers, and methods. Printed are accuracy, time, samples/s and bytes sent, and
     accuracy by the time at which the fastest was done. Running it runs the Python that SPEC names.
     """
+    from bricolage.api.train_replicas import open_replicas, train_methods
+    from bricolage.base.codec import encode
     from bricolage.cli import output, progress_bars
-    from bricolage.train.replicas.replicas import train_replicas
+    from bricolage.report.training_tables import means_note, replica_parts
 
-    replica_spec = _override_replicas(spec, method, workers, straggler)
+    replica_spec = open_replicas(spec, methods=method, workers=workers, straggler_ms=straggler)
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "method.pt")
-    done: list[ReplicasResult] = []
+    done = []
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        for replica_method in replica_spec.methods:
-            for number in range(seeds):
-                seed = replica_spec.step.seed + number
-                trained = train_replicas(replica_spec, replica_method, threads=threads, seed=seed, progress=shown)
-                done.append(trained.report)
-                if out is not None and number == 0:
-                    output.write_file(out / f"{replica_method.label}.pt", trained.save)
-    _tell_means(done, replica_spec.workers)
+        for trained in train_methods(replica_spec, threads=threads, seeds=seeds, progress=shown):
+            done.append(trained.report)
+            if out is not None and trained.report.seed == replica_spec.step.seed:
+                output.write_file(out / f"{trained.report.method.label}.pt", trained.save)
+    if note := means_note(done, replica_spec.workers):
+        output.note(note)
     if as_json:
-        from bricolage.base.codec import encode
-
         output.show_json([{**encode(outcome), "samples_s": outcome.samples_s} for outcome in done])
         return
-    _show(done, replica_spec.workers)
+    output.show_parts(replica_parts(done, replica_spec.workers))
     if out is not None:
         output.note(f"wrote the weights of {len(replica_spec.methods)} methods to {out}")
-
-
-def _tell_means(done: Sequence[ReplicasResult], workers: int) -> None:
-    from bricolage.cli import output
-
-    if (apart := max(outcome.mean_of_means for outcome in done)) > 0.0:
-        output.note(
-            f"the loss is no mean over samples: the mean of {workers} workers' gradients is {apart:.1%} from the gradient of "
-            "their batches together, so that synchronous methods are not the same as one model trained on these"
-        )
-
-
-def _override_replicas(
-    spec: Path, method: Sequence[str] | None, workers: int | None, straggler: float | None
-) -> Replicas:
-    """The file's replicas with what the options say instead.
-
-    Raises:
-        UsageError: the file cannot be used, or there is no such method, or it cannot train what the file says.
-    """
-    from bricolage.train.replicas.replica_spec import KINDS, Method, explain_refusal, read_replicas
-
-    replica_spec = read_replicas(spec)
-    if method is not None:
-        kinds = [kind for kind in KINDS if kind in method]
-        if len(kinds) < len(set(method)):
-            wrong = next(name for name in method if name not in KINDS)
-            raise errors.BadOption(option="--method", value=wrong, advice=f"Use one of {', '.join(KINDS)}")
-        replica_spec = replace(replica_spec, methods=tuple(Method(kind) for kind in kinds))
-    replica_spec = replace(replica_spec, workers=workers or replica_spec.workers)
-    if straggler is not None:
-        replica_spec = replace(replica_spec, straggler_ms=straggler)
-    for replica_method in replica_spec.methods:
-        if reason := explain_refusal(replica_method, replica_spec.workers, replica_spec.step):
-            raise errors.BadTrainingSpec(path=spec, reason=f"method '{replica_method.label}': {reason}")
-    return replica_spec
-
-
-def _show(done: Sequence[ReplicasResult], workers: int) -> None:
-    from bricolage.cli import output
-    from bricolage.report import words
-    from bricolage.report.tables import plain_table
-
-    within = min(outcome.seconds for outcome in done)
-    heads = [("Method", "fold"), ("Loss", "right"), ("Accuracy", "right"), (f"In {within:.2f} s", "right")]
-    heads += [("Time", "right"), ("Samples/s", "right"), ("Sent", "right"), ("Ahead", "right"), ("Stale", "right")]
-    rows = []
-    labels = dict.fromkeys(outcome.method.label for outcome in done)
-    for label in labels:
-        seed_runs = [outcome for outcome in done if outcome.method.label == label]
-        early = [
-            at.accuracy for outcome in seed_runs if (at := outcome.at(within)) is not None and at.accuracy is not None
-        ]
-        rows.append(
-            [
-                label,
-                _mean([outcome.loss for outcome in seed_runs], words.loss),
-                _mean([outcome.accuracy for outcome in seed_runs], "{:.1%}".format),
-                _mean(early, "{:.1%}".format),
-                words.seconds(sum(outcome.seconds for outcome in seed_runs) / len(seed_runs)),
-                f"{sum(outcome.samples_s for outcome in seed_runs) / len(seed_runs):,.0f}",
-                words.size(sum(outcome.sent_bytes for outcome in seed_runs) // len(seed_runs)),
-                str(max(outcome.ahead for outcome in seed_runs)),
-                f"{max(outcome.staleness for outcome in seed_runs):.1f}",
-            ]
-        )
-    output.show_result(plain_table(heads, rows))
-    several = len(done) > len(labels)
-    print(f"\n{words.count(workers, 'worker')}" + (f"; means over {len(done) // len(labels)} seeds" if several else ""))
-
-
-def _mean(values: Sequence[float | None], form: Callable[[float], str]) -> str:
-    from bricolage.report import words
-
-    numbers = [value for value in values if value is not None]
-    return form(sum(numbers) / len(numbers)) if numbers else words.MISSING

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
-from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
-
-if TYPE_CHECKING:
-    from bricolage.train.fuse.fuse import How
-    from bricolage.train.fuse.hyperparameter_search import Searched
 
 
 @guard_command
@@ -48,61 +42,21 @@ def tune(
     SEARCH names a training step, the data, ranges and a sampler. Trials that fall behind are pruned. Running it runs the Python
     that SEARCH names.
     """
+    from bricolage.api.train_tune import open_search, search_parameters
+    from bricolage.base.codec import encode
     from bricolage.cli import output, progress_bars
-    from bricolage.train.fuse.fuse import HOWS
-    from bricolage.train.fuse.hyperparameter_search import tune as run
-    from bricolage.train.fuse.search_spec import read_search
+    from bricolage.report.training_tables import search_parts
 
-    if how not in HOWS:
-        raise errors.BadOption(option="--how", value=how, advice=f"Use one of {', '.join(HOWS)}")
-    search_spec = read_search(search)
-    search_spec = replace(search_spec, trials=trials or search_spec.trials, together=together or search_spec.together)
-    if how.endswith("processes") and search_spec.pruner != "none":
-        raise errors.BadOption(
-            option="--how", value=how, advice='Processes are not watched: set pruner = "none", or use fused'
-        )
+    request = open_search(search, how, trials=trials, together=together)
     limit = None if memory is None else a.memory_bytes(memory)
     output.check_writable(out)
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        done = run(search_spec, cast("How", how), threads, shown, memory_limit=limit)
+        done = search_parameters(request, threads=threads, memory_bytes=limit, progress=shown)
     if out is not None and done.state is not None:
         output.write_file(out, done.save)
     if as_json:
-        from bricolage.base.codec import encode
-
         output.show_json(encode(done.report))
         return
-    _show(done.report)
+    output.show_parts(search_parts(done.report))
     if out is not None and done.state is not None:
         output.note(f"wrote {out}")
-
-
-def _show(report: Searched) -> None:
-    from bricolage.cli import output
-    from bricolage.report import words
-    from bricolage.report.tables import plain_table
-
-    heads = [("Trial", "left"), ("Drawn", "fold"), ("Steps", "right"), ("End", "left"), ("Held-out loss", "right")]
-    heads += [("Accuracy", "right"), ("Trained", "left")]
-    rows = [
-        [
-            trial.name + (" *" if trial.name == report.best else ""),
-            ", ".join(
-                f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-                for key, value in trial.drawn.items()
-            ),
-            str(trial.steps),
-            trial.stopped,
-            words.loss(trial.loss),
-            words.MISSING if trial.accuracy is None else f"{trial.accuracy:.1%}",
-            trial.how,
-        ]
-        for trial in sorted(
-            report.trials, key=lambda trial: (trial.stopped != "finished", trial.loss is None, trial.loss)
-        )
-    ]
-    output.show_result(plain_table(heads, rows))
-    rate = report.samples / report.seconds
-    print(
-        f"\n{words.count(len(report.trials), 'trial')} in {report.seconds:.1f} s, {rate:,.0f} samples/s; * is the best"
-    )

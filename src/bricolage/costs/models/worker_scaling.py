@@ -51,6 +51,14 @@ def fit_speed(runs: Sequence[Run], synchronous: bool = True) -> SpeedModel:
     return SpeedModel(synchronous, tuple(float(factor) for factor in factors))
 
 
+def predict_scaling(model: SpeedModel, short: Sequence[Run]) -> list[tuple[int, float]]:
+    """Steps a second for 1, 2, 4 ... workers, up to twice those that ran, of which there is one at least; servers and the batch as
+    in the last run."""
+    last, most = short[-1], 2 * max(run.workers for run in short)
+    counts = [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent <= most]
+    return [(count, model.steps_s(count, last.servers, last.batch)) for count in counts]
+
+
 def _terms(synchronous: bool, workers: int, servers: int, batch: int) -> tuple[float, ...]:
     shared = workers / servers if servers else 0.0
     if synchronous:

@@ -16,6 +16,20 @@ _SATURATION = SaturationLimits(rounds=6, nodes=2_000, seconds=10.0, multi_rounds
 _EXTRACTION = ExtractionLimits(seconds=5.0)
 
 
+def parse_method(word: str) -> Method | None:
+    """The method of a word; None for "none", which is no search.
+
+    Raises:
+        BadOption: there is no such method.
+    """
+    if word == "none":
+        return None
+    for method in METHODS:
+        if method == word:
+            return method
+    raise BadOption(option="--search", value=word, advice=f"Use one of: none, {', '.join(METHODS)}")
+
+
 @dataclass(frozen=True)
 class SearchOptions:
     """Limits of a search. It is deterministic as long as none of those in seconds is reached.

@@ -17,7 +17,7 @@ from bricolage.base.options import available_cores
 from bricolage.base.progress import Progress, Silent
 from bricolage.base.torch_library import load_torch
 from bricolage.costs.latency import Latency
-from bricolage.errors import NotFusible
+from bricolage.errors import BadOption, NotFusible
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.measure.turns import Turns, time_in_turns
 from bricolage.train.fuse.alone import Judge, LaneResult
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
 How: TypeAlias = Literal["auto", "serial", "fused", "processes", "fused-processes"]
-HOWS: tuple[str, ...] = get_args(How)
+HOWS: tuple[How, ...] = get_args(How)
 ROUNDS = 5
 _LEAST_S, _MOST_S = 0.05, 0.5
 """Of one turn of a contestant."""
@@ -94,6 +94,18 @@ class FusedSweep:
     def save(self, lane: str, file: IO[bytes]) -> None:
         """Writes the state of a lane's module, for `torch.load` and `Module.load_state_dict`."""
         load_torch().save(self.states[lane], file)
+
+
+def parse_how(word: str) -> How:
+    """The way to train of a word.
+
+    Raises:
+        BadOption: there is none.
+    """
+    for how in HOWS:
+        if how == word:
+            return how
+    raise BadOption(option="--how", value=word, advice=f"Use one of {', '.join(HOWS)}")
 
 
 Make: TypeAlias = "Callable[[], GroupTrainer]"

@@ -18,12 +18,12 @@ compression = "powersgd"
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from bricolage.base.codec import Length, Matching, Within
-from bricolage.errors import BadTrainingSpec
+from bricolage.errors import BadOption, BadTrainingSpec
 from bricolage.train.step.spec import Entry, StepOrFile, StepSpec, read_as, read_step
 
 Kind = Literal["allreduce", "bsp", "asp", "ssp", "easgd", "adpsgd", "gosgd", "local", "postlocal"]
@@ -191,6 +191,30 @@ def read_replicas(path: Path) -> Replicas:
         decay=replica_file.decay,
         straggler_ms=replica_file.straggler_ms,
     )
+
+
+def override_replicas(
+    replicas: Replicas, path: Path, kinds: Sequence[str] | None, workers: int | None, straggler_ms: float | None
+) -> Replicas:
+    """Replicas, which the file at `path` describes, with other methods, workers or another delay where these are given.
+
+    Raises:
+        BadOption: there is no such method.
+        BadTrainingSpec: one cannot train what the file says.
+    """
+    if kinds is not None:
+        chosen = [kind for kind in KINDS if kind in kinds]
+        if len(chosen) < len(set(kinds)):
+            wrong = next(name for name in kinds if name not in KINDS)
+            raise BadOption(option="--method", value=wrong, advice=f"Use one of {', '.join(KINDS)}")
+        replicas = replace(replicas, methods=tuple(Method(kind) for kind in chosen))
+    replicas = replace(replicas, workers=workers or replicas.workers)
+    if straggler_ms is not None:
+        replicas = replace(replicas, straggler_ms=straggler_ms)
+    for method in replicas.methods:
+        if reason := explain_refusal(method, replicas.workers, replicas.step):
+            raise BadTrainingSpec(path=path, reason=f"method '{method.label}': {reason}")
+    return replicas
 
 
 def explain_refusal(method: Method, workers: int, step: StepSpec) -> str:

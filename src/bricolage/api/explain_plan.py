@@ -1,0 +1,68 @@
+"""The plans of an artifact of any machine, to be read: their graphs, and what becomes of their regions here, kernel by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Anatomy, RegionModel, Resources
+from bricolage.device.host import host
+from bricolage.graph.extract import graph_of
+from bricolage.graph.graph import Graph, Region
+from bricolage.graph.identity import Identities
+from bricolage.graph.store import Store
+from bricolage.plan import artifact
+from bricolage.plan.number_sets import parse_numbers
+from bricolage.plan.pack import PackEntry
+from bricolage.plan.plan import Plan, PlannedRegion
+from bricolage.work import bits as bitset
+
+
+@dataclass(frozen=True)
+class UnpackedPlan:
+    """A plan, and the folder that its artifact was unpacked to."""
+
+    plan: Plan
+    directory: Path
+    entry: PackEntry | None
+    """Its place in a pack; None of an artifact with one plan."""
+
+    def graphs(self) -> list[Graph]:
+        """Of the plan's buckets, in their order."""
+        return [graph_of(self.directory / bucket.graph) for bucket in self.plan.buckets]
+
+    def kernels(self, graph: Graph, planned: Mapping[int, PlannedRegion]) -> dict[int, Anatomy]:
+        """The kernels of those regions of a bucket's graph whose backends show them, compiled and timed on this machine, under the
+        given numbers.
+
+        Raises:
+            MissingBackend: the backend of a region is not installed here.
+            Refused: it cannot compile the region here.
+        """
+        identities, store = Identities(graph), Store(self.directory)
+        resources = Resources(self.plan.provenance.options.threads, host(), alone=True)
+        anatomies: dict[int, Anatomy] = {}
+        for number, planned_region in planned.items():
+            region = Region(graph, bitset.of(parse_numbers(planned_region.operators)))
+            path = store.region(region, identities.key(region))
+            chosen = planned_region.implementation
+            anatomy = registry.get(chosen.backend).kernel_report(RegionModel(path), chosen.config, resources)
+            if anatomy is not None:
+                anatomies[number] = anatomy
+        return anatomies
+
+
+def unpack_plans(path: Path, target: str = "") -> dict[str, UnpackedPlan]:
+    """The plans of a pack by their targets' names, that of `target` alone where it is named; of an artifact with one plan that one,
+    under the empty name.
+
+    Raises:
+        MissingFile, BadArtifact, NewerArtifact, OlderArtifact: the file is not usable.
+        NoTarget, NotPack: there is no such target.
+    """
+    plans, directory = artifact.plans(path, target)
+    pack = artifact.read_pack(directory)
+    entries = {} if pack is None else {entry.target.name: entry for entry in pack.entries}
+    return {name: UnpackedPlan(plan, directory, entries.get(name)) for name, plan in plans.items()}
