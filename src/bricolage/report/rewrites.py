@@ -152,7 +152,7 @@ def rules_table(families: Mapping[str, Sequence[Rule]]) -> RenderableType:
         for rule in members:
             text = plain_text(rule.equation)
             if rule.conditions:
-                text.append_text(plain_text(f"\n{rule.conditions}", "dim"))
+                text.append("\n").append_text(plain_text(rule.conditions, "dim"))
             rows.append([plain_text(rule.name + (" (cost-based)" if rule.cost_based else "")), text])
         parts += [plain_table([("Rule", "left"), ("Equation and conditions", "fold")], rows, title=family), Text("")]
     return Group(*parts)
