@@ -149,9 +149,7 @@ class KernelSearch:
                 self._trials_until(searching, told)
             if not final and not deadline.interrupted:
                 stays = True
-                return self._told(
-                    [(task, self._choose_best(task)) for task in self._tasks], implementation, _UNFINISHED
-                )
+                return self._told([(task, self._pick(task)) for task in self._tasks], implementation, _UNFINISHED)
             if deadline.interrupted:
                 self._measurer.pool.end(self._regime)  # it still works on what is not waited for
             finalists = self._confirm(Deadline(_CONFIRMING_S) if deadline.interrupted else deadline)
@@ -168,7 +166,7 @@ class KernelSearch:
         return TuningResult(TunedKernels(implementation, tuple(tasks)), tuple(self._curve), reason)
 
     @staticmethod
-    def _choose_best(task: _Task) -> _Final:
+    def _pick(task: _Task) -> _Final:
         """The best of a task by its trials so far."""
         best = next(iter(task.history.best(1)), task.grid.origin)
         return _Final(task.grid.choice(best), task.history.shares.get(best, 1.0))

@@ -1,11 +1,10 @@
 """Rewrite autotuning: the variant of a model that one backend runs fastest, found by timing variants on this machine.
 
-Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which
-variant they like. So configs are varied one rule at a time, each variation races against the best so far as a whole
-model, and what wins is combined: steepest ascent by measurement, first over opsets, then over rules, then over the
-operator signatures where cost-based rules are applied. On a noisy machine the luckiest of many variations is ahead in any
-race: those that were ahead race again, few with more rounds, and only that second race counts (as in successive
-halving, Jamieson and Talwalkar, AISTATS 2016, section 3)."""
+Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which variant they
+like. So configs are varied one rule at a time, each variation races against the best so far as a whole model, and what wins is
+combined: steepest ascent by measurement, first over opsets, then over rules, then over the operator signatures where cost-based
+rules are applied. On a noisy machine the luckiest of many variations is ahead in any race: those that were ahead race again, few
+with more rounds, and only that second race counts (as in successive halving, Jamieson and Talwalkar, AISTATS 2016, section 3)."""
 
 from __future__ import annotations
 
@@ -128,13 +127,9 @@ class RewriteTuner:
         self._config, self._device, self._prefix = config, device, prefix
         self._processes = min(_PROCESSES, options.profile.race_processes)
         self._written: list[str] = []
-        working_model = start.clone()
-        self._keep(working_model)  # once, so that each variant brings only the weights that it changes
-        self._runner, self._sizes, self._rules = (
-            PipelineRunner(working_model, rules, self._keep),
-            dict(sizes),
-            list(rules),
-        )
+        working = start.clone()
+        self._keep(working)  # once, so that each variant brings only the weights that it changes
+        self._runner, self._sizes, self._rules = PipelineRunner(working, rules, self._keep), dict(sizes), list(rules)
         self._opset, self._opsets = start.graph.opset_imports.get("", 0), newer_opsets(start, rules) if raising else []
 
     def run(self, stop: Deadline) -> RewriteTuningResult:
@@ -157,11 +152,9 @@ class RewriteTuner:
         ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, seconds, processes=2 * self._processes)
         chosen, raced = judge_race(ran)
         rewrite_config = {REWRITTEN: base.rewrite_config, TAILORED: best.rewrite_config}.get(chosen)
-        region_keys = {trial.spec.region_key for trial in self._trials.values()}
+        keys = {trial.spec.region_key for trial in self._trials.values()}
         implementation = Implementation(self._backend.name, self._config, self._device.name)
-        return RewriteTuningResult(
-            chosen, rewrite_config, implementation, self._options.threads, len(region_keys), raced
-        )
+        return RewriteTuningResult(chosen, rewrite_config, implementation, self._options.threads, len(keys), raced)
 
     def search(self, stop: Deadline) -> RewriteConfig:
         """The best configuration that is found until `stop` says so; the configuration is known.
@@ -189,11 +182,7 @@ class RewriteTuner:
         seconds = self._shares.signatures * stop.left if len(specs) > 1 else 1.0  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)
         if ran.fastest is None:
-            if wrong := [
-                variant_cost.error
-                for variant_cost in ran.costs.values()
-                if variant_cost.outcome == "wrong" and variant_cost.error is not None
-            ]:
+            if wrong := [row.error for row in ran.costs.values() if row.outcome == "wrong" and row.error is not None]:
                 raise NotAccurate(error=min(wrong), bound=self._oracle.bound)
             reasons = "; ".join(dict.fromkeys(cost.reason for cost in ran.costs.values()))
             raise NoBackend(why=f" for this model: {self._backend.name} says {reasons}")
@@ -406,9 +395,6 @@ def judge_race(ran: Race) -> tuple[str, tuple[RacedVariant, ...]]:
         RacedVariant(name, cost, None if name == ORIGINAL or cost.ms is None else ran.ratio(name, ORIGINAL))
         for name, cost in sorted(ran.costs.items(), key=lambda item: (item[1].ms is None, item[1].ms or 0.0))
     )
-    ahead = {
-        variant.name: variant.speedup.value
-        for variant in raced
-        if variant.speedup is not None and variant.speedup.value >= 1.0
-    }
+    speedups = {variant.name: variant.speedup.value for variant in raced if variant.speedup is not None}
+    ahead = {name: speedup for name, speedup in speedups.items() if speedup >= 1.0}
     return max(ahead, key=ahead.__getitem__, default=ORIGINAL), raced

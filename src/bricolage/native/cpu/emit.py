@@ -94,7 +94,7 @@ class Body:
                     return literal(node.array.reshape(-1)[0], node.dtype)
                 return self._constant(node, coords)
             case Pointwise(function="dequantise") if (
-                ratio := self._find_rounding_source(node.inputs[0], node.inputs[1])
+                ratio := self._find_ratio(node.inputs[0], node.inputs[1])
             ) is not None:
                 # The byte itself is not asked for: what was rounded is a float already, less its zero point.
                 x = self.value(ratio, broadcast_coords(coords, ratio.shape))
@@ -187,7 +187,7 @@ class Body:
         kept = self._runs.stored(pointer, buffer.dtype, index, table)
         return f"{kept} = {self.value(byte, coords)};" if kept else None
 
-    def _find_rounding_source(self, node: Node, zero: Node) -> Node | None:
+    def _find_ratio(self, node: Node, zero: Node) -> Node | None:
         """What a byte is rounded from that is computed here, around that zero point; None where it is none."""
         if not isinstance(node, Pointwise) or node.function != "saturate" or node in self._bound:
             return None
@@ -201,7 +201,7 @@ class Body:
         if (
             self._runs is not None
             and isinstance(node, Pointwise)
-            and (ratio := self._find_rounding_source(node, node.inputs[-1]))
+            and (ratio := self._find_ratio(node, node.inputs[-1]))
         ):
             zero = single(node.inputs[-1])
             assert zero is not None
@@ -269,9 +269,8 @@ def epilogue(
 @dataclass
 class ByteRuns:
     """Runs of bytes that a loop over `j` reads and stores: they are widened ahead of it, and narrowed behind it. GCC 12 makes
-    vectors of bytes, not of floats, of a loop that has both, or none: a product's epilogue took three to six times as long.
-    Floats that become bytes are rounded and kept within their bounds behind it too, by the instructions that pack vectors.
-    """
+    vectors of bytes, not of floats, of a loop that has both, or none: a product's epilogue took three to six times as long. Floats
+    that become bytes are rounded and kept within their bounds behind it too, by the instructions that pack vectors."""
 
     j: Index
     count: int

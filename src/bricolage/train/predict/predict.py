@@ -119,8 +119,7 @@ class StepPredictor:
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
     def on(self, devices: DescribedDevices, link: Link | None, least_ms: float) -> StepPredictor:
-        """The same on described devices, joined by equal links, with one profile for all of them; no operator takes less than
-        `least_ms`."""
+        """The same on described devices with equal links and one profile; no operator takes less than `least_ms`."""
         there = copy.copy(self)
         there._devices, there.described, there._link, there._least_ms = devices, True, link, least_ms
         return there
@@ -130,11 +129,8 @@ class StepPredictor:
         prediction = self.predict(variant)
         if self._base is not None:
             prediction = replace(prediction, base_ms=sum(self._base[1]))
-        return (
-            self.measured(variant, prediction)
-            if measure and not prediction.reason and not self.described
-            else prediction
-        )
+        runs = measure and not prediction.reason and not self.described
+        return self.measured(variant, prediction) if runs else prediction
 
     def exceeded_memory(self, base: Predicted) -> int | None:
         """Bytes that the described device has, where the step takes more; None where it fits, or that is not known."""
@@ -151,9 +147,7 @@ class StepPredictor:
         for name, (path, inner) in under.items():
             inside = [layer == path or layer.startswith(inner) for layer in graph.layers]
             forward = sum(
-                operator_ms
-                for operator_ms, phase, here in zip(ms, graph.phases, inside, strict=True)
-                if here and phase == "forward"
+                cost for cost, phase, here in zip(ms, graph.phases, inside, strict=True) if here and phase == "forward"
             )
             kept = sum(
                 storage.bytes
@@ -180,9 +174,7 @@ class StepPredictor:
         step = prepare_step(self.spec, variant)
         ring, gbytes, contention = self._exchange(variant)
         cost_model = self._model(self._threads(variant))
-        traced = (
-            self.graph(step, variant) if variant.models == 1 else fused_graph(self._prepare_fused(variant), variant)
-        )
+        traced = self.graph(step, variant) if variant.models == 1 else fused_graph(self._fuse_step(variant), variant)
         graph = add_run_memory(traced, cost_model.alone)
         cost_model.alone.measure(graph.calls, graph.signatures)
         cost = self._cost(graph, cost_model, self._threads(variant))
@@ -205,8 +197,8 @@ class StepPredictor:
             self._base = graph, ms
         course, waiting = _course(graph, ms, sending, ring.among(variant.workers, gbytes) if ring else None)
         phases: dict[str, float] = {}
-        for operator_ms, phase in zip(ms, graph.phases, strict=True):
-            phases[phase] = phases.get(phase, 0.0) + operator_ms
+        for op_ms, phase in zip(ms, graph.phases, strict=True):
+            phases[phase] = phases.get(phase, 0.0) + op_ms
         if sending:
             phases["exchange"] = waiting
         low, high = (scale * contention + sum(phases.values()) - sum(ms) for scale in (cost.low_ms, cost.high_ms))
@@ -293,11 +285,11 @@ class StepPredictor:
     def _running(self, variant: Variant) -> Runs:
         gc.collect()
         if variant.models > 1:
-            return self._prepare_fused(variant)
+            return self._fuse_step(variant)
         step = prepare_step(self.spec, variant)
         return Running(step.module, [*step.inputs, *step.targets], step, variant)
 
-    def _prepare_fused(self, variant: Variant) -> FusedRunning:
+    def _fuse_step(self, variant: Variant) -> FusedRunning:
         """What is predicted and what is run compute operators in the same ways: those chosen when it is made ready."""
         if variant not in self._lanes:
             import torch
@@ -394,10 +386,10 @@ def _course(
     if ring is not None:  # into buckets, and back
         arrived += 2 * ring.copy_ms_per_byte * sum(bucket.bytes for bucket in sending)
     now = arrived
-    for operator_ms in ms[first:]:
-        now += operator_ms
+    for op_ms in ms[first:]:
+        now += op_ms
         ends.append(now)
-    starts = [end - operator_ms for end, operator_ms in zip(ends, ms, strict=True)]
+    starts = [end - op_ms for end, op_ms in zip(ends, ms, strict=True)]
     spans: list[Span] = []
     for start, end, phase, layer in zip(starts, ends, graph.phases, graph.layers, strict=True):
         if spans and spans[-1].phase == phase and spans[-1].layer == layer:

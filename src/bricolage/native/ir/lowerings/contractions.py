@@ -76,13 +76,10 @@ def _sum_products(left: Node, right: Node, batch: Shape) -> Node:
     (rows, depth), columns, rank = left.shape[-2:], right.shape[-1], len(batch)
 
     def spread(node: Node, pick: Callable[[Index, Index, Index], tuple[Index, Index]]) -> Node:
-        batch_dims = node.shape[:-2]
+        dims = node.shape[:-2]
 
         def mapping(coords: Coords) -> Coords:
-            outer = [
-                ZERO if size == 1 else i
-                for i, size in zip(coords[rank - len(batch_dims) : rank], batch_dims, strict=True)
-            ]
+            outer = [ZERO if size == 1 else i for i, size in zip(coords[rank - len(dims) : rank], dims, strict=True)]
             return (*outer, *pick(*coords[rank:]))
 
         return View((*batch, rows, columns, depth), node.dtype, node, mapping)
