@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bricolage.cluster.policy_catalogue import POLICIES
 from tests.manual.commands import list_commands, read_texts
 from tests.manual.errors_page import errors_page, list_errors
-from tests.manual.pages import COMMANDS, MANUAL, count_words, list_pages, read_blocks, read_prose, split_sentences
+from tests.manual.pages import COMMANDS, MANUAL, ROOT, count_words, list_pages, read_blocks, read_prose, split_sentences
 from tests.manual.write import generated_pages
 
 WRITTEN = [page for page in list_pages() if page.parent != COMMANDS and page.name != "errors.md"]
@@ -70,6 +71,16 @@ def test_outputs_are_filled_in(page: Path) -> None:
     assert [
         block.text for block in read_blocks(page) if block.language == "console" and "\n…\n" in f"\n{block.text}"
     ] == []
+
+
+def test_policies_are_those_of_the_catalogue() -> None:
+    """The table of families names each once; the pages that count them count right."""
+    names = {entry.name for entry in POLICIES}
+    table = (MANUAL / "cluster-replay.md").read_text(encoding="utf-8").partition("| family |")[2].partition("\n\n")[0]
+    named = [name for name in re.findall(r"`([a-z0-9-]+)`", table) if name in names]
+    assert sorted(named) == sorted(names)
+    for page in (ROOT / "README.md", MANUAL / "cluster-replay.md"):
+        assert re.search(rf"\b{len(names)} (?:scheduling )?policies", page.read_text(encoding="utf-8")), page.name
 
 
 def test_the_glossary_has_at_most_thirty_words() -> None:

@@ -61,7 +61,7 @@ def optimize(
             from bricolage.report.tables import decision
 
             if not as_json:
-                output.show_result(decision(bucket, output.console().width), results)
+                output.show_result(decision(bucket, output.console().width, verbose=a.verbose()), results)
 
         with progress_bars.show_progress(show_decision) as shown:
             from bricolage.api.optimize import optimize as run
@@ -136,12 +136,12 @@ def _check_paths(model: Path, target: Path, report: Path | None, options: Option
 def _show(plan: Plan) -> None:
     from bricolage.cli import output
     from bricolage.report.operating_points import points_overview
-    from bricolage.report.tables import header, stages
+    from bricolage.report.tables import header, short_header, stages
 
     if plan.throughput is not None:
         output.show_result(points_overview(plan.throughput, plan.operating_point, output.console().width, _SERVERS))
         output.show_result("")
-    output.show_result(header(plan))
+    output.show_result(header(plan) if a.verbose() else short_header(plan))
     if a.verbose():
         for bucket in plan.buckets:
             output.show_result(stages(bucket))

@@ -50,10 +50,8 @@ def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
 def decision(bucket: Bucket, width: int, *, verbose: bool = False) -> RenderableType:
     """One bucket's verdict and contestants, what was unusual about the inputs and the machine, and what a wider tolerance would
     take. Without `verbose` only the fastest contestants, and what was left out in a line."""
-    parts: list[RenderableType] = [
-        verdict_text(bucket),
-        contestants(bucket, width, most=None if verbose else MOST_ROWS),
-    ]
+    table = contestants(bucket, width, most=None if verbose else MOST_ROWS)
+    parts: list[RenderableType] = [verdict_text(bucket), Text(""), table]
     notes = [*words.inputs(bucket), *words.reference_lines(bucket)]
     notes += [
         line for line in (words.other_pattern(bucket), words.accuracy(bucket), *words.quantised_lines(bucket)) if line
