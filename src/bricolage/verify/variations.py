@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.base.options import BOUNDS
-from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
+from bricolage.errors import BricolageError, InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.operator_kinds import RANDOM
 from bricolage.graph.store import Store
@@ -206,7 +206,7 @@ def _narrows(operator: Operator) -> bool:
 def _drawn_again(model: ir.Model) -> Inputs | None:
     try:
         return draw_inputs(model, 1)
-    except Exception as error:  # inputs of given arrays may be of a type that cannot be drawn
+    except (BricolageError, TypeError, ValueError) as error:  # of a type of given arrays that cannot be drawn
         _LOG.debug("inputs cannot be drawn again: %s", error)
         return None
 
