@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import onnx_ir as ir
 
 from bricolage.lowering.arrays import Arrays
@@ -20,6 +22,7 @@ from bricolage.lowering.operators.quantization import (
     round_to,
     spread,
 )
+from bricolage.lowering.window_indices import ConvAttributes
 
 Ints = tuple[int, ...]
 
@@ -201,12 +204,7 @@ def contributed_qlinear_conv(
     bias: Array = None,
     *,
     channels_last: int = 0,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> Array:
     """ContribOperators.md#com.microsoft.QLinearConv: ONNX's, with channels last where asked for."""
     y = qlinear_conv(
@@ -220,11 +218,7 @@ def contributed_qlinear_conv(
         y_scale=y_scale,
         y_zero=y_zero,
         bias=bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        pads=pads,
-        strides=strides,
+        **attributes,
     )
     return _channels_last(xp, y) if channels_last else y
 
