@@ -16,17 +16,23 @@ from bricolage.cluster.policies.allox import AlloX
 from bricolage.cluster.policies.chronus import Chronus
 from bricolage.cluster.policies.elastic import ElasticFlow, Optimus, Sia
 from bricolage.cluster.policies.elastic_spirit import Cynthia, SideCar
-from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
 from bricolage.cluster.policies.gandiva import Gandiva
 from bricolage.cluster.policies.hierarchy import hierarchical
 from bricolage.cluster.policies.hydra import Hydra
 from bricolage.cluster.policies.interference import Harmony, Horus
-from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
 from bricolage.cluster.policies.partitioned import partition_rule
 from bricolage.cluster.policies.pollux import Pollux
+from bricolage.cluster.policies.queue_orders import (
+    EarliestDeadline,
+    EasyBackfill,
+    Fifo,
+    LeastLaxity,
+    QuasiShortestService,
+    ShortestJob,
+    ShortestRemaining,
+)
 from bricolage.cluster.policies.round_policies import Themis, TimeSlices
 from bricolage.cluster.policies.shockwave import Shockwave
-from bricolage.cluster.policies.shortest import QuasiShortestService, ShortestJob, ShortestRemaining
 from bricolage.cluster.policies.space_sharing import PackedShares, RandomPacking
 from bricolage.cluster.policies.synergy import Synergy, by_remaining
 from bricolage.cluster.policies.tiresias import Gittins, LeastAttained
