@@ -7,9 +7,9 @@ neither code nor data is public. Its allowance is deadline - now - predicted run
 for all, the order among waiting jobs does not change with time.
 
 Shortest first are the classical bounds that predictions are compared with, and their deployable form. SJF and SRTF know how long
-jobs take (oracles). QSSF (Quasi-Shortest-Service-First: Hu, Sun, Yan, Wen, Zhang, Helios, SC'21, `S-Lab-System-
-Group/HeliosArtifact`) predicts it from users and names; it orders by predicted duration times devices, without preemption, with
-strict head of line. Which of these a policy is depends on the estimates that it is given.
+jobs take (oracles). QSSF (Quasi-Shortest-Service-First: Hu, Sun, Yan, Wen, Zhang, Helios, SC'21,
+`S-Lab-System-Group/HeliosArtifact`) predicts it from users and names; it orders by predicted duration times devices, without
+preemption, with strict head of line. Which of these a policy is depends on the estimates that it is given.
 """
 
 from __future__ import annotations

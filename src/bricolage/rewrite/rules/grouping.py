@@ -166,22 +166,9 @@ class BatchProducts(_Siblings):
             "a = MatMul(x, v) b = MatMul(z, w) y = Concat<axis=0>(a, b)",
             {"v": (3, 4), "w": (3, 4)},
         ),
-        Example(
-            "float[2,3] x, float[2,3] z",
-            "a = MatMul(x, v) b = MatMul(z, w) y = Concat<axis=1>(a, b)",
-            {"v": (3, 4), "w": (3, 5)},
-        ),
-        Example(
-            "float[5,2,3] x, float[5,2,3] z",
-            "a = MatMul(x, v) b = MatMul(z, w) y = Add(a, b)",
-            {"v": (3, 4), "w": (3, 4)},
-        ),
-        Example(
-            "float[2,3] x",
-            "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)",
-            {"v": (3, 4), "w": (3, 4)},
-            why="one input",
-        ),
+        examples[0].but(body="a = MatMul(x, v) b = MatMul(z, w) y = Concat<axis=1>(a, b)", w=(3, 5)),
+        examples[0].but(inputs="float[5,2,3] x, float[5,2,3] z"),
+        examples[0].but("one input", "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)", inputs="float[2,3] x"),
     )
 
     def kind(self, node: ir.Node) -> Hashable:
