@@ -49,10 +49,7 @@ class Pool(Closing):
     """Worker processes by regime."""
 
     def __init__(
-        self,
-        memory_limit: int | None = None,
-        variables: Mapping[str, str] | None = None,
-        entry: EntryPoint = PROGRAMS,
+        self, memory_limit: int | None = None, variables: Mapping[str, str] | None = None, entry: EntryPoint = PROGRAMS
     ) -> None:
         """`memory_limit`: resident bytes of one worker with its children (80 % of what is free now when None).
         `variables`: environment variables for all workers; `entry`: what these do."""

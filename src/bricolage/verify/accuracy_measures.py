@@ -87,10 +87,7 @@ class AccuracyDemand:
         return f"{self.name} of at {'least' if self.at_least else 'most'} {_figure(self.limit)}"
 
     def judged(
-        self,
-        outputs: Sequence[Outputs],
-        reference: Sequence[Outputs],
-        samples: Sequence[Mapping[str, np.ndarray]] = (),
+        self, outputs: Sequence[Outputs], reference: Sequence[Outputs], samples: Sequence[Mapping[str, np.ndarray]] = ()
     ) -> Reached:
         """Measures answers to samples against those of float64.
 

@@ -73,10 +73,7 @@ class Variation:
     """Of outputs on the first inputs: where one is smaller here, an error is relative to that size."""
 
     def excess(
-        self,
-        actual: Mapping[str, ModelValue],
-        reference: Mapping[str, ModelValue],
-        allowed: Mapping[str, Allowance],
+        self, actual: Mapping[str, ModelValue], reference: Mapping[str, ModelValue], allowed: Mapping[str, Allowance]
     ) -> float:
         """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
         names = list(reference)

@@ -68,14 +68,7 @@ def quantize_linear(
 
 @operator("DequantizeLinear", since=10)
 def dequantize_linear(
-    xp: Arrays,
-    x: Array,
-    scale: Array,
-    zero: Array = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    xp: Arrays, x: Array, scale: Array, zero: Array = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Array:
     kind = xp.dtype(output_dtype) if output_dtype else scale.dtype
     y = xp.astype(x, xp.dtype(1))
@@ -154,12 +147,7 @@ def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, **attributes
 
 @operator("ConvInteger", since=10)
 def conv_integer(
-    xp: Arrays,
-    x: Array,
-    w: Array,
-    x_zero: Array = None,
-    w_zero: Array = None,
-    **attributes: Unpack[ConvAttributes],
+    xp: Arrays, x: Array, w: Array, x_zero: Array = None, w_zero: Array = None, **attributes: Unpack[ConvAttributes]
 ) -> Array:
     return _exact_conv(xp, _subtract_zero(xp, x, x_zero, 1), _subtract_zero(xp, w, w_zero, 0), None, **attributes)
 

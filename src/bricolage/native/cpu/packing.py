@@ -348,14 +348,7 @@ def _within(guards: Sequence[tuple[Index, int]], copy: list[str], zero: list[str
     tests = [test for index, extent in guards for test in bounds_tests(index, extent)]
     if not tests:
         return [*([KEEP_SCALAR] if guarded else []), *copy]
-    return [
-        KEEP_SCALAR,
-        f"if ({conjunction(tests)}) {{",
-        *indent_lines(copy),
-        "} else {",
-        *indent_lines(zero),
-        "}",
-    ]
+    return [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indent_lines(copy), "} else {", *indent_lines(zero), "}"]
 
 
 def constant_identity(root: Node | None) -> int:

@@ -134,10 +134,7 @@ def _ends(width: int, pitch: int, lanes: int) -> list[str]:
 def _emit_softmax(packing: Packing, width: int, pitch: int, probabilities: str | None) -> list[str]:
     """From row `r` of scores to a row of probabilities, packed as the second product reads it; in place where `probabilities` is
     None."""
-    lines = [
-        f"float *const row = rows + r * {pitch};",
-        *exponentials(pitch),
-    ]
+    lines = [f"float *const row = rows + r * {pitch};", *exponentials(pitch)]
     if probabilities is None:
         return [*lines, VECTORISED, f"for (long i = 0; i < {pitch}; i++) row[i] = {SOFTMAX};"]
     return [

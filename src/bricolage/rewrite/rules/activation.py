@@ -29,12 +29,7 @@ def _halved_product(gate: ValuePattern) -> list[Op]:
     """x · gate / 2 in every order of the three factors."""
     half_x = Either(op.Mul(x, _HALF), op.Div(x, _TWO))
     half_gate = Either(op.Mul(gate, _HALF), op.Div(gate, _TWO))
-    return [
-        op.Mul(op.Mul(x, gate), _HALF),
-        op.Div(op.Mul(x, gate), _TWO),
-        op.Mul(half_x, gate),
-        op.Mul(x, half_gate),
-    ]
+    return [op.Mul(op.Mul(x, gate), _HALF), op.Div(op.Mul(x, gate), _TWO), op.Mul(half_x, gate), op.Mul(x, half_gate)]
 
 
 _ERF = {"r": math.sqrt(2), "i": math.sqrt(0.5), "h": 0.5, "one": 1.0, "two": 2.0}
@@ -221,11 +216,7 @@ class RecogniseHardSwish(_Activation):
 
     def patterns(self) -> list[Op]:
         product = op.Mul(x, op.Clip(op.Add(x, Number(3.0)), Number(0.0), Number(6.0)))
-        return [
-            op.Mul(x, op.HardSigmoid(x, name="gate")),
-            op.Div(product, Number(6.0)),
-            op.Mul(product, Number(1 / 6)),
-        ]
+        return [op.Mul(x, op.HardSigmoid(x, name="gate")), op.Div(product, Number(6.0)), op.Mul(product, Number(1 / 6))]
 
     def check(self, match: Match) -> None:
         super().check(match)

@@ -51,11 +51,7 @@ class MergeConstantTerms(AlgebraRule):
 
     def patterns(self) -> list[Op]:
         first, second = Weight("c"), Weight("d")
-        inner = Either(
-            op.Add(x, first, name="x+c"),
-            op.Sub(x, first, name="x-c"),
-            op.Sub(first, x, name="c-x"),
-        )
+        inner = Either(op.Add(x, first, name="x+c"), op.Sub(x, first, name="x-c"), op.Sub(first, x, name="c-x"))
         return [op.Add(inner, second), op.Sub(inner, second, name="-d"), op.Sub(second, inner, name="d-")]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
@@ -166,10 +162,7 @@ class FactorOutSquare(AlgebraRule):
 class FactorOutOne(AlgebraRule):
     """A ± A⊙B = A⊙(1 ± B)"""
 
-    examples = (
-        Example(ABC, "t = Mul(b, a) y = Add(a, t)"),
-        Example(ABC, "t = Mul(a, b) y = Sub(a, t)"),
-    )
+    examples = (Example(ABC, "t = Mul(b, a) y = Add(a, t)"), Example(ABC, "t = Mul(a, b) y = Sub(a, t)"))
     counterexamples = (Example(ABC, "t = Mul(b, c) y = Add(a, t)", why="another value"),)
 
     def patterns(self) -> list[Op]:

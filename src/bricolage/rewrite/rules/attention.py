@@ -11,14 +11,7 @@ from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import describe
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
-from bricolage.rewrite.predicates import (
-    integer,
-    rank,
-    require,
-    shape,
-    single_precision,
-    sizes,
-)
+from bricolage.rewrite.predicates import integer, rank, require, shape, single_precision, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x = AnyValue("x")

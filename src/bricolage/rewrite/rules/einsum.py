@@ -119,10 +119,7 @@ class EinsumToProduct(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         operands, output = _letters(match)
-        for (left, right), values in (
-            (operands, (match["a"], match["b"])),
-            (operands[::-1], (match["b"], match["a"])),
-        ):
+        for (left, right), values in ((operands, (match["a"], match["b"])), (operands[::-1], (match["b"], match["a"]))):
             if _plain(left, right, output) and rank(values[0]) == len(left):
                 return op.MatMul(*values)
         raise MatchFailure("it is no plain product")

@@ -17,12 +17,7 @@ from bricolage.rewrite.analyses.linear import (
 from bricolage.rewrite.analyses.slices import keep
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
-from bricolage.rewrite.predicates import (
-    integer,
-    rank,
-    require,
-    shape,
-)
+from bricolage.rewrite.predicates import integer, rank, require, shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, c = AnyValue("x"), AnyValue("c")

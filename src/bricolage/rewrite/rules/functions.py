@@ -283,11 +283,7 @@ class QuotientOfExponentials(_FunctionLaw):
     )
 
     def patterns(self) -> list[Op]:
-        return [
-            op.Div(op.Exp(a), op.Exp(b), name="quotient"),
-            op.Reciprocal(op.Exp(a)),
-            op.Div(Number(1.0), op.Exp(a)),
-        ]
+        return [op.Div(op.Exp(a), op.Exp(b), name="quotient"), op.Reciprocal(op.Exp(a)), op.Div(Number(1.0), op.Exp(a))]
 
     def check(self, match: Match) -> None:
         super().check(match)

@@ -244,10 +244,7 @@ class TransposeIntoRows(Rule):
         source = Either(turned, op.one_of(*UNARY)(turned, name="function"))
         merged = op.one_of("Reshape", "Flatten")(source, AnyValue("shape", optional=True), name="view")
         rest = AnyValue("b", optional=True)
-        return [
-            op.MatMul(merged, Weight("w"), name="product"),
-            op.Gemm(merged, Weight("w"), rest, name="product"),
-        ]
+        return [op.MatMul(merged, Weight("w"), name="product"), op.Gemm(merged, Weight("w"), rest, name="product")]
 
     def check(self, match: Match) -> None:
         data_shape, merged = shape(match["x"]), shape(match.node("view").outputs[0])
