@@ -12,9 +12,13 @@ from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.order_policies import OrderPolicy, OrderScheduler
-from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
-from bricolage.cluster.policies.laxity import EarliestDeadline
-from bricolage.cluster.policies.shortest import ShortestJob, ShortestRemaining
+from bricolage.cluster.policies.queue_orders import (
+    EarliestDeadline,
+    EasyBackfill,
+    Fifo,
+    ShortestJob,
+    ShortestRemaining,
+)
 from bricolage.cluster.policies.tiresias import LeastAttained, gittins_index
 from bricolage.cluster.scheduler import Changes
 from tests.cluster.making import job, one_kind, replay, workloads

@@ -90,7 +90,7 @@ def test_a_scheduler_that_starts_nobody_is_noticed() -> None:
     from bricolage.cluster.estimates import ExactLengths
     from bricolage.cluster.event_loop import ReplayLoop
     from bricolage.cluster.order_policies import OrderScheduler
-    from bricolage.cluster.policies.fifo import Fifo
+    from bricolage.cluster.policies.queue_orders import Fifo
     from bricolage.cluster.scheduler import Changes
 
     class Idle(OrderScheduler):

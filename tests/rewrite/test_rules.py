@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
@@ -37,6 +38,13 @@ def in_turn(which: int) -> Any:
 
 def label(value: object) -> str:
     return value.name if isinstance(value, Rule) else str(value)
+
+
+def test_an_example_but_for_what_is_given() -> None:
+    whole = Example("float[2] x", "y = Mul(x, w)", {"w": (2,)}, opset=20)
+    assert whole.but("shape", w=(3,), v=1.0) == replace(whole, weights={"w": (3,), "v": 1.0}, why="shape")
+    assert whole.but(inputs="float[N] x", body="y = Relu(x)") == replace(whole, inputs="float[N] x", body="y = Relu(x)")
+    assert list(whole.but(v=1.0).weights) == ["w", "v"], "random numbers are drawn in this order"
 
 
 @pytest.mark.parametrize(("rule", "index"), CASES)

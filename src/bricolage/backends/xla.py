@@ -12,16 +12,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.interface import (
-    Backend,
-    Claim,
-    Kind,
-    RegionModel,
-    Resources,
-    Status,
-    installed,
-    require_static,
-)
+from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
 from bricolage.backends.result_memory import Extent, find_shared
 from bricolage.backends.suitability import reads_floats

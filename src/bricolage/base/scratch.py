@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bricolage.base.undo import undo_on_failure
 from bricolage.errors import NotWritable
 
 _LOG = logging.getLogger(__name__)
@@ -109,15 +110,12 @@ def using(folder: Path, *, keep: bool = False) -> Iterator[Path]:
         NotWritable: the disk is full, or has become read-only.
     """
     try:
-        yield folder
+        with undo_on_failure(lambda: remove(folder)):
+            yield folder
     except OSError as error:
-        remove(folder)
         if error.errno not in _NO_MORE:
             raise
         raise NotWritable(path=error.filename or folder, reason=error.strerror) from error
-    except BaseException:
-        remove(folder)
-        raise
     if not keep:
         remove(folder)
 

@@ -1,9 +1,10 @@
-"""What is undone where something fails on its way."""
+"""What is undone where something fails on its way, and what is closed at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 
 @contextmanager
@@ -14,3 +15,17 @@ def undo_on_failure(undo: Callable[[], object]) -> Iterator[None]:
     except BaseException:
         undo()
         raise
+
+
+class Closing:
+    """What is closed at the end of a `with`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The end of it."""
+        raise NotImplementedError

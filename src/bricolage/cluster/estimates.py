@@ -37,6 +37,9 @@ class _KnownRates:
         del state
         return {}
 
+    def ended(self, state: JobState) -> None:
+        """Nothing is to be learnt."""
+
 
 class ExactLengths(_KnownRates):
     """The truth."""
@@ -44,9 +47,6 @@ class ExactLengths(_KnownRates):
     def steps(self, state: JobState) -> float:
         """All steps of the job."""
         return state.job.steps
-
-    def ended(self, state: JobState) -> None:
-        """Nothing is to be learnt."""
 
 
 @dataclass
@@ -59,9 +59,6 @@ class Noisy(_KnownRates):
     def steps(self, state: JobState) -> float:
         """The truth, blurred."""
         return state.job.steps * random.Random(f"{self.seed}/{state.number}").lognormvariate(0.0, self.sigma)
-
-    def ended(self, state: JobState) -> None:
-        """Nothing is to be learnt."""
 
 
 def program(job: TrainingJob) -> str:

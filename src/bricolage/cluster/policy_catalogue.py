@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bricolage.cluster.estimates import BlurredRates, Estimator, ExactLengths, Noisy, Rolling
 from bricolage.cluster.jobs import TrainingJob
@@ -15,17 +16,23 @@ from bricolage.cluster.policies.allox import AlloX
 from bricolage.cluster.policies.chronus import Chronus
 from bricolage.cluster.policies.elastic import ElasticFlow, Optimus, Sia
 from bricolage.cluster.policies.elastic_spirit import Cynthia, SideCar
-from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
 from bricolage.cluster.policies.gandiva import Gandiva
 from bricolage.cluster.policies.hierarchy import hierarchical
 from bricolage.cluster.policies.hydra import Hydra
 from bricolage.cluster.policies.interference import Harmony, Horus
-from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
 from bricolage.cluster.policies.partitioned import partition_rule
 from bricolage.cluster.policies.pollux import Pollux
+from bricolage.cluster.policies.queue_orders import (
+    EarliestDeadline,
+    EasyBackfill,
+    Fifo,
+    LeastLaxity,
+    QuasiShortestService,
+    ShortestJob,
+    ShortestRemaining,
+)
 from bricolage.cluster.policies.round_policies import Themis, TimeSlices
 from bricolage.cluster.policies.shockwave import Shockwave
-from bricolage.cluster.policies.shortest import QuasiShortestService, ShortestJob, ShortestRemaining
 from bricolage.cluster.policies.space_sharing import PackedShares, RandomPacking
 from bricolage.cluster.policies.synergy import Synergy, by_remaining
 from bricolage.cluster.policies.tiresias import Gittins, LeastAttained
@@ -146,6 +153,9 @@ def _both(first: Refusal, second: Refusal) -> Refusal:
     return lambda jobs, cluster: first(jobs, cluster) or second(jobs, cluster)
 
 
+_in_rounds = partial(PolicyEntry, slow=True)
+"""Of those that look at every active job in every round."""
+
 POLICIES = (
     PolicyEntry("fifo", "First in, first out", _order(Fifo), "nothing"),
     PolicyEntry("easy", "FIFO with EASY backfilling", _order(EasyBackfill)),
@@ -156,129 +166,79 @@ POLICIES = (
     PolicyEntry("gittins-2d", "Tiresias: Gittins index", _gittins, "nothing"),
     PolicyEntry("edf", "Earliest deadline first", _order(EarliestDeadline), "nothing", _deadlines),
     PolicyEntry("least-laxity", "GENIE: least laxity first", _order(LeastLaxity), refuses=_deadlines),
-    PolicyEntry("slices", "Gandiva: time slices", _target(_slices), "nothing", slow=True),
-    PolicyEntry(
+    _in_rounds("slices", "Gandiva: time slices", _target(_slices), "nothing"),
+    _in_rounds(
         "gandiva",
         "Gandiva: migrating and growing",
         _target(lambda cluster: Gandiva(max(60.0, 10.0 * cluster.restart_s))),
         "nothing",
-        slow=True,
     ),
-    PolicyEntry(
-        "synergy", "Synergy: processors by need, FIFO", _target(lambda _: Synergy()), "nothing", _hosts, slow=True
+    _in_rounds("synergy", "Synergy: processors by need, FIFO", _target(lambda _: Synergy()), "nothing", _hosts),
+    _in_rounds(
+        "synergy-srtf", "Synergy: processors by need, SRTF", _target(lambda _: Synergy(by_remaining)), refuses=_hosts
     ),
-    PolicyEntry(
-        "synergy-srtf",
-        "Synergy: processors by need, SRTF",
-        _target(lambda _: Synergy(by_remaining)),
-        refuses=_hosts,
-        slow=True,
-    ),
-    PolicyEntry("proportional", "Equal parts", _shares(gavel.proportional), "nothing", slow=True),
-    PolicyEntry(
-        "max-min", "Gavel: max-min fairness, blind to kinds", _shares(gavel.max_min_blind, False), "nothing", slow=True
-    ),
-    PolicyEntry("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing", slow=True),
-    PolicyEntry("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing", slow=True),
-    PolicyEntry(
-        "gavel-parts", "Gavel: max-min fairness, in parts", _shares(partition_rule(gavel.max_min)), "nothing", slow=True
-    ),
-    PolicyEntry(
+    _in_rounds("proportional", "Equal parts", _shares(gavel.proportional), "nothing"),
+    _in_rounds("max-min", "Gavel: max-min fairness, blind to kinds", _shares(gavel.max_min_blind, False), "nothing"),
+    _in_rounds("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing"),
+    _in_rounds("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing"),
+    _in_rounds("gavel-parts", "Gavel: max-min fairness, in parts", _shares(partition_rule(gavel.max_min)), "nothing"),
+    _in_rounds(
         "gavel-packed",
         "Gavel: max-min fairness with sharing",
         _target(lambda cluster: PackedShares(cluster.round_s, cluster.recompute_s)),
         "nothing",
         _packable,
-        slow=True,
     ),
-    PolicyEntry(
+    _in_rounds(
         "gandiva-packed",
         "Gandiva: random pairs",
         _target(lambda cluster: RandomPacking(cluster.round_s)),
         "nothing",
         _packable,
-        slow=True,
     ),
-    PolicyEntry(
-        "harmony", "Harmony: largest predicted reward", _target(lambda _: Harmony()), "nothing", _packable, slow=True
+    _in_rounds("harmony", "Harmony: largest predicted reward", _target(lambda _: Harmony()), "nothing", _packable),
+    _in_rounds("horus", "Horus: utilisation adds up", _target(lambda _: Horus()), "nothing", _packable),
+    _in_rounds(
+        "gavel-entities", "Gavel: entities, fair inside", _shares(hierarchical("fairness")), "nothing", _entities
     ),
-    PolicyEntry("horus", "Horus: utilisation adds up", _target(lambda _: Horus()), "nothing", _packable, slow=True),
-    PolicyEntry(
-        "gavel-entities",
-        "Gavel: entities, fair inside",
-        _shares(hierarchical("fairness")),
-        "nothing",
-        _entities,
-        slow=True,
+    _in_rounds(
+        "gavel-entities-fifo", "Gavel: entities, FIFO inside", _shares(hierarchical("fifo")), "nothing", _entities
     ),
-    PolicyEntry(
-        "gavel-entities-fifo",
-        "Gavel: entities, FIFO inside",
-        _shares(hierarchical("fifo")),
-        "nothing",
-        _entities,
-        slow=True,
+    _in_rounds("gavel-makespan", "Gavel: least makespan", _shares(gavel.makespan)),
+    _in_rounds("gavel-ftf", "Gavel: finish-time fairness", _shares(gavel.finish_time_fairness)),
+    _in_rounds(
+        "gavel-ftf-blind", "Gavel: finish-time fairness, blind", _shares(gavel.finish_time_fairness_blind, False)
     ),
-    PolicyEntry("gavel-makespan", "Gavel: least makespan", _shares(gavel.makespan), slow=True),
-    PolicyEntry("gavel-ftf", "Gavel: finish-time fairness", _shares(gavel.finish_time_fairness), slow=True),
-    PolicyEntry(
-        "gavel-ftf-blind",
-        "Gavel: finish-time fairness, blind",
-        _shares(gavel.finish_time_fairness_blind, False),
-        slow=True,
-    ),
-    PolicyEntry("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.minimise_price), slow=True),
-    PolicyEntry("gavel-throughput", "Gavel: most steps", _shares(gavel.max_sum), "nothing", slow=True),
-    PolicyEntry("allox", "AlloX: least sum of completion times", _target(lambda _: AlloX()), slow=True),
-    PolicyEntry(
-        "themis",
-        "Themis: worst finish-time fairness first",
-        _target(lambda cluster: Themis(cluster.round_s)),
-        slow=True,
-    ),
-    PolicyEntry(
+    _in_rounds("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.minimise_price)),
+    _in_rounds("gavel-throughput", "Gavel: most steps", _shares(gavel.max_sum), "nothing"),
+    _in_rounds("allox", "AlloX: least sum of completion times", _target(lambda _: AlloX())),
+    _in_rounds("themis", "Themis: worst finish-time fairness first", _target(lambda cluster: Themis(cluster.round_s))),
+    _in_rounds(
         "shockwave",
         "Shockwave: a market over time",
         _target(lambda cluster: Shockwave(cluster.round_s)),
         refuses=_one_kind,
-        slow=True,
     ),
-    PolicyEntry(
+    _in_rounds(
         "hydra",
         "Hydra: least tardiness, then completion times",
         _target(lambda _: Hydra()),
         refuses=_both(_one_device, _deadlines),
-        slow=True,
     ),
-    PolicyEntry(
-        "optimus",
-        "Optimus: largest gain of a device more",
-        _target(lambda _: Optimus()),
-        refuses=_elastic,
-        slow=True,
-    ),
-    PolicyEntry(
+    _in_rounds("optimus", "Optimus: largest gain of a device more", _target(lambda _: Optimus()), refuses=_elastic),
+    _in_rounds(
         "elasticflow",
         "ElasticFlow: deadlines by elasticity",
         _target(lambda _: ElasticFlow()),
         refuses=_both(_one_kind, _deadlines),
-        slow=True,
     ),
-    PolicyEntry(
-        "chronus",
-        "Chronus: deadlines in leases",
-        _target(lambda _: Chronus()),
-        refuses=_both(_one_kind, _deadlines),
-        slow=True,
+    _in_rounds(
+        "chronus", "Chronus: deadlines in leases", _target(lambda _: Chronus()), refuses=_both(_one_kind, _deadlines)
     ),
-    PolicyEntry(
-        "cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines, slow=True
-    ),
-    PolicyEntry("side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic, slow=True),
-    PolicyEntry(
-        "pollux", "Pollux: largest mean speed-up", _target(lambda _: Pollux()), "nothing", refuses=_elastic, slow=True
-    ),
-    PolicyEntry("sia", "Sia: best configurations", _target(lambda _: Sia()), refuses=_elastic, slow=True),
+    _in_rounds("cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines),
+    _in_rounds("side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic),
+    _in_rounds("pollux", "Pollux: largest mean speed-up", _target(lambda _: Pollux()), "nothing", refuses=_elastic),
+    _in_rounds("sia", "Sia: best configurations", _target(lambda _: Sia()), refuses=_elastic),
 )
 
 

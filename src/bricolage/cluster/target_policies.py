@@ -64,6 +64,9 @@ class TargetPolicy(Protocol):
 class Anywhere:
     """A target policy that leaves it to the loop on which nodes jobs run, and how."""
 
+    def ended(self, state: JobState, now: float) -> None:
+        """Nothing is remembered, unless a policy says so."""
+
     def places(self) -> Places:
         """None is asked for."""
         return {}
@@ -85,9 +88,6 @@ class Stateless(Apart):
     """A target policy that remembers nothing and decides at each event."""
 
     every_s: float = 0.0
-
-    def ended(self, state: JobState, now: float) -> None:
-        """Nothing is remembered."""
 
 
 class TargetScheduler:

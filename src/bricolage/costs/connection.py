@@ -6,10 +6,9 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from bricolage.base.cache import cache_directory, machine_id
+from bricolage.base.undo import Closing
 from bricolage.costs.storage.postgresql import PostgresqlStorage
 from bricolage.costs.storage.protocol import CostStorage
 from bricolage.costs.storage.sqlite import SqliteStorage
@@ -23,7 +22,7 @@ VARIABLE = "BRICOLAGE_COSTS"
 _SCHEMES = ("postgresql://", "postgres://")
 
 
-class Connection:
+class Connection(Closing):
     """Open tables. One object belongs to one thread. Any number of processes may have others; of a PostgreSQL database, any number
     of machines.
 
@@ -59,14 +58,6 @@ class Connection:
     def place(self) -> str:
         """Where it is, for messages."""
         return self._storage.place
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the connection; what was put is on disk already."""

@@ -74,9 +74,7 @@ def _movements(name: str, axis: int, rank: int | None) -> list[TermOperator]:
         return take
 
     first, second, whole = (_along(axis, rank, size) for size in ("a", "b", ("+", "a", "b")))
-    movements = [
-        TermOperator(f"concat_{name}", (first, second), whole, lambda *given: np.concatenate(given[-1], axis)),
-    ]
+    movements = [TermOperator(f"concat_{name}", (first, second), whole, lambda *given: np.concatenate(given[-1], axis))]
     for kind in ("split", "slice"):
         for output, shape in enumerate((first, second)):
             node = f"split_{name}" if kind == "split" else ""

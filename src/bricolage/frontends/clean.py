@@ -6,11 +6,7 @@ import logging
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import (
-    InlinePass,
-    LiftConstantsToInitializersPass,
-    TopologicalSortPass,
-)
+from onnx_ir.passes.common import InlinePass, LiftConstantsToInitializersPass, TopologicalSortPass
 
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import checks, model_limits

@@ -2,146 +2,30 @@
 
 from __future__ import annotations
 
-OPERATORS = frozenset(
-    [
-        "Attention",
-        "AttnLSTM",
-        "BeamSearch",
-        "BiasAdd",
-        "BiasDropout",
-        "BiasGelu",
-        "BiasSoftmax",
-        "BiasSplitGelu",
-        "BifurcationDetector",
-        "BitmaskBiasDropout",
-        "BitmaskDropout",
-        "BranchwiseRMSNorm",
-        "CDist",
-        "CausalConvWithState",
-        "ComplexMul",
-        "ComplexMulConj",
-        "ConvTransposeWithDynamicPads",
-        "CropAndResize",
-        "DecoderAttention",
-        "DecoderMaskedMultiHeadAttention",
-        "DecoderMaskedSelfAttention",
-        "DequantizeBFP",
-        "DequantizeLinear",
-        "DequantizeWithOrder",
-        "DynamicQuantizeLSTM",
-        "DynamicQuantizeMatMul",
-        "DynamicSparseAttention",
-        "DynamicTimeWarping",
-        "EPContext",
-        "EmbedLayerNormalization",
-        "EngramGate",
-        "ExpandDims",
-        "FastGelu",
-        "FusedConv",
-        "FusedGemm",
-        "FusedMatMul",
-        "FusedMatMulActivation",
-        "GatedAdd",
-        "GatedDeltaNet",
-        "GatedRMSNorm",
-        "GatedRelativePositionBias",
-        "GatherBlockQuantized",
-        "GatherND",
-        "Gelu",
-        "GemmFastGelu",
-        "GemmFloat8",
-        "GemmaRotaryEmbedding",
-        "GreedySearch",
-        "GridSample",
-        "GroupNorm",
-        "GroupQueryAttention",
-        "HyperConnectionPostMix",
-        "HyperConnectionPreMix",
-        "Inverse",
-        "Irfft",
-        "IsAllFinite",
-        "LinearAttention",
-        "LinearAttentionGate",
-        "LongformerAttention",
-        "MRotaryEmbedding",
-        "MatMulBlockQuantizedFp4Weight",
-        "MatMulBlockQuantizedFp8Weight",
-        "MatMulBnb4",
-        "MatMulFpQ4",
-        "MatMulInteger16",
-        "MatMulIntegerToFloat",
-        "MatMulNBits",
-        "MatMulNBitsMlp",
-        "MatMulNBitsQkv",
-        "MaxpoolWithMask",
-        "MoE",
-        "MulInteger",
-        "MultiHeadAttention",
-        "MurmurHash3",
-        "NGramHashMapping",
-        "NGramRepeatBlock",
-        "NhwcConv",
-        "NhwcFusedConv",
-        "NhwcMaxPool",
-        "PackedAttention",
-        "PackedMultiHeadAttention",
-        "PackedSparseAttentionIndexer",
-        "Pad",
-        "PagedAttention",
-        "QAttention",
-        "QEmbedLayerNormalization",
-        "QGemm",
-        "QLinearAdd",
-        "QLinearAveragePool",
-        "QLinearConcat",
-        "QLinearConv",
-        "QLinearGlobalAveragePool",
-        "QLinearLeakyRelu",
-        "QLinearMul",
-        "QLinearReduceMean",
-        "QLinearSigmoid",
-        "QLinearSoftmax",
-        "QLinearWhere",
-        "QMoE",
-        "QOrderedAttention",
-        "QOrderedGelu",
-        "QOrderedLayerNormalization",
-        "QOrderedLongformerAttention",
-        "QOrderedMatMul",
-        "QuantizeBFP",
-        "QuantizeLinear",
-        "QuantizeWithOrder",
-        "QuickGelu",
-        "Range",
-        "ReduceSumInteger",
-        "RelativePositionBias",
-        "RemovePadding",
-        "RestorePadding",
-        "Rfft",
-        "RotaryEmbedding",
-        "SampleOp",
-        "Sampling",
-        "ScaledSiLU",
-        "SkipGroupNorm",
-        "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
-        "Snpe",
-        "SparseAttention",
-        "SparseAttentionIndexer",
-        "SparsePagedAttention",
-        "SparseToDenseMatMul",
-        "Tokenizer",
-        "TorchEmbedding",
-        "TransposeMatMul",
-        "Trilu",
-        "UnfoldTensor",
-        "Unique",
-        "VarlenCausalConvWithState",
-        "VarlenNGramHashMapping",
-        "WhisperBeamSearch",
-        "WordConvEmbedding",
-    ]
-)
+_NAMES = """
+Attention AttnLSTM BeamSearch BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu BifurcationDetector
+BitmaskBiasDropout BitmaskDropout BranchwiseRMSNorm CDist CausalConvWithState ComplexMul ComplexMulConj
+ConvTransposeWithDynamicPads CropAndResize DecoderAttention DecoderMaskedMultiHeadAttention
+DecoderMaskedSelfAttention DequantizeBFP DequantizeLinear DequantizeWithOrder DynamicQuantizeLSTM
+DynamicQuantizeMatMul DynamicSparseAttention DynamicTimeWarping EPContext EmbedLayerNormalization EngramGate
+ExpandDims FastGelu FusedConv FusedGemm FusedMatMul FusedMatMulActivation GatedAdd GatedDeltaNet GatedRMSNorm
+GatedRelativePositionBias GatherBlockQuantized GatherND Gelu GemmFastGelu GemmFloat8 GemmaRotaryEmbedding
+GreedySearch GridSample GroupNorm GroupQueryAttention HyperConnectionPostMix HyperConnectionPreMix Inverse Irfft
+IsAllFinite LinearAttention LinearAttentionGate LongformerAttention MRotaryEmbedding
+MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulBnb4 MatMulFpQ4 MatMulInteger16
+MatMulIntegerToFloat MatMulNBits MatMulNBitsMlp MatMulNBitsQkv MaxpoolWithMask MoE MulInteger MultiHeadAttention
+MurmurHash3 NGramHashMapping NGramRepeatBlock NhwcConv NhwcFusedConv NhwcMaxPool PackedAttention
+PackedMultiHeadAttention PackedSparseAttentionIndexer Pad PagedAttention QAttention QEmbedLayerNormalization
+QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu
+QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax QLinearWhere QMoE QOrderedAttention QOrderedGelu
+QOrderedLayerNormalization QOrderedLongformerAttention QOrderedMatMul QuantizeBFP QuantizeLinear
+QuantizeWithOrder QuickGelu Range ReduceSumInteger RelativePositionBias RemovePadding RestorePadding Rfft
+RotaryEmbedding SampleOp Sampling ScaledSiLU SkipGroupNorm SkipLayerNormalization
+SkipSimplifiedLayerNormalization Snpe SparseAttention SparseAttentionIndexer SparsePagedAttention
+SparseToDenseMatMul Tokenizer TorchEmbedding TransposeMatMul Trilu UnfoldTensor Unique VarlenCausalConvWithState
+VarlenNGramHashMapping WhisperBeamSearch WordConvEmbedding
+"""
+OPERATORS = frozenset(_NAMES.split())
 """By their type."""
 IN_ONNX_OWN_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
 """What ONNX Runtime adds, in the domain of ONNX's operators: decoders that its exporters write are full of it."""

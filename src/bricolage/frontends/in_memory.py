@@ -10,13 +10,17 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from bricolage.errors import InvalidGraph, NotAModel, TooLarge
-from bricolage.frontends import external, model_limits, sparse_tensors, value_types
+from bricolage.errors import InvalidGraph, NotAModel, TooLarge, UnsupportedType
+from bricolage.frontends import external, model_limits, sparse_tensors
 from bricolage.frontends.checks import first_line, innermost
 from bricolage.frontends.clean import clean
 from bricolage.frontends.maps import without_maps
 
 _SMALLER = "Save its weights as external data, which are read only where they are needed"
+_NO_MAPS = (
+    "Export the model with tensors in its place: skl2onnx returns them with options={'zipmap': False}, and a DictVectorizer, or a "
+    "CastMap to numbers, may read a map"
+)
 
 
 def from_proto(proto: onnx.ModelProto, base_dir: Path | None = None) -> ir.Model:
@@ -53,7 +57,7 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
     model_limits.check_operator_count(proto)
     external.check_external_data(proto)
     proto = without_maps(sparse_tensors.dense(proto))
-    value_types.check_types(proto)
+    _check_types(proto)
     try:
         with _quiet():
             model: ir.Model = ir.from_proto(proto)
@@ -65,6 +69,31 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
     except Exception as error:  # the parser assumes a valid proto, and meets an invalid one with whatever comes
         raise InvalidGraph(reason=first_line(innermost(error))) from error
     return model
+
+
+def _check_types(proto: onnx.ModelProto) -> None:
+    """Every stated type is one of tensors, sequences or optionals, of elements that ONNX defines: others have no word in the rest
+    of the house, and are refused by name before `onnx_ir` meets them.
+
+    Raises:
+        UnsupportedType: a value is a map, or of an opaque type.
+        InvalidGraph: an element type has a number that ONNX does not define.
+    """
+    for graph in model_limits.graphs_of(proto):
+        values = [*graph.value_info]
+        if isinstance(graph, onnx.GraphProto):
+            values += [*graph.input, *graph.output]
+        for value in values:
+            innermost_type, kinds = value.type, list[str]()
+            while (kind := innermost_type.WhichOneof("value") or "") in ("sequence_type", "optional_type"):
+                kinds.append(kind.removesuffix("_type"))
+                innermost_type = getattr(innermost_type, kind).elem_type
+            if kind in ("map_type", "opaque_type"):
+                type_text = " of ".join([*kinds, kind.removesuffix("_type")])
+                raise UnsupportedType(name=value.name, type=type_text, who="bricolage", advice=_NO_MAPS)
+            number = innermost_type.tensor_type.elem_type if kind == "tensor_type" else 0
+            if number not in onnx.TensorProto.DataType.values():
+                raise InvalidGraph(reason=f"'{value.name}' has the element type {number}, which ONNX does not define")
 
 
 @contextlib.contextmanager
@@ -100,7 +129,7 @@ def _check_tensor(name: str, tensor: ir.TensorProtocol | None) -> None:
         raise InvalidGraph(reason=f"tensor '{name}' has a negative dimension")
     try:
         data_shape = tensor.numpy().shape
-    except Exception as error:  # numpy's reshape, struct and ml_dtypes all fail in their own way on short data
+    except (ValueError, TypeError, AssertionError, MemoryError) as error:  # of onnx_ir, and of numpy
         raise InvalidGraph(reason=f"the data of tensor '{name}' do not fit its shape {list(dims)}") from error
     if data_shape != dims:
         raise InvalidGraph(reason=f"the data of tensor '{name}' do not fit its shape {list(dims)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
 from bricolage.errors import InvalidGraph, NotAModel
 from bricolage.frontends import checks, external
@@ -22,7 +23,7 @@ def read_as_it_comes(path: Path) -> ir.Model:
     """
     try:
         proto = onnx.ModelProto.FromString(path.read_bytes())
-    except Exception as error:  # protobuf's errors have no public base
+    except (OSError, DecodeError) as error:
         raise NotAModel(path=path.name, reason=f"the protobuf is damaged ({checks.first_line(error)})") from error
     model = deserialise(proto, path.name)
     external.adopt(model, (path.parent,))

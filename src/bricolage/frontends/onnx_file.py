@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from google.protobuf import json_format, message, text_format
 
 from bricolage.errors import MissingFile, NotAModel
 from bricolage.frontends import external
@@ -26,6 +27,12 @@ _SIGNATURES = {
     b"<!DOCTYPE": "it is an HTML page; the download was answered by a web page",
     b"<html": "it is an HTML page; the download was answered by a web page",
 }
+_UNREADABLE = (
+    *(message.Error, text_format.Error, json_format.Error, onnx.parser.ParseError),
+    *(OSError, ValueError, LookupError, RuntimeError, MemoryError),
+)
+"""What the parsers of protobuf, of its two texts and of ONNX's raise, without a common base: errors of their own, and those that
+text, numbers out of range and nesting lead to in Python and in C++."""
 
 
 def load_onnx(path: str | Path) -> ir.Model:
@@ -60,11 +67,10 @@ def _read(path: Path) -> onnx.ModelProto:
     if path.stat().st_size >= onnx.checker.MAXIMUM_PROTOBUF:
         raise NotAModel(path=path, reason="a single file of 2 GB or more cannot be read; save it with external data")
     try:
-        # Parser errors have no common base: protobuf's, the text parser's, json's, and UnicodeDecodeError.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The onnxtxt format is experimental")
             return onnx.load(str(path), load_external_data=False)
-    except Exception as error:
+    except _UNREADABLE as error:
         raise NotAModel(path=path, reason=_why_unreadable(head, error)) from error
 
 

@@ -50,7 +50,7 @@ def _dense(sparse: onnx.SparseTensorProto, name: str) -> onnx.TensorProto:
         raise InvalidGraph(reason=f"sparse tensor '{name}' has a negative dimension")
     try:
         values, indices = onnx.numpy_helper.to_array(sparse.values), onnx.numpy_helper.to_array(sparse.indices)
-    except Exception as error:  # numpy, struct and ml_dtypes each fail in their own way on data that do not fit
+    except (KeyError, TypeError, ValueError, OSError, onnx.checker.ValidationError) as error:
         raise InvalidGraph(reason=f"the data of sparse tensor '{name}' do not fit their shape") from error
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     size = math.prod(dims) * values.itemsize

@@ -1,8 +1,9 @@
 """What every lowering shares: the operator registry, attribute access, and knowledge about static values.
 
 An operator is a function `f(xp, *inputs, **attributes)`. Its positional parameters are the ONNX inputs in order, its
-keyword-only parameters are the ONNX attributes with their defaults, so the signature *is* the schema: an attribute that
-a function does not name is refused, never ignored. `xp` is the array library (see `arrays.py`).
+keyword-only parameters are the ONNX attributes with their defaults (a `TypedDict` names those that operators share), so the
+signature *is* the schema: an attribute that a function does not name is refused, never ignored. `xp` is the array library (see
+`arrays.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import inspect
 import keyword
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 import onnx_ir as ir
@@ -151,6 +152,10 @@ def _read_signature(function: OperatorFunction) -> tuple[tuple[str, ...], bool, 
             attributes.add(parameter.name)
             if parameter.default is parameter.empty:
                 required.add(parameter.name)
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            (shared,) = get_args(get_type_hints(function)[parameter.name])
+            attributes |= shared.__required_keys__ | shared.__optional_keys__
+            required |= shared.__required_keys__
         else:
             inputs.append(parameter.name)
     return tuple(inputs), variadic, attributes, required

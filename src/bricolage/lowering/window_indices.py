@@ -7,10 +7,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 
-from bricolage.graph.extents import Pairs, is_explicit, pairs, pool_size, same_pads
+from bricolage.graph.extents import Pairs, input_pads, is_explicit, pairs, pool_size, same_pads
+
+Ints = tuple[int, ...]
+
+
+class WindowAttributes(TypedDict, total=False):
+    """ONNX's attributes of all that slides a window."""
+
+    auto_pad: str
+    dilations: Ints | None
+    pads: Ints | None
+    strides: Ints | None
+
+
+class ConvAttributes(WindowAttributes, total=False):
+    """Those of convolutions."""
+
+    group: int
+    kernel_shape: Ints | None
+    """What the weights say as well."""
+
+
+class _Kernel(TypedDict):
+    kernel_shape: Ints
+
+
+class PoolAttributes(_Kernel, WindowAttributes, total=False):
+    """Those of pools."""
+
+    ceil_mode: int
+
+
+@dataclass(frozen=True)
+class WindowSteps:
+    """How a window slides, along each spatial axis."""
+
+    strides: Ints
+    dilations: Ints
+    pads: Pairs
+
+
+def resolve_windows(sizes: Sequence[int], kernel: Sequence[int], attributes: WindowAttributes) -> WindowSteps:
+    """How a window of `kernel` elements slides over spatial `sizes`."""
+    strides = attributes.get("strides") or (1,) * len(kernel)
+    dilations = attributes.get("dilations") or (1,) * len(kernel)
+    auto_pad = attributes.get("auto_pad", "NOTSET")
+    return WindowSteps(
+        strides, dilations, input_pads(auto_pad, sizes, kernel, strides, dilations, attributes.get("pads"))
+    )
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,7 @@ _MINIMAL_KEY = "minimal region: Relu on one float32"
 
 
 def dispatch_overheads(
-    measurer: Measurer,
-    engines: Iterable[Implementation],
-    threads: int,
-    device: Device,
-    should_stop: Stop = never,
+    measurer: Measurer, engines: Iterable[Implementation], threads: int, device: Device, should_stop: Stop = never
 ) -> dict[Implementation, float]:
     """Measured times in ms of the smallest region, from the database where known. Engines that cannot run it are absent."""
     path = relu_region(measurer.scratch, "x", "y", 1)

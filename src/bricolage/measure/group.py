@@ -10,10 +10,9 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 from bricolage.base import scratch
-from bricolage.base.undo import undo_on_failure
+from bricolage.base.undo import Closing, undo_on_failure
 from bricolage.device.host import host
 from bricolage.errors import TrainingWorkerFailed
 from bricolage.measure.launch import EntryPoint
@@ -35,7 +34,7 @@ _WAITING = ("/torch/distributed/",)
 """Parts of the paths of Python code that waits for other processes."""
 
 
-class ProcessGroup:
+class ProcessGroup(Closing):
     """Processes with the ranks 0, 1, ... Its entry point has the commands `ready`, answered when the framework is imported, and
     `join` (rank, size, store, timeout_s), if they are to meet."""
 
@@ -69,14 +68,6 @@ class ProcessGroup:
             regimes = [Regime((), threads, False, device, f"rank {rank}") for rank in range(size)]
             self._workers = [self._pool.worker(regime) for regime in regimes]
             self.ask("ready", ready_s, threads=threads)
-
-    def __enter__(self) -> ProcessGroup:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return len(self._workers)

@@ -201,10 +201,7 @@ class Measurer:
         return cost.expired or (self._retrying and cost.outcome in EXPIRING and key not in self.finished)
 
     def measure(
-        self,
-        tasks: Sequence[RegionTask],
-        progress: Callable[[Event], None] = _silent,
-        should_stop: Stop = never,
+        self, tasks: Sequence[RegionTask], progress: Callable[[Event], None] = _silent, should_stop: Stop = never
     ) -> dict[CandidateSpec, Cost]:
         """Costs of all candidates of all regions; what `should_stop` cut off is absent.
 
@@ -310,10 +307,7 @@ class Measurer:
         return Job(spec, inputs, expected, bound, regime, variations=variations)
 
     def _measure_chunk(
-        self,
-        regions: Sequence[Sequence[Job]],
-        finish: Callable[[Kind, CandidateSpec, Cost], None],
-        should_stop: Stop,
+        self, regions: Sequence[Sequence[Job]], finish: Callable[[Kind, CandidateSpec, Cost], None], should_stop: Stop
     ) -> None:
         """Compiles all candidates of some regions, then times region by region. A candidate whose worker died through
         another one, or was ended from outside, while being timed is compiled again."""

@@ -18,11 +18,11 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
 
 from bricolage.backends.interface import Resources
 from bricolage.base import scratch
 from bricolage.base.codec import encode
+from bricolage.base.undo import Closing
 from bricolage.costs.entries import OUTCOMES, Outcome
 from bricolage.device import memory
 from bricolage.measure import cores
@@ -45,14 +45,11 @@ _SENT = {-number: number.name for number in (signal.SIGTERM, signal.SIGINT, sign
 """By exit status: signals that are sent from outside, and that no fault of a program raises."""
 
 
-class Pool:
+class Pool(Closing):
     """Worker processes by regime."""
 
     def __init__(
-        self,
-        memory_limit: int | None = None,
-        variables: Mapping[str, str] | None = None,
-        entry: EntryPoint = PROGRAMS,
+        self, memory_limit: int | None = None, variables: Mapping[str, str] | None = None, entry: EntryPoint = PROGRAMS
     ) -> None:
         """`memory_limit`: resident bytes of one worker with its children (80 % of what is free now when None).
         `variables`: environment variables for all workers; `entry`: what these do."""
@@ -76,14 +73,6 @@ class Pool:
         self._reserve = memory.reserve_bytes()
         self._memory_kills = memory.kills()
         self._finalizer = weakref.finalize(self, _end_all, self._workers, self._selector, self._logs, os.getpid())
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends all workers. Nothing that they were doing is kept."""

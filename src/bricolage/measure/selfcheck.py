@@ -57,11 +57,7 @@ _BAD_LUCK = ("crashes", "times-out")
 
 
 def self_checked(
-    backends: Sequence[Backend],
-    graphs: Sequence[Graph],
-    progress: Progress | None = None,
-    *,
-    retrying: bool = False,
+    backends: Sequence[Backend], graphs: Sequence[Graph], progress: Progress | None = None, *, retrying: bool = False
 ) -> tuple[Backend, ...]:
     """The backends as they may be used for the graphs: those whose capability table is of another version with the result
     of their self-check (`Backend.self_check`), which is run now where it is not known; the others as they are.
@@ -130,13 +126,7 @@ def _run(
 
     end = time.monotonic() + _BUDGET_S
     run_trials(
-        pool,
-        backend.name,
-        chosen,
-        report,
-        batch=_BATCH,
-        limit_s=_LIMIT_S,
-        should_stop=lambda: time.monotonic() > end,
+        pool, backend.name, chosen, report, batch=_BATCH, limit_s=_LIMIT_S, should_stop=lambda: time.monotonic() > end
     )
     progress.finish()
     tried = {(trial.operator, trial.version, trial.kind) for trial in chosen}

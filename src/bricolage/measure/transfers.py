@@ -113,11 +113,7 @@ class TransferMeasurer:
         broken = next((job for job in jobs if job.state == "failed"), None)
         record: dict[str, object]
         if broken is not None:
-            record = {
-                "reason": f"{broken.outcome}: {broken.reason}",
-                "outcome": broken.outcome,
-                "date": time.time(),
-            }
+            record = {"reason": f"{broken.outcome}: {broken.reason}", "outcome": broken.outcome, "date": time.time()}
             _LOG.info("transfer %s → %s: %s", *pair, record["reason"])
         elif any(len(job.rounds) < _ROUNDS for job in jobs):
             return None

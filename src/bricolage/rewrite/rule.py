@@ -6,7 +6,7 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -67,6 +67,20 @@ class Example:
     opset: int = 18
     why: str = ""
     nonnegative: tuple[str, ...] = ()
+
+    def but(
+        self, why: str = "", body: str = "", *, inputs: str = "", outputs: str = "", opset: int = 0, **weights: object
+    ) -> Example:
+        """The same, but for what is given; weights are in the place of those of their names, or come in addition."""
+        return replace(
+            self,
+            why=why,
+            body=body or self.body,
+            inputs=inputs or self.inputs,
+            outputs=outputs or self.outputs,
+            opset=opset or self.opset,
+            weights={**self.weights, **weights},
+        )
 
     def model(self) -> ir.Model:
         """The model, with types and shapes inferred. The same values every time."""

@@ -200,12 +200,7 @@ def _build_term(name: str, given: Sequence[str | Term], line: int) -> Term:
 # TASO's protocol buffer.
 
 _TYPES = {3: "conv2d", 8: "relu", 12: "concat", 13: "split", 16: "ewadd", 17: "ewmul", 18: "matmul"}
-_KEYS = {
-    "conv2d": (6, 7, 8, 9),
-    "concat": (11, 10),
-    "split": (11,),
-    "matmul": (9,),
-}
+_KEYS = {"conv2d": (6, 7, 8, 9), "concat": (11, 10), "split": (11,), "matmul": (9,)}
 """Of each type the parameters that are its numbers: 6, 7 strides, 8 padding, 9 activation, 10 rank, 11 axis."""
 
 

@@ -164,10 +164,7 @@ class Basics(RandomGraph):
         *lead, k = self.shapes[x]
         if self.random.random() < 0.3:
             turned = self.add(
-                "Transpose",
-                [x],
-                (*lead[:-1], k, lead[-1]),
-                perm=[*range(len(lead) - 1), len(lead), len(lead) - 1],
+                "Transpose", [x], (*lead[:-1], k, lead[-1]), perm=[*range(len(lead) - 1), len(lead), len(lead) - 1]
             )
             scaled = self.add("Mul", [turned, self.constant(np.float32(1 / k))], self.shapes[turned])
             return self.add("MatMul", [x, scaled], (*lead, lead[-1]))

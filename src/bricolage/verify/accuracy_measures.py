@@ -11,7 +11,8 @@ import hashlib
 import inspect
 import math
 import runpy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,10 +87,7 @@ class AccuracyDemand:
         return f"{self.name} of at {'least' if self.at_least else 'most'} {_figure(self.limit)}"
 
     def judged(
-        self,
-        outputs: Sequence[Outputs],
-        reference: Sequence[Outputs],
-        samples: Sequence[Mapping[str, np.ndarray]] = (),
+        self, outputs: Sequence[Outputs], reference: Sequence[Outputs], samples: Sequence[Mapping[str, np.ndarray]] = ()
     ) -> Reached:
         """Measures answers to samples against those of float64.
 
@@ -124,10 +122,8 @@ class AccuracyDemand:
     def _load_metric(self) -> Callable[..., object]:
         if not self._path.is_file():
             raise MissingFile(path=self._path)
-        try:
+        with self._running("the file"):
             metric = runpy.run_path(str(self._path)).get(self._function)
-        except Exception as error:
-            raise self._failure(f"the file raises {type(error).__name__}: {error}") from error
         if not callable(metric):
             raise self._failure("the file has no such function")
         return metric  # type: ignore[no-any-return]
@@ -136,16 +132,22 @@ class AccuracyDemand:
         self, outputs: Sequence[Outputs], reference: Sequence[Outputs], samples: Sequence[Outputs]
     ) -> float:
         assert self._metric is not None
-        try:
+        with self._running("it"):
             given = [list(outputs), list(reference)]
             if len(inspect.signature(self._metric).parameters) > 2:
                 given.append(list(samples))
             value = float(self._metric(*given))  # type: ignore[arg-type]
-        except Exception as error:
-            raise self._failure(f"it raises {type(error).__name__}: {error}") from error
         if math.isnan(value):
             raise self._failure("it returns NaN")
         return value
+
+    @contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        """Runs what the user has written."""
+        try:
+            yield
+        except Exception as error:
+            raise self._failure(f"{what} raises {type(error).__name__}: {error}") from error
 
     def _failure(self, reason: str) -> MetricFails:
         return MetricFails(function=self._function, path=self._path, reason=reason)

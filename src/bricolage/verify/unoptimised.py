@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 
@@ -66,11 +67,9 @@ class Unoptimised:
         options.log_severity_level = _FATAL_ONLY
         if folder:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-        try:
+        with _of_runtime("does not take it"):
             text = model.SerializeToString()
             self._session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the runtime has a dozen kinds, without a common one
-            raise NoReference(reason=f"{_TITLE} does not take it: {_first_line(error)}") from error
         self._foreign = any(
             _is_foreign(source.type) for source in (*self._session.get_inputs(), *self._session.get_outputs())
         )
@@ -113,14 +112,12 @@ class Unoptimised:
             NoReference: it fails.
         """
         given = {name: narrow(inputs[name], self._declared[name]) for name in self._declared if name in inputs}
-        try:
+        with _of_runtime("fails"):
             if self._foreign:
                 feeds = {name: to_value(describe(self._declared[name]).dtype, value) for name, value in given.items()}
                 outputs = [from_value(ort_value) for ort_value in self._session.run_with_ort_values(self._names, feeds)]
             else:
                 outputs = self._session.run(self._names, given)
-        except Exception as error:  # as above
-            raise NoReference(reason=f"{_TITLE} fails: {_first_line(error)}") from error
         return {name: _array(value) for name, value in zip(self._names, outputs, strict=True)}
 
 
@@ -198,6 +195,15 @@ def _array(value: ModelValue) -> ModelValue:
     if isinstance(value, list):
         return [_array(member) for member in value]
     return np.asarray(value) if isinstance(value, np.generic | int | float | bool | str) else value
+
+
+@contextmanager
+def _of_runtime(verb: str) -> Iterator[None]:
+    """What the runtime raises, a dozen kinds without a common one, as `NoReference`."""
+    try:
+        yield
+    except Exception as error:
+        raise NoReference(reason=f"{_TITLE} {verb}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

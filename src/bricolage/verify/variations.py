@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.base.options import BOUNDS
-from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
+from bricolage.errors import BricolageError, InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.operator_kinds import RANDOM
 from bricolage.graph.store import Store
@@ -73,10 +73,7 @@ class Variation:
     """Of outputs on the first inputs: where one is smaller here, an error is relative to that size."""
 
     def excess(
-        self,
-        actual: Mapping[str, ModelValue],
-        reference: Mapping[str, ModelValue],
-        allowed: Mapping[str, Allowance],
+        self, actual: Mapping[str, ModelValue], reference: Mapping[str, ModelValue], allowed: Mapping[str, Allowance]
     ) -> float:
         """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
         names = list(reference)
@@ -206,7 +203,7 @@ def _narrows(operator: Operator) -> bool:
 def _drawn_again(model: ir.Model) -> Inputs | None:
     try:
         return draw_inputs(model, 1)
-    except Exception as error:  # inputs of given arrays may be of a type that cannot be drawn
+    except (BricolageError, TypeError, ValueError) as error:  # of a type of given arrays that cannot be drawn
         _LOG.debug("inputs cannot be drawn again: %s", error)
         return None
 

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from bricolage.cluster.jobs import JobState
 from bricolage.cluster.policies.round_policies import fill_devices
 from bricolage.cluster.target_policies import Apart, ClusterView, Target
 
@@ -85,6 +84,3 @@ class Chronus(Apart):
         rest = [state for state in view.states if state.number not in kept]
         rest.sort(key=lambda state: (state.fastest_left_s(), state.number))
         return fill_devices(rest, view, kept)
-
-    def ended(self, state: JobState, now: float) -> None:
-        """Nothing is remembered."""

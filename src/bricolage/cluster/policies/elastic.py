@@ -106,9 +106,6 @@ class Optimus(Apart):
                     heapq.heappush(heap, gain)
         return {number: (kind, levels(by_number[number])[level][0]) for number, (kind, level) in at.items()}
 
-    def ended(self, state: JobState, now: float) -> None:
-        """Nothing is remembered."""
-
 
 def _gain(state: JobState, kind: str, level: int) -> list[tuple[float, int, int]]:
     """Seconds that the next level saves for each device more, negative; nothing at the top."""
@@ -352,6 +349,3 @@ class Sia(Adapting):
             stays = not state.held or (kind, devices) == (state.held_kind, state.held)
             costs.append((kind, devices, (rate / least * (1.0 if stays else factor)) ** self.power))
         return costs
-
-    def ended(self, state: JobState, now: float) -> None:
-        """Nothing is remembered."""

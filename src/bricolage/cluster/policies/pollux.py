@@ -55,6 +55,3 @@ class Pollux(Adapting):
                     value = state.rate_on(kind) * times / base * (1.0 if stays else factor)
                     choices.append((kind, devices, max(value, _WAITING)))
         return choices
-
-    def ended(self, state: JobState, now: float) -> None:
-        """Nothing is remembered."""

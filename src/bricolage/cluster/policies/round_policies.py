@@ -43,9 +43,6 @@ class TimeSlices(Apart):
         everybody = fill_devices(sorted(view.states, key=lambda state: not state.held), view)
         return everybody if len(everybody) == len(view.states) else fill_devices(order, view)
 
-    def ended(self, state: JobState, now: float) -> None:
-        """Nothing is remembered."""
-
 
 @dataclass
 class Themis(Apart):

@@ -95,9 +95,6 @@ class Synergy(Apart):
         """Each job's share."""
         return {number: RunSetting(1.0, cpus, gb) for number, (cpus, gb) in self._shares.items()}
 
-    def ended(self, state: JobState, now: float) -> None:
-        """Nothing is remembered."""
-
 
 def tune_shares(
     states: Sequence[JobState], hosts: list[_Host], part: Share, kind: str

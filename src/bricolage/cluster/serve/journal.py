@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from bricolage.base.codec import DecodeError, JsonObject, parse
 from bricolage.errors import BrokenJournal, NotWritable
@@ -48,9 +47,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
     def append(self, record: JsonObject) -> None:

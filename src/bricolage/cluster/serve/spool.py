@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from bricolage import errors
 from bricolage.base import scratch
@@ -71,9 +70,7 @@ class Counter:
     def __enter__(self) -> Counter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._lock)
 
     def requests(self) -> Iterator[tuple[str, JsonObject]]:

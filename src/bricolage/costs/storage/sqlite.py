@@ -127,12 +127,8 @@ class _Migrating:
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
-    try:
+    with undo_on_failure(lambda: connection.in_transaction and connection.execute("ROLLBACK")):
         yield
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
     connection.execute("COMMIT")
 
 

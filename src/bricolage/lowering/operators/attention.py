@@ -114,14 +114,7 @@ def attention(
 
 
 def _bias(
-    xp: Arrays,
-    scores: Array,
-    mask: Array,
-    past_key: Array,
-    lengths: Array,
-    is_causal: int,
-    left: int,
-    right: int,
+    xp: Arrays, scores: Array, mask: Array, past_key: Array, lengths: Array, is_causal: int, left: int, right: int
 ) -> Array:
     """The sum of everything added to the scores, None when there is nothing."""
     q_len, k_len = scores.shape[2:]

@@ -1,12 +1,12 @@
-# ruff: noqa: ARG001 -- the signature is the operator's schema: attributes that change nothing are named all the same
 """Convolution and transposed convolution of any number of spatial axes."""
 
 from __future__ import annotations
 
-from bricolage.graph.extents import input_pads
+from typing import Unpack
+
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Results, operator
-from bricolage.lowering.window_indices import transpose_crop
+from bricolage.lowering.window_indices import ConvAttributes, resolve_windows, transpose_crop
 
 Ints = tuple[int, ...]
 
@@ -17,24 +17,10 @@ def add_bias(x: Array, bias: Array) -> Array:
 
 
 @operator("Conv")
-def conv(
-    xp: Arrays,
-    x: Array,
-    w: Array,
-    b: Array = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Array:
-    dims = x.ndim - 2
-    strides = strides or (1,) * dims
-    dilations = dilations or (1,) * dims
-    explicit = input_pads(auto_pad, x.shape[2:], tuple(w.shape[2:]), strides, dilations, pads)
-    return add_bias(xp.convolution(x, w, strides, explicit, dilations, group), b)
+def conv(xp: Arrays, x: Array, w: Array, b: Array = None, **attributes: Unpack[ConvAttributes]) -> Array:
+    steps = resolve_windows(x.shape[2:], tuple(w.shape[2:]), attributes)
+    y = xp.convolution(x, w, steps.strides, steps.pads, steps.dilations, attributes.get("group", 1))
+    return add_bias(y, b)
 
 
 @operator("ConvTranspose")
@@ -44,32 +30,25 @@ def conv_transpose(
     w: Array,
     b: Array = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
     output_padding: Ints | None = None,
     output_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> Array:
     """The full transposed convolution, cropped (or extended by zeros) to the wanted size."""
-    dims = x.ndim - 2
-    strides = strides or (1,) * dims
-    dilations = dilations or (1,) * dims
-    extra = output_padding or (0,) * dims
     kernel = tuple(w.shape[2:])
+    strides = attributes.get("strides") or (1,) * len(kernel)
+    dilations = attributes.get("dilations") or (1,) * len(kernel)
     crop = transpose_crop(
-        auto_pad,
+        attributes.get("auto_pad", "NOTSET"),
         x.shape[2:],
         kernel=kernel,
         strides=strides,
         dilations=dilations,
-        pads=pads,
-        output_padding=extra,
+        pads=attributes.get("pads"),
+        output_padding=output_padding or (0,) * len(kernel),
         output_shape=output_shape,
     )
-    y = xp.convolution_transpose(x, w, strides, dilations, group)
+    y = xp.convolution_transpose(x, w, strides, dilations, attributes.get("group", 1))
     for axis, (low, high) in enumerate(crop, start=2):
         y = xp.slice_axis(y, axis, max(low, 0), y.shape[axis] - max(high, 0), 1)
     widths = [(0, 0), (0, 0)] + [(max(-low, 0), max(-high, 0)) for low, high in crop]

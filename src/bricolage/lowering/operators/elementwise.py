@@ -281,13 +281,7 @@ def _training(node: ir.Node) -> str | None:
 
 @operator("Dropout", since=12, host=("training_mode",), unless=_training)
 def dropout(
-    xp: Arrays,
-    x: Array,
-    ratio: Array = None,
-    training_mode: Array = None,
-    *,
-    seed: int = 0,
-    _outputs: int = 1,
+    xp: Arrays, x: Array, ratio: Array = None, training_mode: Array = None, *, seed: int = 0, _outputs: int = 1
 ) -> Results:
     if training_mode:
         raise UnsupportedOperator(library="bricolage", op_type="Dropout", opset="any", reason="training mode is random")

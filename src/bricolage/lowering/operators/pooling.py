@@ -6,28 +6,23 @@ Libraries override the cases they have a kernel for; this is the definition the 
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import numpy as np
 
-from bricolage.graph.extents import input_pads
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Results, operator
-from bricolage.lowering.window_indices import WindowTable, combine_masks, window_table
+from bricolage.lowering.window_indices import PoolAttributes, WindowTable, combine_masks, resolve_windows, window_table
 
 Ints = tuple[int, ...]
 
 
-def tables_for(
-    x: Array, kernel: Ints, strides: Ints | None, pads: Ints | None, dilations: Ints | None, auto_pad: str, ceil: int
-) -> list[WindowTable]:
-    dims = x.ndim - 2
-    strides = strides or (1,) * dims
-    dilations = dilations or (1,) * dims
-    sizes = [int(d) for d in x.shape[2:]]
-    explicit = input_pads(auto_pad, sizes, kernel, strides, dilations, pads)
-    return [
-        window_table(size, kernel[i], strides[i], dilations[i], explicit[i], bool(ceil)) for i, size in enumerate(sizes)
-    ]
+def tables_for(x: Array, attributes: PoolAttributes) -> list[WindowTable]:
+    """Of each spatial axis."""
+    sizes, kernel, ceil = [int(d) for d in x.shape[2:]], attributes["kernel_shape"], bool(attributes.get("ceil_mode"))
+    steps = resolve_windows(sizes, kernel, attributes)
+    axes = zip(sizes, kernel, steps.strides, steps.dilations, steps.pads, strict=True)
+    return [window_table(*axis, ceil) for axis in axes]
 
 
 def windows_of(xp: Arrays, x: Array, tables: list[WindowTable]) -> Array:
@@ -63,19 +58,9 @@ def flat_indices(tables: list[WindowTable], sizes: list[int], column_major: bool
 
 @operator("MaxPool")
 def max_pool(
-    xp: Arrays,
-    x: Array,
-    *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    pads: Ints | None = None,
-    storage_order: int = 0,
-    strides: Ints | None = None,
-    _outputs: int = 1,
+    xp: Arrays, x: Array, *, storage_order: int = 0, _outputs: int = 1, **attributes: Unpack[PoolAttributes]
 ) -> Results:
-    tables = tables_for(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    tables = tables_for(x, attributes)
     inside = xp.constant(mask_of([t.inside for t in tables]), x)
     windows = xp.where(inside, windows_of(xp, x, tables), xp.full((), xp.lowest(x.dtype), x.dtype, x))
     last = windows.ndim - 1
@@ -91,19 +76,8 @@ def max_pool(
 
 
 @operator("AveragePool")
-def average_pool(
-    xp: Arrays,
-    x: Array,
-    *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Array:
-    tables = tables_for(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+def average_pool(xp: Arrays, x: Array, *, count_include_pad: int = 0, **attributes: Unpack[PoolAttributes]) -> Array:
+    tables = tables_for(x, attributes)
     inside = mask_of([t.inside for t in tables])
     counted = mask_of([t.padded for t in tables]) if count_include_pad else inside
     windows = xp.where(xp.constant(inside, x), windows_of(xp, x, tables), 0)
@@ -112,19 +86,8 @@ def average_pool(
 
 
 @operator("LpPool")
-def lp_pool(
-    xp: Arrays,
-    x: Array,
-    *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    p: int = 2,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Array:
-    tables = tables_for(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+def lp_pool(xp: Arrays, x: Array, *, p: int = 2, **attributes: Unpack[PoolAttributes]) -> Array:
+    tables = tables_for(x, attributes)
     inside = xp.constant(mask_of([t.inside for t in tables]), x)
     windows = xp.where(inside, abs(windows_of(xp, x, tables)), 0)
     return xp.sum(windows**p, (windows.ndim - 1,)) ** (1.0 / p)

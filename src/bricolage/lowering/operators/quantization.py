@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, Dtype, HostValue, Results, front_axis, operator
+from bricolage.lowering.common import Array, Dtype, Results, front_axis, operator
 from bricolage.lowering.operators.convolution import conv
+from bricolage.lowering.window_indices import ConvAttributes
 
-Ints = tuple[int, ...]
 Types = tuple[int | None, ...]
 """ONNX element types of a node's inputs."""
 EXACT_TERMS = 2**24 // 255**2
@@ -67,14 +68,7 @@ def quantize_linear(
 
 @operator("DequantizeLinear", since=10)
 def dequantize_linear(
-    xp: Arrays,
-    x: Array,
-    scale: Array,
-    zero: Array = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    xp: Arrays, x: Array, scale: Array, zero: Array = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Array:
     kind = xp.dtype(output_dtype) if output_dtype else scale.dtype
     y = xp.astype(x, xp.dtype(1))
@@ -134,18 +128,18 @@ def _exact_product(xp: Arrays, a: Array, b: Array) -> Array:
     return total
 
 
-def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, *, group: int, **geometry: HostValue) -> Array:
+def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, **attributes: Unpack[ConvAttributes]) -> Array:
     """An integer convolution as convolutions of floats: of as many input channels at a time as float32 sums exactly, and through
     float64, which holds every int32 sum, where a kernel has more taps than that or groups more channels."""
     taps = math.prod(w.shape[2:])
     step, kind = EXACT_TERMS // max(taps, 1), _sums_type(xp)
-    if w.shape[1] > step and (group > 1 or step == 0):
+    if w.shape[1] > step and (attributes.get("group", 1) > 1 or step == 0):
         step, kind = w.shape[1], xp.dtype(11)
     total: Array = None
     for at in range(0, max(w.shape[1], 1), max(step, 1)):
         parts = (xp.slice_axis(v, 1, at, at + step, 1) for v in (x, w))
         some_x, some_w = parts if w.shape[1] > step else (x, w)
-        partial_sum = conv(xp, xp.astype(some_x, kind), xp.astype(some_w, kind), None, group=group, **geometry)
+        partial_sum = conv(xp, xp.astype(some_x, kind), xp.astype(some_w, kind), None, **attributes)
         partial_sum = xp.astype(partial_sum, xp.dtype(6))
         total = partial_sum if total is None else total + partial_sum
     return total if bias is None else total + bias.reshape((1, -1) + (1,) * (total.ndim - 2))
@@ -153,23 +147,9 @@ def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, *, group: in
 
 @operator("ConvInteger", since=10)
 def conv_integer(
-    xp: Arrays,
-    x: Array,
-    w: Array,
-    x_zero: Array = None,
-    w_zero: Array = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    xp: Arrays, x: Array, w: Array, x_zero: Array = None, w_zero: Array = None, **attributes: Unpack[ConvAttributes]
 ) -> Array:
-    geometry = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
-    return _exact_conv(
-        xp, _subtract_zero(xp, x, x_zero, 1), _subtract_zero(xp, w, w_zero, 0), None, group=group, **geometry
-    )
+    return _exact_conv(xp, _subtract_zero(xp, x, x_zero, 1), _subtract_zero(xp, w, w_zero, 0), None, **attributes)
 
 
 @operator("QLinearMatMul", since=10)
@@ -200,16 +180,7 @@ def qlinear_conv(
     y_scale: Array,
     y_zero: Array,
     bias: Array = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> Array:
-    geometry = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
-    total = _exact_conv(
-        xp, _subtract_zero(xp, x, x_zero, 1), _subtract_zero(xp, w, w_zero, 0), bias, group=group, **geometry
-    )
+    total = _exact_conv(xp, _subtract_zero(xp, x, x_zero, 1), _subtract_zero(xp, w, w_zero, 0), bias, **attributes)
     return requantize_sums(xp, total, x_scale, spread(xp, w_scale, total, 1, 0), y_scale, y_zero)

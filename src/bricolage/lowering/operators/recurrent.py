@@ -1,10 +1,10 @@
-# ruff: noqa: ARG001 -- the signature is the operator's schema: attributes that change nothing are named all the same
 """RNN, GRU and LSTM: one driver for directions, lengths and layouts, and one step function for each cell."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypedDict, Unpack
 
 from bricolage.errors import InvalidGraph
 from bricolage.lowering.arrays import Arrays
@@ -18,6 +18,19 @@ Product = Callable[[Array], Array]
 """Rows [count, inputs] to what they give to the gates, [count, gates]."""
 Cell = tuple[Product, Step]
 """What the inputs give to the gates, and the step."""
+
+
+class RecurrentAttributes(TypedDict, total=False):
+    """ONNX's attributes of all recurrent operators."""
+
+    activation_alpha: tuple[float, ...] | None
+    activation_beta: tuple[float, ...] | None
+    activations: tuple[str, ...] | None
+    clip: float | None
+    direction: str
+    hidden_size: int | None
+    """What the weights say as well."""
+
 
 # name -> (default alpha, default beta); None where the function has no such number
 _CONSTANTS: dict[str, tuple[float | None, float | None]] = {
@@ -56,14 +69,12 @@ def _activation(xp: Arrays, name: str, alpha: float, beta: float, x: Array) -> A
     raise InvalidGraph(reason=f"unknown recurrent activation {name!r}")
 
 
-def activations_of(
-    xp: Arrays, names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
-) -> list[Activation]:
+def activations_of(xp: Arrays, default: Sequence[str], attributes: RecurrentAttributes) -> list[Activation]:
     """The functions in order; each function that has an alpha or a beta takes the next one that is given."""
-    alpha_left: Iterator[float] = iter(alphas or ())
-    beta_left: Iterator[float] = iter(betas or ())
+    alpha_left: Iterator[float] = iter(attributes.get("activation_alpha") or ())
+    beta_left: Iterator[float] = iter(attributes.get("activation_beta") or ())
     functions: list[Activation] = []
-    for name in names:
+    for name in attributes.get("activations") or default:
         key = name.lower()
         alpha, beta = _CONSTANTS.get(key, (None, None))
         alpha = 0.0 if alpha is None else next(alpha_left, alpha)
@@ -114,7 +125,7 @@ def run(
     hidden: int,
     lengths: Array | None,
     direction: str,
-    layout: int,
+    layout: int = 0,
 ) -> tuple[Array, ...]:
     """All directions of a recurrent operator: (Y, Y_h, ...) in the wanted layout. The products of all inputs of a direction
     are one, before its steps."""
@@ -163,17 +174,11 @@ def rnn(
     lengths: Array = None,
     initial_h: Array = None,
     *,
-    activation_alpha: tuple[float, ...] | None = None,
-    activation_beta: tuple[float, ...] | None = None,
-    activations: tuple[str, ...] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     layout: int = 0,
+    **attributes: Unpack[RecurrentAttributes],
 ) -> Results:
-    hidden = r.shape[2]
-    names = activations or ("Tanh", "Tanh")
-    functions = activations_of(xp, names, activation_alpha, activation_beta)
+    hidden, clip = r.shape[2], attributes.get("clip")
+    functions = activations_of(xp, ("Tanh", "Tanh"), attributes)
 
     def make_cell(d: int) -> Cell:
         wt, rt = _weights(xp, w, r, d)
@@ -183,6 +188,7 @@ def rnn(
 
         return _product(xp, wt, None if b is None else b[d][:hidden] + b[d][hidden:]), step
 
+    direction = attributes.get("direction", "forward")
     return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout=layout)
 
 
@@ -196,19 +202,13 @@ def gru(
     lengths: Array = None,
     initial_h: Array = None,
     *,
-    activation_alpha: tuple[float, ...] | None = None,
-    activation_beta: tuple[float, ...] | None = None,
-    activations: tuple[str, ...] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     layout: int = 0,
     linear_before_reset: int = 0,
+    **attributes: Unpack[RecurrentAttributes],
 ) -> Results:
     """Gates in the order z (update), r (reset), h (candidate)."""
-    hidden = r.shape[2]
-    names = activations or ("Sigmoid", "Tanh") * 2
-    functions = activations_of(xp, names, activation_alpha, activation_beta)
+    hidden, clip = r.shape[2], attributes.get("clip")
+    functions = activations_of(xp, ("Sigmoid", "Tanh") * 2, attributes)
 
     def make_cell(d: int) -> Cell:
         gate, candidate = functions[2 * d : 2 * d + 2]
@@ -239,6 +239,7 @@ def gru(
 
         return _product(xp, wt, None if bias is None else bias + recurrent_bias), reset_before
 
+    direction = attributes.get("direction", "forward")
     return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout=layout)
 
 
@@ -254,35 +255,17 @@ def lstm(
     initial_c: Array = None,
     peepholes: Array = None,
     *,
-    activation_alpha: tuple[float, ...] | None = None,
-    activation_beta: tuple[float, ...] | None = None,
-    activations: tuple[str, ...] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
     layout: int = 0,
+    **attributes: Unpack[RecurrentAttributes],
 ) -> Results:
     def products(d: int) -> tuple[Product, Product]:
         wt, rt = _weights(xp, w, r, d)
         return _product(xp, wt, None if b is None else lstm_bias(b, d)), _product(xp, rt, None)
 
-    hidden, names = r.shape[2], activations or LSTM_ACTIVATIONS
-    functions = activations_of(xp, names, activation_alpha, activation_beta)
-    make_cell = lstm_cells(xp, products, functions, hidden, peepholes, clip, bool(input_forget))
-    return run(
-        xp,
-        x,
-        make_cell=make_cell,
-        initial=(initial_h, initial_c),
-        hidden=hidden,
-        lengths=lengths,
-        direction=direction,
-        layout=layout,
-    )
-
-
-LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh") * 2
+    make_cell = lstm_cells(xp, products, r.shape[2], peepholes, bool(input_forget), attributes)
+    direction = attributes.get("direction", "forward")
+    return run(xp, x, make_cell, (initial_h, initial_c), r.shape[2], lengths, direction, layout=layout)
 
 
 def lstm_bias(b: Array, d: int) -> Array:
@@ -294,14 +277,14 @@ def lstm_bias(b: Array, d: int) -> Array:
 def lstm_cells(
     xp: Arrays,
     products: Callable[[int], tuple[Product, Product]],
-    functions: Sequence[Activation],
     hidden: int,
     peepholes: Array | None,
-    clip: float | None,
     input_forget: bool,
+    attributes: RecurrentAttributes,
 ) -> Callable[[int], Cell]:
     """Cells by direction: gates in the order i (input), o (output), f (forget), c (cell); peepholes in the order i, o, f.
     `products`: what inputs and states of a direction give to the gates."""
+    functions, clip = activations_of(xp, ("Sigmoid", "Tanh", "Tanh") * 2, attributes), attributes.get("clip")
 
     def make_cell(d: int) -> Cell:
         gate, cell, out = functions[3 * d : 3 * d + 3]

@@ -62,13 +62,7 @@ def _axis_taps(xp: Arrays, x: Array, size: int, mode: str, padding: str, align: 
 
 @operator("GridSample", since=16)
 def grid_sample(
-    xp: Arrays,
-    x: Array,
-    grid: Array,
-    *,
-    align_corners: int = 0,
-    mode: str = "linear",
-    padding_mode: str = "zeros",
+    xp: Arrays, x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Array:
     """x: [n, c, d1, ...]; grid: [n, o1, ..., dims], its last axis ordered from the innermost input axis outwards."""
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)

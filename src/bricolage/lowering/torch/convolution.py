@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import fx
 
-from bricolage.graph.extents import Pairs, input_pads, is_explicit
+from bricolage.graph.extents import Pairs, is_explicit
 from bricolage.lowering.torch.fused import NodeView, emitter
 from bricolage.lowering.torch.known_values import Emitted
+from bricolage.lowering.window_indices import WindowAttributes, WindowSteps, resolve_windows
 
 _CONV = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
 CONVOLUTIONS = frozenset(_CONV.values())
@@ -19,17 +21,13 @@ _MAX_POOL = {3: torch.max_pool1d, 4: torch.max_pool2d, 5: torch.max_pool3d}
 _AVERAGE_POOL = {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}
 
 
-def _geometry(v: NodeView, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], Pairs, tuple[int, ...]] | None:
-    """(strides, pads, dilations); None when the pads depend on a size that is not known."""
-    dims = len(kernel)
-    strides = tuple(v.get("strides") or (1,) * dims)
-    dilations = tuple(v.get("dilations") or (1,) * dims)
-    auto_pad = v.get("auto_pad", "NOTSET")
+def _steps(v: NodeView, kernel: tuple[int, ...]) -> WindowSteps | None:
+    """None when the pads depend on a size that is not known."""
     shape = v.shape(0)
-    if shape is None and not is_explicit(auto_pad):
+    if shape is None and not is_explicit(v.get("auto_pad", "NOTSET")):
         return None
-    spatial = shape[2:] if shape else (0,) * dims
-    return strides, input_pads(auto_pad, spatial, kernel, strides, dilations, v.get("pads")), dilations
+    sizes = shape[2:] if shape else (0,) * len(kernel)
+    return resolve_windows(sizes, kernel, cast(WindowAttributes, v.attributes))
 
 
 def _pad_input(v: NodeView, x: fx.Node | None, pads: Pairs, value: float) -> tuple[fx.Node | None, tuple[int, ...]]:
@@ -45,10 +43,10 @@ def conv(v: NodeView) -> Emitted | None:
     weight = v.shape(1)
     if weight is None or len(weight) not in _CONV:
         return None
-    geometry = _geometry(v, weight[2:])
-    if geometry is None:
+    steps = _steps(v, weight[2:])
+    if steps is None:
         return None
-    strides, pads, dilations = geometry
+    strides, pads, dilations = steps.strides, steps.pads, steps.dilations
     x, symmetric = _pad_input(v, v.tensor(0), pads, 0)
     run = _CONV[len(weight)]
     sizes = {"stride": strides, "padding": symmetric, "dilation": dilations, "groups": v.get("group", 1)}
@@ -62,10 +60,10 @@ def conv_transpose(v: NodeView) -> Emitted | None:
         return None
     if not is_explicit(v.get("auto_pad", "NOTSET")):
         return None
-    geometry = _geometry(v, weight[2:])
-    if geometry is None:
+    steps = _steps(v, weight[2:])
+    if steps is None:
         return None
-    strides, pads, dilations = geometry
+    strides, pads, dilations = steps.strides, steps.pads, steps.dilations
     extra = tuple(v.get("output_padding") or (0,) * len(strides))
     fits = all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True))
     if not fits or any(low != high or low < 0 for low, high in pads):
@@ -79,10 +77,10 @@ def conv_transpose(v: NodeView) -> Emitted | None:
 @emitter("MaxPool")
 def max_pool(v: NodeView) -> Emitted | None:
     kernel = tuple(v.get("kernel_shape"))
-    geometry = _geometry(v, kernel)
-    if geometry is None or v.outputs > 1 or len(kernel) + 2 not in _MAX_POOL or not v.is_float(0):
+    steps = _steps(v, kernel)
+    if steps is None or v.outputs > 1 or len(kernel) + 2 not in _MAX_POOL or not v.is_float(0):
         return None
-    strides, pads, dilations = geometry
+    strides, pads, dilations = steps.strides, steps.pads, steps.dilations
     if any(2 * low > k for (low, _), k in zip(pads, kernel, strict=True)):
         return None
     ceil = bool(v.get("ceil_mode", 0))
@@ -95,10 +93,10 @@ def max_pool(v: NodeView) -> Emitted | None:
 @emitter("AveragePool")
 def average_pool(v: NodeView) -> Emitted | None:
     kernel = tuple(v.get("kernel_shape"))
-    geometry = _geometry(v, kernel)
-    if geometry is None or len(kernel) + 2 not in _AVERAGE_POOL:
+    steps = _steps(v, kernel)
+    if steps is None or len(kernel) + 2 not in _AVERAGE_POOL:
         return None
-    strides, pads, dilations = geometry
+    strides, pads, dilations = steps.strides, steps.pads, steps.dilations
     if any(d != 1 for d in dilations) or any(2 * low > k for (low, _), k in zip(pads, kernel, strict=True)):
         return None
     counts_pads = bool(v.get("count_include_pad", 0))

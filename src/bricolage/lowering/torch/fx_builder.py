@@ -12,12 +12,7 @@ from torch import fx
 from torch.fx.node import Argument
 
 from bricolage.errors import UnsupportedOperator
-from bricolage.lowering.common import (
-    HostValue,
-    opset_for,
-    to_host,
-    widen_constant,
-)
+from bricolage.lowering.common import HostValue, opset_for, to_host, widen_constant
 from bricolage.lowering.torch.arrays import DTYPES, TorchArrays, from_numpy, to_numpy
 from bricolage.lowering.torch.known_values import MISSING, AbsentInput, Const, DeviceTensor, Emitted, Known, Sizes
 

@@ -29,16 +29,7 @@ from bricolage.lowering.torch.known_values import AbsentInput, Const, DeviceTens
 FOLD_LIMIT = 1 << 24
 """Results with more elements than this stay computed at run time, so that folding never bloats a module."""
 _ALWAYS_TUPLES = frozenset(
-    {
-        "CausalConvWithState",
-        "DynamicQuantizeLinear",
-        "GRU",
-        "LSTM",
-        "LinearAttention",
-        "RNN",
-        "Split",
-        "TopK",
-    }
+    {"CausalConvWithState", "DynamicQuantizeLinear", "GRU", "LSTM", "LinearAttention", "RNN", "Split", "TopK"}
 )
 """Operators whose function returns a tuple even when one output is asked for."""
 

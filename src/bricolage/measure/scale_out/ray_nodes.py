@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, TypeVar
 
 from bricolage.backends import registry
@@ -18,7 +17,7 @@ from bricolage.backends.kernel_trials import Build
 from bricolage.base.cache import compiled_directory
 from bricolage.base.codec import decode, encode
 from bricolage.base.ray_session import describe_error
-from bricolage.base.undo import undo_on_failure
+from bricolage.base.undo import Closing, undo_on_failure
 from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
 from bricolage.errors import NoMeasuringNode
@@ -66,7 +65,7 @@ class _Asked:
     item: MeasureItem
 
 
-class Cluster:
+class Cluster(Closing):
     """Open for one driver, and used by one thread of it."""
 
     def __init__(self, address: str, device: Device, memory_limit: int | None = None) -> None:
@@ -99,14 +98,6 @@ class Cluster:
             if not any(node.alike for node in self._members.ready):
                 reasons = "; ".join(dict.fromkeys(self._members.reasons)) or "it has no node with processors"
                 raise NoMeasuringNode(address=address, device=device, reasons=reasons)
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the actors, and a cluster that was started here."""

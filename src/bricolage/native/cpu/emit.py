@@ -42,7 +42,6 @@ def literal(value: float, dtype: str) -> str:
 _FLOAT_SUFFIX = {"float32": "f", "float16": "f", "bfloat16": "f", "float64": ""}
 _INTEGER_SUFFIX = {"int64": "LL", "uint64": "ULL", "uint32": "U"}
 
-
 _LOADS = {"bfloat16": "nat_widen({})", "float16": "wide_from_half({})"}
 _STORES = {"bfloat16": "nat_narrow({})", "float16": "wide_to_half({})"}
 """Conversions of element types that lie in memory otherwise than they are computed with."""
@@ -225,7 +224,6 @@ KEEP_SCALAR = '__asm__ volatile ("");'
 """A statement that does nothing, but the loop around it is not vectorised. Where GCC 12 vectorises an outer loop, having unrolled
 the one inside, it mixes up the conditions of guarded elements that lie side by side, and takes some for zero."""
 
-
 VECTORISED = "#pragma omp simd"
 """Said of loops whose iterations are independent and fill vectors, above all of those of one or two, such as epilogues over a tile:
 GCC 12 writes these out before it looks for vectors, and then leaves those with conditions scalar, with a jump for each element:
@@ -376,8 +374,7 @@ def indent_lines(lines: Sequence[str], depth: int = 1) -> list[str]:
 
 
 def trace_element(node: Node, coords: Coords, plan: FusionPlan) -> tuple[Buffer, Index] | None:
-    """Where in memory an element lies: in which buffer, and how many elements from its start; None if it is
-    computed or guarded."""
+    """Where in memory an element lies: which buffer, and how many elements from its start; None if it is computed or guarded."""
     while node not in plan.buffers:
         if not isinstance(node, View) or node.guard is not None:
             return None

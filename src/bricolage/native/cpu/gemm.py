@@ -18,58 +18,26 @@ from bricolage.native.cpu.block_products import FEW_ROWS, BlockOperand
 from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.gemm_blocks import CHEAP_PANEL_TILES, PACKING_COST, GemmBlocks, TileRows
 from bricolage.native.cpu.gemm_tiles import TileCodegen
-from bricolage.native.cpu.implicit_gemm import product
-from bricolage.native.cpu.kernel_choice import GemmConfig
-from bricolage.native.cpu.panels import ProductOperand
-from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
+from bricolage.native.cpu.phase import FunctionMemory, Phase, local
 from bricolage.native.cpu.sharing import ParallelRange
-from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.cpu.windowed_conv import windows
-from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
-from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES, Conv, MatMul
+from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 
 _FEW_PACKED = 2048
 """Elements that each thread packs for itself: even where they are computed, that takes about as long as a meeting."""
 
 
-def contraction(
-    kernel: PlannedKernel,
-    plan: FusionPlan,
-    weights: ConstantBlock,
-    target: CpuTarget,
-    operand: ProductOperand,
-    config: GemmConfig,
-) -> list[Phase]:
-    """The phases of a matrix product or convolution with its epilogue."""
-    root = kernel.root
-    assert isinstance(root, (MatMul, Conv))
-    memory = FunctionMemory(weights)
-    return GemmCodegen(kernel, plan, memory, target, product(root, target.lanes), operand, config).phases()
-
-
-@dataclass
+@dataclass(frozen=True)
 class GemmCodegen(TileCodegen):
     """C of one product."""
 
     def phases(self) -> list[Phase]:
-        """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
-        p = self.p
-        many = self.packing.reads_less_by_columns(self.target) if self.operand.in_tiles else p.n > p.m
-        many = many and len(self.packing.columns) >= 2 * self.target.threads
-        wanted = many if self.config.parallel is None else self.config.parallel == "n"
-        if callable(p.right) and p.batch == 1 and wanted:
-            return self._by_columns()
-        conv_windows = None
-        if self.made is None and self.config.pack is None:
-            conv_windows = windows(self.kernel.root, p, self.operand)  # type: ignore[arg-type]
-        if conv_windows:
-            return [replace(self, windows=conv_windows)._by_rows()]
-        return [self._by_rows()]
+        """The phases of a matrix product or convolution with its epilogue."""
+        return self._by_columns() if self.tiling.by_columns else [self._by_rows()]
 
     def _by_columns(self) -> list[Phase]:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
-        p, packing = self.p, self.packing
-        few = p.m <= FEW_ROWS if isinstance(self.operand, BlockOperand) else p.m * p.k <= _FEW_PACKED
+        p, packing = self.tiling.p, self.tiling.packing
+        few = p.m <= FEW_ROWS if isinstance(self.tiling.operand, BlockOperand) else p.m * p.k <= _FEW_PACKED
         if packing.direct is not None or few:
             return [self.columns()]
         packed = FunctionMemory(self.memory.weights)
@@ -90,7 +58,7 @@ class GemmCodegen(TileCodegen):
     def columns(self, parts: int = 1) -> Phase:
         """Each thread packs all rows for itself, where they must be, and multiplies them with its panels: threads meet once less.
         With `parts` the loop is over the panels of a part, and goes through those at the same place in all parts."""
-        p, packing, setup = self.p, self.packing, list[str]()
+        p, packing, setup = self.tiling.p, self.tiling.packing, list[str]()
         if packing.direct is not None:
             return self._multiply_panels(packing.direct.pointer(self.memory), packing.direct.lda, setup, 0, parts)
         block_bytes = -(-p.m * packing.pitch * packing.bytes // 64) * 64
@@ -103,94 +71,93 @@ class GemmCodegen(TileCodegen):
 
     def _multiply_panels(self, left: str, lda: int, setup: Sequence[str], own: int, parts: int = 1) -> Phase:
         """The phase that multiplies all rows in `left` with panels; a thread has used `own` bytes of its memory before."""
-        count = len(self.packing.columns) // parts
+        tiling, packing = self.tiling, self.tiling.packing
+        count = len(packing.columns) // parts
         begin, end = ("begin", "end") if parts == 1 else (f"part * {count} + {each}" for each in ("begin", "end"))
-        right = self.constant_right()
+        right, codegen = self.constant_right(), self
         over = f"panel = {begin}; panel < {end}; panel++"
-        if self.backwards:
+        if right.backwards:  # what is fetched ahead lies the other way
             over = f"panel = {end} - 1; panel >= {begin}; panel--"
-            self.prefetch = False
+            codegen = replace(self, tiling=replace(tiling, prefetch=False))
         loop = [
             f"for (long {over}) {{",
-            *indent_lines(self._panel(TileRows("0", str(self.tiles), left, lda, "0"))),
+            *indent_lines(codegen._panel(TileRows("0", str(tiling.tiles), left, lda, "0"))),
             "}",
         ]
         if parts > 1:
             loop = [f"for (long part = 0; part < {parts}; part++) {{", *indent_lines(loop), "}"]
-        loop = self.operand.with_tile_config(self.tile_rows, loop)
+        loop = tiling.operand.with_tile_config(tiling.tile_rows, loop)
         return Phase(
-            ["const long b = 0;", *setup, *right, *self._sums(own), *loop],
-            ParallelRange(count, parts * self.p.m * self.packing.depth * 2 * self.target.lanes),
+            ["const long b = 0;", *setup, *right.lines, *self._sums(own), *loop],
+            ParallelRange(count, parts * tiling.p.m * packing.depth * 2 * tiling.target.lanes),
             self.memory.operands,
-            thread_scratch=own + self._sums_bytes(self.tiles),
+            thread_scratch=own + self._sums_bytes(tiling.tiles),
             helpers=self.helpers,
         )
 
     def _sums_bytes(self, tiles: int) -> int:
-        return tiles * self.tile_rows * 2 * self.target.lanes * 4 if self.k_blocks > 1 else 0
+        return tiles * self.tiling.tile_rows * 2 * self.tiling.target.lanes * 4 if self.tiling.k_blocks > 1 else 0
 
     def _sums(self, offset: int) -> list[str]:
         """Where the sums of a block of rows are, where they are in memory."""
-        kind = self.operand.sums
-        return [f"{kind} *restrict sums = ({kind} *)(own + {offset});"] if self.k_blocks > 1 else []
+        kind = self.tiling.operand.sums
+        return [f"{kind} *restrict sums = ({kind} *)(own + {offset});"] if self.tiling.k_blocks > 1 else []
 
     def _by_rows(self) -> Phase:
         """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
-        p, tiles = self.p, self.tiles
+        tiling, packing, tiles, made = self.tiling, self.tiling.packing, self.tiling.tiles, self.tiling.made
         scratch_bytes = 0
         pack_right: list[str] = []
-        if callable(p.right):
-            right = self.constant_right()
+        if callable(tiling.p.right):
+            right = self.constant_right().lines
         else:
             scratch_bytes, right, pack_right = (
-                self.packing.right_bytes,
-                [self.packing.packed_right(0)],
-                self.packing.right(self.memory),
+                packing.right_bytes,
+                [packing.packed_right(0)],
+                packing.right(self.memory),
             )
         lines: list[str] = []
         block_tiles = tiles
-        if self.packing.direct is None or self.made is not None:
-            mc = max(self.mr, self.mc_bytes // (self.packing.bytes * self.left.depth))
-            block_tiles = -(-tiles // -(-self.m // mc))
-        block_tiles = min(block_tiles, max(1, self.mc_rows // self.mr))
-        if self.made is not None:
-            producer, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
-            lines.append(
-                f"{kind} *const made = ({kind} *)(own + {scratch_bytes}) + {producer.around * producer.pitch};"
-            )
-            elements = ((block_tiles + 1) * self.mr + 2 * producer.around) * producer.pitch
-            scratch_bytes += -(-elements * STORED_BYTES[producer.buffer.dtype] // 64) * 64
-        if self.packing.direct is None:
-            left, lda, origin = "block", self.left.pitch, "start"
-            lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {scratch_bytes});")
-            scratch_bytes += ((block_tiles + 1) * self.mr + self._beyond) * self.left.pitch * self.packing.bytes
-            if self.packing.row_bytes:
+        if packing.direct is None or made is not None:
+            mc = max(tiling.mr, tiling.mc_bytes // (packing.bytes * tiling.left.depth))
+            block_tiles = -(-tiles // -(-tiling.m // mc))
+        block_tiles = min(block_tiles, max(1, tiling.mc_rows // tiling.mr))
+        if made is not None:
+            kind = STORED_TYPES[made.buffer.dtype]
+            lines.append(f"{kind} *const made = ({kind} *)(own + {scratch_bytes}) + {made.around * made.pitch};")
+            elements = ((block_tiles + 1) * tiling.mr + 2 * made.around) * made.pitch
+            scratch_bytes += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
+        if packing.direct is None:
+            left, lda, origin = "block", tiling.left.pitch, "start"
+            lines.append(f"{packing.element} *restrict block = ({packing.element} *)(own + {scratch_bytes});")
+            scratch_bytes += ((block_tiles + 1) * tiling.mr + self._beyond) * tiling.left.pitch * packing.bytes
+            if packing.row_bytes:
                 scratch_bytes = -(-scratch_bytes // 64) * 64
-                lines += self.packing.row_of_numbers(scratch_bytes)
-                scratch_bytes += self.packing.row_bytes
+                lines += packing.row_of_numbers(scratch_bytes)
+                scratch_bytes += packing.row_bytes
         else:
-            left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
-        if self.k_blocks > 1:
-            block_tiles = min(block_tiles, -(-GemmBlocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
+            left, lda, origin = packing.direct.pointer(self.memory), packing.direct.lda, "0"
+        if tiling.k_blocks > 1:
+            block_tiles = min(block_tiles, -(-GemmBlocks(tiling.target.l2_bytes).sums // self._sums_bytes(1)))
             lines += self._sums(scratch_bytes)
             scratch_bytes += self._sums_bytes(block_tiles)
         work = [
             f"for (long first = low; first < high; first += {block_tiles}) {{",
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
         ]
-        if self.packing.direct is None or self.made is not None:
-            work.append(f"  const long start = {self.m}L * first / {tiles}, stop = {self.m}L * last / {tiles};")
-        if self.made is not None:
-            kind, name = STORED_TYPES[self.made.buffer.dtype], local(self.made.buffer)
-            work += [f"  {kind} *const {name} = made - start * {self.made.pitch};", *indent_lines(self.made.lines)]
-        if self.packing.direct is None:
+        if packing.direct is None or made is not None:
+            work.append(f"  const long start = {tiling.m}L * first / {tiles}, stop = {tiling.m}L * last / {tiles};")
+        if made is not None:
+            name = local(made.buffer)
+            work += [f"  {kind} *const {name} = made - start * {made.pitch};", *indent_lines(made.lines)]
+        if packing.direct is None:
             stop = f"stop + {self._beyond}" if self._beyond else "stop"
-            work += indent_lines(self.left.rows("start", stop, "start", self.memory))
+            work += indent_lines(tiling.left.rows("start", stop, "start", self.memory))
         work += [*indent_lines(self.over_panels("first", "last", left, lda, origin)), "}"]
-        lines += self.sharing.over_batches([*right, *pack_right], work)
+        lines += tiling.sharing.over_batches([*right, *pack_right], work)
         return Phase(
-            self.operand.with_tile_config(self.tile_rows, lines),
-            self.sharing.range(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
+            tiling.operand.with_tile_config(tiling.tile_rows, lines),
+            tiling.sharing.range(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
             self.memory.operands,
             thread_scratch=scratch_bytes,
             helpers=self.helpers,
@@ -199,9 +166,9 @@ class GemmCodegen(TileCodegen):
     @property
     def _beyond(self) -> int:
         """Rows behind those of a block that it reads."""
-        return self.windows.beyond if self.windows else 0
+        return self.tiling.windows.beyond if self.tiling.windows else 0
 
     def _few(self, packs: bool) -> int:
         """Tiles that a thread should do together, where they need not be for the sake of a cache: each piece reads all of the right
         side, and packs it where it must be."""
-        return self.tiles if packs or self.prefetch else CHEAP_PANEL_TILES
+        return self.tiling.tiles if packs or self.tiling.prefetch else CHEAP_PANEL_TILES

@@ -3,122 +3,80 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
-from bricolage.native.cpu.block_products import BlockOperand
 from bricolage.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indent_lines
-from bricolage.native.cpu.gemm_blocks import (
-    BYTES_IN_FOURS,
-    FEW_TILES,
-    ComputedRows,
-    GemmBlocks,
-    TileRows,
-    TileSharing,
-    column_scales,
-    own_steps,
-)
-from bricolage.native.cpu.implicit_gemm import Product
-from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
-from bricolage.native.cpu.matrix_unit import Tiles
-from bricolage.native.cpu.packing import Packing, constant_identity
-from bricolage.native.cpu.panels import MicroTile, ProductOperand
+from bricolage.native.cpu.gemm_blocks import TileRows, column_scales, own_steps
+from bricolage.native.cpu.packing import constant_identity
+from bricolage.native.cpu.panels import MicroTile
 from bricolage.native.cpu.phase import FunctionMemory
-from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.cpu.windowed_conv import Windows
-from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.cpu.tile_plan import TilePlan
 from bricolage.native.ir.index_expressions import variable
 
 
-@dataclass
+@dataclass(frozen=True)
+class ConstantRight:
+    """Packed weights."""
+
+    lines: list[str]
+    """Declare where those of a batch are."""
+    backwards: bool
+    """Whether panels are gone through from the last one: what the step before has read last is then still in the cache. Read
+    always forwards, weights that are a little larger than a cache are never in it."""
+
+
+@dataclass(frozen=True)
 class TileCodegen:
     """C of the tiles of one product."""
 
-    kernel: PlannedKernel
-    plan: FusionPlan
+    tiling: TilePlan
     memory: FunctionMemory
-    target: CpuTarget
-    p: Product
-    operand: ProductOperand
-    config: GemmConfig
-    made: ComputedRows | None = None
-    windows: Windows | None = None
-    """Where rows are pixels of images, which lie once in memory for all taps."""
+    written: dict[str, str] = field(default_factory=dict)
+    """Functions and tables that lines call so far, by name."""
 
-    def __post_init__(self) -> None:
-        p, lanes, config = self.p, self.target.lanes, self.config
-        self.helpers: dict[str, str] = self.operand.helpers(self.target.isa)
-        self.packing = Packing(self.plan, self.target.isa, p, self.operand, bool(config.pack))
-        images = self.windows and Packing(self.plan, self.target.isa, self.windows.images, self.operand, packs=True)
-        self.left = images or self.packing
-        """Of the rows."""
-        self.m = self.windows.m if self.windows else p.m
-        registers = self.operand.rows(self.target.isa)
-        self.mr = registers if self.operand.in_tiles else min(config.rows or registers, registers)
-        self.tiles = -(-self.m // self.mr)
-        self.tile_rows = -(-self.m // self.tiles)
-        """Rows of the largest tile: all that there are, shared evenly."""
-        self.sharing = TileSharing(p.batch, self.tiles, self.target.threads, self.m * self.packing.depth * p.n)
-        nr, blocks = 2 * lanes, GemmBlocks(self.target.l2_bytes)
-        unit = isinstance(self.operand, Tiles)
-        of_bytes = unit and self.operand.k_pack == BYTES_IN_FOURS
-        panel = self.packing.depth * nr * self.packing.bytes
-        piece = blocks.piece(panel, in_windows=self.windows is not None) if of_bytes and self.tiles > 1 else MOST_BYTES
-        k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
-        self.k_blocks = min(k_blocks, len(self.windows.taps) if self.windows else self.packing.steps)
-        """That k is cut into."""
-        right_bytes = self.packing.depth * self.packing.bytes * p.n
-        waits = (of_bytes and self.tiles > 1) or not unit
-        streamed = right_bytes > blocks.streamed and self.tiles <= FEW_TILES * self.target.threads and waits
-        stream = isinstance(self.operand, BlockOperand)  # which the processor fetches ahead by itself
-        self.prefetch = callable(p.right) and not stream and (streamed if config.prefetch is None else config.prefetch)
-        usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
-        self.mc_bytes = config.mc_bytes or usual
-        limited = of_bytes and config.mc_bytes is None and self.windows is None
-        self.mc_rows = blocks.byte_rows(right_bytes, self.mr, packed=self.packing.direct is None) if limited else self.m
-        """Rows that are multiplied with all panels, before the next ones are, at most."""
-        self.repeats_large = self.tiles == 1 and right_bytes * 4 > self.target.threads * self.target.l2_bytes * 3
-        """Whether a thread's weights fill more than three quarters of its cache, if they are read again for the next step."""
-        self.backwards = False
-        """Whether panels are gone through from the last one: what the step before has read last is then still in the cache. Read
-        always forwards, weights that are a little larger than a cache are never in it."""
+    @property
+    def helpers(self) -> dict[str, str]:
+        """All functions and tables that they need."""
+        return {**self.tiling.operand.helpers(self.tiling.target.isa), **self.written}
 
-    def constant_right(self) -> list[str]:
-        """Where the packed weights of a batch are, as declarations."""
-        p, lanes = self.p, self.target.lanes
-        key = (self.operand, constant_identity(self.kernel.root), p.batch, p.k, p.n)
-        weights = self.memory.weights
-        offset = weights.add(("panels", *key), lambda: self.operand.panels_of(p, lanes))
-        self.backwards = weights.asked[offset] % 2 == 0 and self.repeats_large
-        per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
-        kind = f"const {self.packing.element} *"
+    def constant_right(self) -> ConstantRight:
+        """The packed weights of a batch, which it puts into the region's constants."""
+        tiling, packing, weights = self.tiling, self.tiling.packing, self.memory.weights
+        p, lanes, operand = tiling.p, tiling.target.lanes, tiling.operand
+        key = (operand, constant_identity(tiling.kernel.root), p.batch, p.k, p.n)
+        offset = weights.add(("panels", *key), lambda: operand.panels_of(p, lanes))
+        backwards = weights.asked[offset] % 2 == 0 and tiling.repeats_large
+        per_batch = packing.depth * (sum(packing.vectors) * lanes) * packing.bytes
+        kind = f"const {packing.element} *"
         lines = [f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"]
-        if self.operand.ordered:
-            orders = self.memory.weights.add(
+        if operand.ordered:
+            orders = weights.add(
                 ("orders", *key),
-                lambda: self.operand.orders(p.right(), lanes),  # type: ignore[operator]
+                lambda: operand.orders(p.right(), lanes),  # type: ignore[operator]
             )
-            at = f"{self.memory.constant(orders)}) + b * {len(self.packing.columns) * (1 + self.packing.steps)}L;"
+            at = f"{self.memory.constant(orders)}) + b * {len(packing.columns) * (1 + packing.steps)}L;"
             lines.append(f"const int32_t *restrict orders = (const int32_t *)({at}")
-        return lines
+        return ConstantRight(lines, backwards)
 
     def over_panels(self, first: str, last: str, left: str, lda: int, origin: str) -> list[str]:
         """Multiplies the tiles from `first` to `last` with all panels, and stores what becomes of them. The rows of `left` are
         `lda` apart; its first is row `origin`."""
         return [
-            f"for (long panel = 0; panel < {len(self.packing.columns)}; panel++) {{",
+            f"for (long panel = 0; panel < {len(self.tiling.packing.columns)}; panel++) {{",
             *indent_lines(self._panel(TileRows(first, last, left, lda, origin))),
             "}",
         ]
 
     def _panel(self, rows: TileRows) -> list[str]:
         """The work on one panel: all but the last have the full width."""
-        tiles = partial(self._piecewise if self.k_blocks > 1 else self._whole, rows)
-        p, lanes, vectors, count = self.p, self.target.lanes, self.packing.vectors, len(self.packing.columns)
+        tiles = partial(self._piecewise if self.tiling.k_blocks > 1 else self._whole, rows)
+        p, lanes, packing = self.tiling.p, self.tiling.target.lanes, self.tiling.packing
+        vectors, count = packing.vectors, len(packing.columns)
         last = p.n - (count - 1) * 2 * lanes
         narrow = last < 2 * lanes
         full = count - 1 if narrow else count
-        lines = [f"const {self.packing.element} *restrict columns = right + panel * {2 * lanes * self.packing.depth};"]
+        lines = [f"const {packing.element} *restrict columns = right + panel * {2 * lanes * packing.depth};"]
         if full and narrow:
             return [
                 *lines,
@@ -133,19 +91,17 @@ class TileCodegen:
     def _whole(self, rows: TileRows, vectors: int, width: int) -> list[str]:
         """The loop over the tiles of a panel, given its vectors and the columns that count. All of k at once: the tile stays in
         registers."""
-        m, tiles, padded = self.m, self.tiles, vectors * self.target.lanes
-        step = self.operand.k_step * self.operand.splits * padded
-        bytes_ = step * self.packing.bytes
-        ahead = rows.fetch(bytes_, f"columns + {step * self.packing.steps}", str(self.packing.steps))
+        tiling, operand, all_steps = self.tiling, self.tiling.operand, self.tiling.packing.steps
+        padded = vectors * tiling.target.lanes
+        step = operand.k_step * operand.splits * padded
+        ahead = rows.fetch(step * tiling.packing.bytes, f"columns + {step * all_steps}", str(all_steps))
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
-        counts = {self.tile_rows} if self.operand.in_tiles else {m // tiles, self.tile_rows} - {0}
+        counts = {tiling.tile_rows} if operand.in_tiles else {tiling.m // tiling.tiles, tiling.tile_rows} - {0}
         steps_table, a = self._own_steps(), rows.address
-        begins = (
-            (f"{a} + since * {self.operand.k_step}", f"columns + since * {step}") if steps_table else (a, "columns")
-        )
+        begins = (f"{a} + since * {operand.k_step}", f"columns + since * {step}") if steps_table else (a, "columns")
         operands = f"(steps, {begins[0]}, {begins[1]}, tile{self._reads}{self._hops()});"
         calls = {count: f"{self._micro(count, vectors, rows.lda)}{operands}" for count in counts}
-        call = calls.pop(self.tile_rows)
+        call = calls.pop(tiling.tile_rows)
         for count, other in calls.items():
             call = f"if (count == {count}) {other} else {call}"
         return [
@@ -153,9 +109,9 @@ class TileCodegen:
             f"  {self._where}",
             f"  const long since = {steps_table}[t][0], steps = {steps_table}[t][1];"
             if steps_table
-            else f"  const long steps = {self._pieces};",
-            f"  {self.operand.sums} tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
-            *(indent_lines(ahead) if self.prefetch else []),
+            else f"  const long steps = {tiling.pieces};",
+            f"  {operand.sums} tile[{tiling.tile_rows * padded}] __attribute__((aligned(64)));",
+            *(indent_lines(ahead) if tiling.prefetch else []),
             f"  {call}",
             *indent_lines(self._finish(rows, padded, width)),
             "}",
@@ -163,107 +119,106 @@ class TileCodegen:
 
     def _piecewise(self, rows: TileRows, vectors: int, width: int) -> list[str]:
         """As `_whole`, with k in pieces: sums stay in memory meanwhile."""
-        padded = vectors * self.target.lanes
-        step = self.operand.k_step * self.operand.splits * padded
-        bytes_ = step * self.packing.bytes
-        micro = self._micro(self.tile_rows, vectors, rows.lda)
-        tile = f"sums + (t - {rows.first}) * {self.tile_rows * padded}"
-        run = self.windows.run if self.windows else 1
-        begins = rows.address if self.windows else f"{rows.address} + since * {self.operand.k_step}"
+        tiling, operand, in_windows = self.tiling, self.tiling.operand, self.tiling.windows
+        padded = vectors * tiling.target.lanes
+        step = operand.k_step * operand.splits * padded
+        micro = self._micro(tiling.tile_rows, vectors, rows.lda)
+        tile = f"sums + (t - {rows.first}) * {tiling.tile_rows * padded}"
+        run = in_windows.run if in_windows else 1
+        begins = rows.address if in_windows else f"{rows.address} + since * {operand.k_step}"
         operands = f"(steps, {begins}, columns + since * {run * step}, {tile}"
-        behind, fetched = f"columns + (since + steps) * {run * step}", f"(steps * {run})" if self.windows else "steps"
+        behind, fetched = f"columns + (since + steps) * {run * step}", f"(steps * {run})" if in_windows else "steps"
+        ahead = rows.fetch(step * tiling.packing.bytes, behind, fetched)
         return [
-            f"for (long piece = 0; piece < {self.k_blocks}; piece++) {{",
-            f"  const long since = {self._pieces}L * piece / {self.k_blocks};",
-            f"  const long steps = {self._pieces}L * (piece + 1) / {self.k_blocks} - since;",
+            f"for (long piece = 0; piece < {tiling.k_blocks}; piece++) {{",
+            f"  const long since = {tiling.pieces}L * piece / {tiling.k_blocks};",
+            f"  const long steps = {tiling.pieces}L * (piece + 1) / {tiling.k_blocks} - since;",
             f"  {rows.loop}",
-            f"    const long row = {self.m}L * t / {self.tiles};",
-            *(indent_lines(rows.fetch(bytes_, behind, fetched), 2) if self.prefetch else []),
+            f"    const long row = {tiling.m}L * t / {tiling.tiles};",
+            *(indent_lines(ahead, 2) if tiling.prefetch else []),
             f"    {micro}{operands}{self._reads}, piece == 0{self._hops(' + since')});",
             "  }",
             "}",
             rows.loop,
             f"  {self._where}",
-            f"  const {self.operand.sums} *restrict tile = {tile};",
+            f"  const {operand.sums} *restrict tile = {tile};",
             *indent_lines(self._finish(rows, padded, width)),
             "}",
         ]
 
     @property
     def _where(self) -> str:
-        m, tiles = self.m, self.tiles
+        m, tiles = self.tiling.m, self.tiling.tiles
         return f"const long row = {m}L * t / {tiles}, count = {m}L * (t + 1) / {tiles} - row;"
-
-    @property
-    def _pieces(self) -> int:
-        """What a micro-kernel counts along k: steps, or taps."""
-        return len(self.windows.taps) if self.windows else self.packing.steps
 
     def _hops(self, since: str = "") -> str:
         """The last argument of a micro-kernel: where taps begin."""
-        if not self.windows:
+        if not self.tiling.windows:
             return ""
-        name, self.helpers[name] = self.windows.hops(self.left.pitch)
+        name, self.written[name] = self.tiling.windows.hops(self.tiling.left.pitch)
         return f", {name}{since}"
 
     @property
     def _reads(self) -> str:
-        order = f", orders + panel * {1 + self.packing.steps}" if self.operand.ordered else ""
-        return (", ahead, stride" if self.prefetch else "") + order
+        order = f", orders + panel * {1 + self.tiling.packing.steps}" if self.tiling.operand.ordered else ""
+        return (", ahead, stride" if self.tiling.prefetch else "") + order
 
     def _finish(self, rows: TileRows, padded: int, width: int) -> list[str]:
+        part, scaled = self.tiling.packing.part, self.tiling.operand.scaled
         return [
-            *(column_scales(self.packing.part, padded) if self.operand.scaled else []),
+            *(column_scales(part, padded) if scaled else []),
             "for (long r = 0; r < count; r++) {",
-            *([] if self.p.m == 1 else indent_lines(self._stored_row())),
-            *(indent_lines(rows.scale(self.packing.part)) if self.operand.scaled else []),
+            *([] if self.tiling.p.m == 1 else indent_lines(self._stored_row())),
+            *(indent_lines(rows.scale(part)) if scaled else []),
             *indent_lines(self._epilogue(padded, width)),
             "}",
         ]
 
     def _stored_row(self) -> list[str]:
         """Declares the row of the product that row `r` of a tile is; goes on with the next where it is none."""
-        return self.windows.row("row + r") if self.windows else ["const long m = row + r;"]
+        return self.tiling.windows.row("row + r") if self.tiling.windows else ["const long m = row + r;"]
 
     def _own_steps(self) -> str:
         """Name of a table of each tile's `own_steps`; none in rows of bytes with own zero points, where padding is no zero."""
-        apart = self.windows or self.packing.direct is not None or self.operand.scaled or self.operand.ordered
-        table = [] if apart else own_steps(self.p, self.tiles, self.packing.steps, self.operand.k_step)
+        tiling, packing, operand = self.tiling, self.tiling.packing, self.tiling.operand
+        apart = tiling.windows or packing.direct is not None or operand.scaled or operand.ordered
+        table = [] if apart else own_steps(tiling.p, tiling.tiles, packing.steps, operand.k_step)
         if not table:
             return ""
         rows = ", ".join(f"{{{since}, {count}}}" for since, count in table)
         name = f"steps_{hashlib.sha256(rows.encode()).hexdigest()[:12]}"
-        self.helpers[name] = f"static const int {name}[{self.tiles}][2] = {{{rows}}};"
+        self.written[name] = f"static const int {name}[{tiling.tiles}][2] = {{{rows}}};"
         return name
 
     def _epilogue(self, padded: int, width: int) -> list[str]:
         """From a row of the tile to the result in memory."""
-        p = self.p
-        nr = 2 * self.target.lanes
+        tiling, p, target = self.tiling, self.tiling.p, self.tiling.target
+        nr = 2 * target.lanes
         j, panel = variable("j", width), variable("panel", -(-p.n // nr))
         coords = p.root_coords(variable("b", p.batch), variable("m", p.m), panel * nr + j)
         element = f"tile[r * {padded} + j]"
-        if self.operand.scaled:
+        if tiling.operand.scaled:
             element = f"((float)({element} - zero * totals[j]) * (scale * scales[j]))"
-        runs = ByteRuns(j, width, looks_up=self.target.isa.looks_up)
-        lines = epilogue(self.kernel, self.plan, self.memory, coords, element, runs)
-        self.helpers.update(runs.tables)
+        runs = ByteRuns(j, width, looks_up=target.isa.looks_up)
+        lines = epilogue(tiling.kernel, tiling.plan, self.memory, coords, element, runs)
+        self.written.update(runs.tables)
         if width == 1:
             return ["{", *indent_lines(["const long j = 0;", *lines]), "}"]
         return runs.around([VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indent_lines(lines), "}"])
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
+        tiling = self.tiling
         tile = MicroTile(
             rows,
             vectors,
             lda,
-            self.target.lanes,
-            part=self.packing.part,
-            prefetch=self.prefetch,
-            adds=self.k_blocks > 1,
-            unroll=self.config.unroll or 1,
-            run=self.windows.run if self.windows else 0,
+            tiling.target.lanes,
+            part=tiling.packing.part,
+            prefetch=tiling.prefetch,
+            adds=tiling.k_blocks > 1,
+            unroll=tiling.unroll,
+            run=tiling.windows.run if tiling.windows else 0,
         )
-        name, text = self.operand.micro_kernel(tile)
-        self.helpers[name] = text
+        name, text = tiling.operand.micro_kernel(tile)
+        self.written[name] = text
         return name

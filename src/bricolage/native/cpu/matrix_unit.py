@@ -25,11 +25,7 @@ TILE_ROWS = 2 * _ROWS
 _ROW_BYTES = 64
 """Of a tile."""
 
-_ORDERS = {
-    1: ((0, 0),),
-    2: ((1, 0), (0, 0), (0, 1)),
-    3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)),
-}
+_ORDERS = {1: ((0, 0),), 2: ((1, 0), (0, 0), (0, 1)), 3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))}
 """Products of parts (left, right) that are summed for each number of parts, in an order in which one of the two mostly stays."""
 
 

@@ -7,6 +7,7 @@ second ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.native.cpu.emit import (
@@ -150,20 +151,8 @@ class Packing:
                 *indent_lines(self._emit_move(body, node, coords, "c", self.part, memory)),
                 "}",
             ]
-        tests = [t for index, extent in guards for t in bounds_tests(index, extent)]
-        inner = [f"{self.element} *restrict to = {run};"]
-        if tests:
-            zero = self.zeros("to", 0, p.runs[-1], p.fill)
-            inner += [
-                KEEP_SCALAR,
-                f"if ({conjunction(tests)}) {{",
-                *indent_lines(copy),
-                "} else {",
-                *indent_lines(zero),
-                "}",
-            ]
-        else:
-            inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
+        zero = self.zeros("to", 0, p.runs[-1], p.fill)
+        inner = [f"{self.element} *restrict to = {run};", *_within(guards, copy, zero, guarded=body.guarded)]
         lines = nest_loops("t", p.runs[:-1], inner)
         lines += self.zeros(f"block + (m - {origin}) * {self.pitch}", p.k, self.part)
         return self._over_rows(start, stop, lines)
@@ -204,19 +193,9 @@ class Packing:
             *indent_lines([*body.lines, f"to[c] = {value};"]),
             "}",
         ]
+        zero = [f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0;"]
         inner = [f"float *restrict to = numbers + {flatten((*taps, ZERO), p.runs).c()};"]
-        if tests := [t for index, extent in guards for t in bounds_tests(index, extent)]:
-            zero = [f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0;"]
-            inner += [
-                KEEP_SCALAR,
-                f"if ({conjunction(tests)}) {{",
-                *indent_lines(copy),
-                "} else {",
-                *indent_lines(zero),
-                "}",
-            ]
-        else:
-            inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
+        inner += _within(guards, copy, zero, guarded=body.guarded)
         lines = [*nest_loops("t", p.runs[:-1], inner), self.operand.pack_row("numbers", to, p.k, self.part)]
         return self._over_rows(start, stop, lines)
 
@@ -362,6 +341,14 @@ class Packing:
             f"for (long j = {start}; j < {stop}; j++) to[j + {number * apart}] = 0;"
             for number in range(self.operand.splits)
         ]
+
+
+def _within(guards: Sequence[tuple[Index, int]], copy: list[str], zero: list[str], *, guarded: bool) -> list[str]:
+    """`copy` where all guards hold, and `zero` elsewhere; `guarded`: whether it has conditions of its own."""
+    tests = [test for index, extent in guards for test in bounds_tests(index, extent)]
+    if not tests:
+        return [*([KEEP_SCALAR] if guarded else []), *copy]
+    return [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indent_lines(copy), "} else {", *indent_lines(zero), "}"]
 
 
 def constant_identity(root: Node | None) -> int:

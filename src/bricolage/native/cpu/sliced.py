@@ -6,14 +6,13 @@ from dataclasses import replace
 
 from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indent_lines
 from bricolage.native.cpu.gemm import GemmCodegen
-from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.kernel_choice import KernelChoice
 from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.cpu.tile_plan import plan_tile
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.fuse.slice_pairs import rows_and_units
-from bricolage.native.ir.tensors import MatMul
 
 
 def build_sliced_phase(
@@ -27,14 +26,11 @@ def build_sliced_phase(
 ) -> Phase:
     """The phase of both. The loop is over panels of the second kernel's units."""
     first, second = kernels
-    root = first.root
-    assert isinstance(root, MatMul)
     memory, panel = FunctionMemory(weights), 2 * target.lanes
-    p = product(root, target.lanes)
     # The weights stay in a second-level cache from step to step, and what follows a slice is another thread's.
     ahead = bool(choice.gemm.prefetch)
-    codegen = GemmCodegen(first, plan, memory, target, p, operand, replace(choice.gemm, prefetch=ahead))
-    phase = codegen.columns(parts)
+    tiling = plan_tile(first, plan, target, operand, replace(choice.gemm, prefetch=ahead))
+    phase = GemmCodegen(tiling, memory).columns(parts)
     _, _, coords = rows_and_units(second)
     body = Body(plan, memory, second.targets)
     lines = body.stored(second, coords)
@@ -45,7 +41,7 @@ def build_sliced_phase(
         *indent_lines(lines),
         "}",
     ]
-    rows = codegen.p.m
+    rows = tiling.p.m
     each = loop if rows == 1 else [f"for (long m = 0; m < {rows}; m++) {{", *indent_lines(loop), "}"]
     # What the loop before has written is read: a block of its own, so that names do not meet.
     both = ["{", *indent_lines(phase.lines), "}", *each]

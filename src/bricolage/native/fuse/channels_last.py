@@ -12,16 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from bricolage.native.fuse.kernel_plan import FusionPlan
-from bricolage.native.ir.tensors import (
-    ConcatBuffer,
-    Conv,
-    Gather,
-    MatMul,
-    Node,
-    Pointwise,
-    Shape,
-    View,
-)
+from bricolage.native.ir.tensors import ConcatBuffer, Conv, Gather, MatMul, Node, Pointwise, Shape, View
 
 Layout = Literal["channels last", "dominant", "rows"]
 """Channels last for all images; for those whose dominant operator is a convolution; for none."""

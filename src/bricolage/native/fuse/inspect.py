@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel, kernel_nodes
-from bricolage.native.ir.tensors import (
-    STORED_BYTES,
-    Constant,
-    Node,
-)
+from bricolage.native.ir.tensors import STORED_BYTES, Constant, Node
 from bricolage.work.fused_kernel import FusedKernel
 
 

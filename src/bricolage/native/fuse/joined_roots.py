@@ -95,18 +95,26 @@ def is_pointwise(conv: Conv) -> bool:
     return conv.groups == 1 and conv.weight.elements == conv.weight.shape[0] * conv.weight.shape[1]
 
 
-def goes_by_vectors(conv: Conv, plan: FusionPlan, target: Target) -> bool:
-    """Whether a grouped convolution goes by vectors of channels, whatever vectors it is compiled for: channels lie side by side,
-    and vectors hold whole groups or are held by one."""
+def fits_vectors(conv: Conv, vector_lanes: tuple[int, int], most_taps: int) -> bool:
+    """Whether vectors of channels, from the narrowest to the widest, hold whole groups of a convolution or are held by one, and its
+    rows have `most_taps` at most."""
     inputs, outputs = conv.weight.shape[1], conv.shape[1] // conv.groups
-    narrowest, widest = target.vector_lanes
+    narrowest, widest = vector_lanes
     inside = inputs == outputs and narrowest % outputs == 0
-    buffer = plan.buffers.get(conv.source)
     return (
         conv.groups > 1
         and (inside or outputs % widest == 0)
         and conv.shape[1] >= widest
-        and conv.weight.shape[-1] <= target.grouped_taps
+        and conv.weight.shape[-1] <= most_taps
+    )
+
+
+def goes_by_vectors(conv: Conv, plan: FusionPlan, target: Target) -> bool:
+    """Whether a grouped convolution goes by vectors of channels, whatever vectors it is compiled for: it fits them, and what it
+    reads is stored with channels side by side."""
+    buffer = plan.buffers.get(conv.source)
+    return (
+        fits_vectors(conv, target.vector_lanes, target.grouped_taps)
         and buffer is not None
         and buffer.dtype in target.vector_dtypes
         and buffer.strides[1] == 1

@@ -39,12 +39,7 @@ def _elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock
         if split == len(order) or all(_linear(index, i.variables) for index in body.indices):
             break
     if math.prod(outer) == middle == 1:  # one long loop: the threads share it
-        lines = [
-            VECTORISED,
-            "for (long i = begin; i < end; i++) {",
-            *indent_lines(lines),
-            "}",
-        ]
+        lines = [VECTORISED, "for (long i = begin; i < end; i++) {", *indent_lines(lines), "}"]
         return Phase(lines, ParallelRange(inner, _WORK), memory.operands)
     for name, extent in (("i", inner), ("w", middle)):
         if extent > 1:

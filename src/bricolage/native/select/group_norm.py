@@ -107,10 +107,7 @@ def _side_by_side(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBloc
         distance = f"const float d = {element} - mean[i];"
         return over([*body.lines, distance, f"{total}[i] += d * d;"], VECTORISED)
 
-    inside = [
-        *([KEEP_SCALAR] if body.guarded else []),
-        f"float mean[{width}], scale[{width}];",
-    ]
+    inside = [*([KEEP_SCALAR] if body.guarded else []), f"float mean[{width}], scale[{width}];"]
     if root.centred:
         inside += [
             *blocked_sums("total", width, loops, term),

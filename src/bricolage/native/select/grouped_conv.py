@@ -37,6 +37,7 @@ from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.cpu.target import MOST_TAPS, VECTOR_DTYPES
+from bricolage.native.fuse.joined_roots import fits_vectors
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.index_expressions import ZERO, Index, constant, flatten, unflatten, variable
 from bricolage.native.ir.tensors import Constant, Conv
@@ -170,12 +171,11 @@ class GroupedConvCodegen:
     def regular(self) -> bool:
         """Whether vectors of channels lie side by side in memory, and hold whole groups or are held by one."""
         lanes = self.isa.lanes
-        inside = self.inputs == self.outputs and lanes % self.outputs == 0
-        if self.channels < lanes or self.taps[-1] > MOST_TAPS or not (inside or self.outputs % lanes == 0):
+        if not fits_vectors(self.root, (lanes, lanes), MOST_TAPS):
             return False
         outer = [self._spot(axis, at, 0) for axis, at in enumerate(self.outer)]
         column = self._spot(len(self.outer), self.x, 0)
-        j = variable("j", lanes if inside else self.inputs)
+        j = variable("j", lanes if self.outputs < lanes else self.inputs)
         element = trace_element(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
         return element is not None and element[0].dtype in VECTOR_DTYPES and loop_step(element[1], j) == 1
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.gemm import GemmCodegen
 from bricolage.native.cpu.gemm_blocks import ComputedRows
-from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.native.cpu.tile_plan import plan_tile
 from bricolage.native.fuse.kernel_plan import Buffer, PlannedKernel
 from bricolage.native.ir.tensors import Conv, Node
 from bricolage.native.select.algorithm import Algorithm, KernelRequest, product_parameters
@@ -28,8 +28,7 @@ def _applies(request: KernelRequest) -> bool:
 def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     """The phase of both, with their epilogues. Threads share rows."""
     kernel, plan, target, operand = request.kernel, request.plan, request.target, request.operand
-    second = kernel.root
-    assert isinstance(second, Conv) and kernel.fused_producer is not None
+    assert kernel.fused_producer is not None
     first, between = kernel.fused_producer
     assert isinstance(first, Conv)
     rows = _rows(between, "bfloat16" if operand.dtype == "bfloat16" and operand.splits == 1 else "float32")
@@ -40,16 +39,7 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     computed_rows = ComputedRows(rows, between.shape[1], grouped.positions, lines)
     local_plan = replace(plan, buffers={**plan.buffers, between: rows})
     by_rows = replace(request.choice.gemm, parallel="m")
-    phase = GemmCodegen(
-        kernel,
-        local_plan,
-        memory=memory,
-        target=target,
-        p=product(second, target.lanes),
-        operand=operand,
-        config=by_rows,
-        made=computed_rows,
-    ).phases()[0]
+    phase = GemmCodegen(plan_tile(kernel, local_plan, target, operand, by_rows, computed_rows), memory).phases()[0]
     phase.helpers.update(grouped.tables)
     return [phase]
 

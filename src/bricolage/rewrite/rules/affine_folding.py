@@ -37,13 +37,9 @@ class AffineIntoNormalization(Rule):
     )
     counterexamples = (
         Example("float[2,3,4] x", "t = LayerNormalization(x, s) y = Mul(t, c)", {"s": (4,), "c": (3, 1)}, why="alone"),
-        Example(
-            "float[2,3,4] x", "t = LayerNormalization(x, s) y = Add(t, c)", {"s": (4,), "c": (5, 1, 1, 4)}, why="alone"
-        ),
+        examples[0].but("alone", "t = LayerNormalization(x, s) y = Add(t, c)", c=(5, 1, 1, 4)),
         Example("float[2,4] x, float[4] s", "t = LayerNormalization(x, s) y = Mul(t, c)", {"c": (4,)}, why="constant"),
-        Example(
-            "float[2,4] x", "t = RMSNormalization(x, s) y = Add(t, c)", {"s": (4,), "c": (4,)}, opset=23, why="bias"
-        ),
+        examples[0].but("bias", "t = RMSNormalization(x, s) y = Add(t, c)", inputs="float[2,4] x", opset=23),
     )
 
     def patterns(self) -> list[Op]:
@@ -90,9 +86,7 @@ class AffineIntoBatchNormalization(Rule):
         Example("float[N,4] x", "t = BatchNormalization(x, s, h, m, v) y = Add(c, t)", {**NORM, "c": 2.0}),
     )
     counterexamples = (
-        Example(
-            "float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", {**NORM, "c": (5,)}, why="channel"
-        ),
+        examples[0].but("channel", c=(5,)),
         Example("float[1,4,5] x, float c", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", NORM, why="constant"),
         Example(
             "float[1,4,5] x",
@@ -129,12 +123,7 @@ class AffineIntoInstanceNormalization(Rule):
         Example("float[N,4,5] x", "t = InstanceNormalization(x, s, h) y = Add(c, t)", {"s": (4,), "h": (4,), "c": 2.0}),
     )
     counterexamples = (
-        Example(
-            "float[1,4,5] x",
-            "t = InstanceNormalization(x, s, h) y = Mul(t, c)",
-            {"s": (4,), "h": (4,), "c": (5,)},
-            why="channel",
-        ),
+        examples[0].but("channel", c=(5,)),
         Example(
             "float[1,4,5] x, float[4] s",
             "t = InstanceNormalization(x, s, h) y = Mul(t, c)",

@@ -95,10 +95,7 @@ class ProductOfExponentials(AlgebraRule):
     counterexamples = (Example(ABC, "s = Exp(a) t = Tanh(b) y = Mul(s, t)", why="not computed by Exp"),)
 
     def patterns(self) -> list[Op]:
-        return [
-            op.ReduceProd(op.Exp(x), AnyValue("axes", optional=True), name="product"),
-            op.Mul(op.Exp(a), op.Exp(b)),
-        ]
+        return [op.ReduceProd(op.Exp(x), AnyValue("axes", optional=True), name="product"), op.Mul(op.Exp(a), op.Exp(b))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         if "product" not in match.nodes:

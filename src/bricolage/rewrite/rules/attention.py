@@ -11,14 +11,7 @@ from bricolage.graph.constant_folding import constant_elements
 from bricolage.graph.graph import describe
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
-from bricolage.rewrite.predicates import (
-    integer,
-    rank,
-    require,
-    shape,
-    single_precision,
-    sizes,
-)
+from bricolage.rewrite.predicates import integer, rank, require, shape, single_precision, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x = AnyValue("x")
@@ -72,24 +65,12 @@ class RecogniseAttention(Rule):
         Example("float[3,5,4] q, float[3,4,6] k, float[3,6,7] v", _PLAIN, opset=23, why="rank 4"),
         Example("float[2,3,5,4] q, float[2,1,4,6] k, float[2,3,6,7] v", _PLAIN, opset=23, why="batches and heads"),
         Example(f"{_QKV}, float[4,1,2,3,1,6] m", _SCALED, {"f": 0.5}, opset=23, why="rank"),
-        Example(
-            "float[2,3,N,4] q, float[2,3,4,6] k, float[2,3,6,7] v, float[2,1,1,6] m",
-            _SCALED,
-            {"f": 0.5},
-            opset=23,
-            why="not known",
-        ),
+        examples[1].but("not known", inputs="float[2,3,N,4] q, float[2,3,4,6] k, float[2,3,6,7] v, float[2,1,1,6] m"),
         Example(f"{_QKV}, bool[1,1,5,6] m", _FILLED, {"l": -1e9}, opset=23, why="may still count"),
         Example(_QKV, _FILLED, {"m": np.ones((5, 6), bool), "l": -1e9}, opset=23, why="may still count"),
         Example(_QKV, _KEPT, {"f": 0.5, "m": _CAUSAL, "l": -100.0}, opset=23, why="may still count"),
         Example(_QKV, _FILLED, {"m": ~_CAUSAL, "l": (1, 6)}, opset=23, why="one element"),
-        Example(
-            "float[1,3,5,4] q, float[1,3,4,6] k, float[1,3,6,7] v, float[2,1,1,6] m",
-            _SCALED,
-            {"f": 0.5},
-            opset=23,
-            why="larger",
-        ),
+        examples[1].but("larger", inputs="float[1,3,5,4] q, float[1,3,4,6] k, float[1,3,6,7] v, float[2,1,1,6] m"),
         Example(f"{_QKV}, bool[4,2,3,5,6] m", _KEPT, {"f": 0.5, "l": _LEAST}, opset=23, why="rank"),
         Example(_QKV, _PLAIN, opset=22),
     )

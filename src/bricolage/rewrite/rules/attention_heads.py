@@ -47,13 +47,7 @@ class SplitHeadsBehindRotary(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[2,3,20] x",
-            f"{_SPLIT} e = RotaryEmbedding(t, c, d) y = Relu(e)",
-            _ROTARY,
-            opset=23,
-            why="no Attention",
-        ),
+        examples[0].but("no Attention", f"{_SPLIT} e = RotaryEmbedding(t, c, d) y = Relu(e)"),
         Example(
             "float[2,3,20] x",
             f"{_SPLIT.replace('[0,2,1,3]', '[0,2,3,1]')} e = RotaryEmbedding(t, c, d) y = Attention(e, e, e)",
@@ -61,13 +55,7 @@ class SplitHeadsBehindRotary(Rule):
             opset=23,
             why="not moved to the front",
         ),
-        Example(
-            "float[2,60] x",
-            f"{_SPLIT} e = RotaryEmbedding(t, c, d) y = Attention(e, e, e)",
-            _ROTARY,
-            opset=23,
-            why="rank 3",
-        ),
+        examples[0].but("rank 3", inputs="float[2,60] x"),
     )
 
     def patterns(self) -> Sequence[Op]:

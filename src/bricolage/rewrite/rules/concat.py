@@ -78,17 +78,9 @@ class RemoveSplitConcat(Rule):
         Example("float[2,6] x", "a, b, c = Split<axis=1, num_outputs=3>(x) t = Concat<axis=-1>(a, b, c) y = Relu(t)"),
     )
     counterexamples = (
-        Example(
-            "float[2,6] x", "a, b = Split<axis=1, num_outputs=2>(x) t = Concat<axis=1>(b, a) y = Relu(t)", why="order"
-        ),
-        Example(
-            "float[2,6] x", "a, b = Split<axis=1, num_outputs=2>(x) t = Concat<axis=0>(a, b) y = Relu(t)", why="axes"
-        ),
-        Example(
-            "float[2,6] x",
-            "a, b, c = Split<axis=1, num_outputs=3>(x) t = Concat<axis=1>(a, b) y = Relu(t)",
-            why="all parts",
-        ),
+        examples[0].but("order", "a, b = Split<axis=1, num_outputs=2>(x) t = Concat<axis=1>(b, a) y = Relu(t)"),
+        examples[0].but("axes", "a, b = Split<axis=1, num_outputs=2>(x) t = Concat<axis=0>(a, b) y = Relu(t)"),
+        examples[0].but("all parts", "a, b, c = Split<axis=1, num_outputs=3>(x) t = Concat<axis=1>(a, b) y = Relu(t)"),
     )
 
     def patterns(self) -> Sequence[Op]:
@@ -119,12 +111,7 @@ class RemoveConcatSplit(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[2,3] x, float[2,1] z",
-            "t = Concat<axis=1>(x, z) a, b = Split<axis=1>(t, s) y = Add(a, b)",
-            {"s": [2, 2]},
-            why="sizes",
-        ),
+        examples[0].but("sizes", "t = Concat<axis=1>(x, z) a, b = Split<axis=1>(t, s) y = Add(a, b)", s=[2, 2]),
         Example(
             "float[2,2] x, float[2,2] z",
             "t = Concat<axis=1>(x, z) a, b = Split<axis=0>(t, s) y = Add(a, b)",
@@ -174,9 +161,7 @@ class ComposeSlices(Rule):
             {"b": [5], "c": [1], "d": [1], "e": [9]},
             why="constant",
         ),
-        Example(
-            "float[2,6] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, c)", _SLICED, outputs="y, t", why="not profitable"
-        ),
+        examples[0].but("not profitable", outputs="y, t"),
     )
 
     def patterns(self) -> Sequence[Op]:
@@ -219,30 +204,10 @@ class SliceOfConcat(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[2,3] x, float[2,4] z",
-            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
-            {"a": [2], "b": [6], "c": [1]},
-            why="one part",
-        ),
-        Example(
-            "float[2,3] x, float[2,4] z",
-            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
-            {"a": [0], "b": [1], "c": [0]},
-            why="one part",
-        ),
-        Example(
-            "float[2,3] x, float[2,4] z",
-            "t = Concat<axis=1>(x, z) y = Slice(t, b, a, c, s)",
-            {"a": [4], "b": [6], "c": [1], "s": [-1]},
-            why="step",
-        ),
-        Example(
-            "float[2,N] x, float[2,4] z",
-            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
-            {"a": [0], "b": [1], "c": [1]},
-            why="fixed size",
-        ),
+        examples[0].but("one part", a=[2]),
+        examples[0].but("one part", a=[0], b=[1], c=[0]),
+        examples[0].but("step", "t = Concat<axis=1>(x, z) y = Slice(t, b, a, c, s)", s=[-1]),
+        examples[0].but("fixed size", inputs="float[2,N] x, float[2,4] z", a=[0], b=[1]),
     )
 
     def patterns(self) -> Sequence[Op]:
@@ -284,12 +249,7 @@ class JoinSlices(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[2,6] x",
-            "p = Slice(x, a, b, c) q = Slice(x, b, d, c) y = Concat<axis=1>(q, p)",
-            {"a": [0], "b": [2], "c": [1], "d": [6]},
-            why="follow",
-        ),
+        examples[0].but("follow", "p = Slice(x, a, b, c) q = Slice(x, b, d, c) y = Concat<axis=1>(q, p)"),
         Example(
             "float[6,6] x",
             "p = Slice(x, a, b, c) q = Slice(x, b, d, c) y = Concat<axis=0>(p, q)",

@@ -17,12 +17,7 @@ from bricolage.rewrite.analyses.linear import (
 from bricolage.rewrite.analyses.slices import keep
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
-from bricolage.rewrite.predicates import (
-    integer,
-    rank,
-    require,
-    shape,
-)
+from bricolage.rewrite.predicates import integer, rank, require, shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, c = AnyValue("x"), AnyValue("c")
@@ -76,13 +71,7 @@ class BatchNormalizationIntoLinear(Rule):
             {"w": (4, 3, 3), **NORM},
             why="training",
         ),
-        Example(
-            "float[1,3,5] x",
-            "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)",
-            {"w": (4, 3, 3), **NORM},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[0].but("not profitable", inputs="float[1,3,5] x", outputs="y, t", w=(4, 3, 3)),
     )
 
     def patterns(self) -> list[Op]:
@@ -195,19 +184,8 @@ class BatchNormalizationIntoJoined(Rule):
             {**_JOINED, **{k: v for k, v in _NORM_5.items() if k != "s"}},
             why="not a constant",
         ),
-        Example(
-            "float[1,3,4,4] x",
-            f"{_JOIN} y, n, o = BatchNormalization<training_mode=1>(t, s, h, m, u)",
-            {**_JOINED, **_NORM_5},
-            why="training",
-        ),
-        Example(
-            "float[1,3,4,4] x",
-            f"{_JOIN} y = BatchNormalization(t, s, h, m, u)",
-            {**_JOINED, **_NORM_5},
-            outputs="y, p",
-            why="not profitable",
-        ),
+        examples[0].but("training", f"{_JOIN} y, n, o = BatchNormalization<training_mode=1>(t, s, h, m, u)"),
+        examples[0].but("not profitable", f"{_JOIN} y = BatchNormalization(t, s, h, m, u)", outputs="y, p"),
     )
 
     def patterns(self) -> list[Op]:
@@ -261,9 +239,7 @@ class AffineIntoJoined(Rule):
             {**_JOINED, "c": 2.0},
             why="along the channels",
         ),
-        Example(
-            "float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": 2.0}, outputs="y, q", why="not profitable"
-        ),
+        examples[0].but("not profitable", f"{_JOIN} y = Mul(t, c)", outputs="y, q", c=2.0),
     )
 
     def patterns(self) -> list[Op]:

@@ -43,34 +43,11 @@ class MergeAffine(_FunctionLaw):
             {"c": (3,), "e": 2.0},
             why="not a constant",
         ),
-        Example(
-            "float[2,3] x",
-            "s = Mul(x, c) t = Mul(s, d) y = Add(t, e)",
-            {"c": (3,), "d": (3,), "e": 2.0},
-            why="not computed by",
-        ),
-        Example(
-            "float[3] x",
-            "s = Mul(x, c) t = Add(s, d) y = Mul(t, e)",
-            {"c": (3,), "d": (2, 1), "e": 2.0},
-            why="has not the shape",
-        ),
-        Example(
-            "int64[3] x", "s = Mul(x, c) t = Add(s, d) y = Mul(t, e)", {"c": 1, "d": 2, "e": 2}, why="floating-point"
-        ),
-        Example(
-            "float[2,3] x",
-            "s = Mul(x, c) t = Div(d, s) y = Mul(t, e)",
-            {"c": (3,), "d": (3,), "e": 2.0},
-            why="not computed by",
-        ),
-        Example(
-            "float[2,3] x",
-            "s = Mul(x, c) t = Add(s, d) y = Mul(t, e)",
-            {"c": (3,), "d": (3,), "e": 2.0},
-            outputs="y, s",
-            why="not profitable",
-        ),
+        examples[0].but("not computed by", "s = Mul(x, c) t = Mul(s, d) y = Add(t, e)"),
+        examples[0].but("has not the shape", inputs="float[3] x", d=(2, 1)),
+        examples[0].but("floating-point", inputs="int64[3] x", c=1, d=2, e=2),
+        examples[0].but("not computed by", "s = Mul(x, c) t = Div(d, s) y = Mul(t, e)"),
+        examples[0].but("not profitable", outputs="y, s"),
     )
 
     def patterns(self) -> list[Op]:
@@ -125,16 +102,10 @@ class SelectBeforeFunction(_FunctionLaw):
     )
     counterexamples = (
         Example(f"bool[3] c, {_AB}", "s = Tanh(a) t = Erf(b) y = Where(c, s, t)", why="two functions"),
-        Example(
-            f"bool[3] c, {_AB}", "s = LeakyRelu<alpha=0.1>(a) t = LeakyRelu(b) y = Where(c, s, t)", why="two functions"
-        ),
+        examples[0].but("two functions", "s = LeakyRelu<alpha=0.1>(a) t = LeakyRelu(b) y = Where(c, s, t)"),
         Example(f"bool[3] c, {_ABZ}", "s = Div(a, z) t = Div(z, b) y = Where(c, s, t)", why="another value"),
-        Example(
-            "bool[3] c, float[3] a, float[1] b", "s = Tanh(a) t = Tanh(b) y = Where(c, s, t)", why="has not the shape"
-        ),
-        Example(
-            f"bool[3] c, {_AB}", "s = Tanh(a) t = Tanh(b) y = Where(c, s, t)", outputs="y, s", why="not profitable"
-        ),
+        examples[0].but("has not the shape", inputs="bool[3] c, float[3] a, float[1] b"),
+        examples[0].but("not profitable", outputs="y, s"),
     )
 
     def patterns(self) -> list[Op]:
@@ -204,9 +175,7 @@ class MergeConstantExtremes(_FunctionLaw):
     counterexamples = (
         Example("float[2] x", "t = Min(x, c) y = Max(t, d)", {"c": 1.0, "d": 2.0}, why="differ"),
         Example("float[2] x, float d", "t = Max(x, c) y = Max(t, d)", {"c": 1.0}, why="not a constant"),
-        Example(
-            "float[2] x", "t = Max(x, c) y = Max(t, d)", {"c": 1.0, "d": (2,)}, outputs="y, t", why="not profitable"
-        ),
+        examples[0].but("not profitable", "t = Max(x, c) y = Max(t, d)", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:
@@ -314,11 +283,7 @@ class QuotientOfExponentials(_FunctionLaw):
     )
 
     def patterns(self) -> list[Op]:
-        return [
-            op.Div(op.Exp(a), op.Exp(b), name="quotient"),
-            op.Reciprocal(op.Exp(a)),
-            op.Div(Number(1.0), op.Exp(a)),
-        ]
+        return [op.Div(op.Exp(a), op.Exp(b), name="quotient"), op.Reciprocal(op.Exp(a)), op.Div(Number(1.0), op.Exp(a))]
 
     def check(self, match: Match) -> None:
         super().check(match)

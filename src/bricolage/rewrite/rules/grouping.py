@@ -116,9 +116,7 @@ class GroupConvolutions(_Siblings):
         Example(_TWO, "a = Conv(x, v) b = Conv<pads=[1,1]>(z, w) y = Concat<axis=2>(a, b)", _WEIGHTS),
         Example(_TWO, "a = Conv(x, v) b = Conv(z, w, q) y = Add(a, b)", _WEIGHTS),
         Example(
-            "float[1,4,5] x",
-            "a = Conv<pads=[1,1]>(x, v) b = Conv<pads=[1,1]>(a, v) y = Add(a, b)",
-            {"v": (4, 4, 3)},
+            "float[1,4,5] x", "a = Conv<pads=[1,1]>(x, v) b = Conv<pads=[1,1]>(a, v) y = Add(a, b)", {"v": (4, 4, 3)}
         ),
         Example("float[1,3,5] x", "a = Conv(x, v) b = Conv(x, w) y = Add(a, b)", _WEIGHTS, why="one input"),
     )
@@ -147,9 +145,7 @@ class BatchProducts(_Siblings):
     op_types = ("MatMul",)
     examples = (
         Example(
-            "float[2,3] x, float[2,3] z",
-            "a = MatMul(x, v) b = MatMul(z, w) y = Add(a, b)",
-            {"v": (3, 4), "w": (3, 4)},
+            "float[2,3] x, float[2,3] z", "a = MatMul(x, v) b = MatMul(z, w) y = Add(a, b)", {"v": (3, 4), "w": (3, 4)}
         ),
         Example(
             "float[5,2,3] x, float[5,2,3] z, float[5,3,4] v, float[5,3,4] w",
@@ -166,22 +162,9 @@ class BatchProducts(_Siblings):
             "a = MatMul(x, v) b = MatMul(z, w) y = Concat<axis=0>(a, b)",
             {"v": (3, 4), "w": (3, 4)},
         ),
-        Example(
-            "float[2,3] x, float[2,3] z",
-            "a = MatMul(x, v) b = MatMul(z, w) y = Concat<axis=1>(a, b)",
-            {"v": (3, 4), "w": (3, 5)},
-        ),
-        Example(
-            "float[5,2,3] x, float[5,2,3] z",
-            "a = MatMul(x, v) b = MatMul(z, w) y = Add(a, b)",
-            {"v": (3, 4), "w": (3, 4)},
-        ),
-        Example(
-            "float[2,3] x",
-            "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)",
-            {"v": (3, 4), "w": (3, 4)},
-            why="one input",
-        ),
+        examples[0].but(body="a = MatMul(x, v) b = MatMul(z, w) y = Concat<axis=1>(a, b)", w=(3, 5)),
+        examples[0].but(inputs="float[5,2,3] x, float[5,2,3] z"),
+        examples[0].but("one input", "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)", inputs="float[2,3] x"),
     )
 
     def kind(self, node: ir.Node) -> Hashable:
@@ -210,15 +193,9 @@ class JoinRows(_Siblings):
     op_types = ("MatMul", "Gemm")
     examples = (
         Example(
-            "float[1,3] x, float[2,3] z",
-            "a = MatMul(x, w) b = MatMul(z, w) y = Concat<axis=0>(b, a)",
-            {"w": (3, 4)},
+            "float[1,3] x, float[2,3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Concat<axis=0>(b, a)", {"w": (3, 4)}
         ),
-        Example(
-            "float[2,1,3] x, float[2,5,3] z, float[2,3,4] w",
-            "a = MatMul(x, w) b = MatMul(z, w)",
-            outputs="b, a",
-        ),
+        Example("float[2,1,3] x, float[2,5,3] z, float[2,3,4] w", "a = MatMul(x, w) b = MatMul(z, w)", outputs="b, a"),
         Example(
             "float[1,3] x, float[1,3] z, float[2,3] u",
             "a = Gemm<transB=1, alpha=2.0>(x, w, c) b = Gemm<transB=1, alpha=2.0>(z, w, c)"
@@ -229,9 +206,7 @@ class JoinRows(_Siblings):
     )
     counterexamples = (
         Example(
-            "float[1,3] x, float[1,3] z",
-            "a = MatMul(x, v) b = MatMul(z, w) y = Add(a, b)",
-            {"v": (3, 4), "w": (3, 4)},
+            "float[1,3] x, float[1,3] z", "a = MatMul(x, v) b = MatMul(z, w) y = Add(a, b)", {"v": (3, 4), "w": (3, 4)}
         ),
         Example("float[2,3] x, float[1,2,3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Add(a, b)", {"w": (3, 4)}),
         Example("float[3] x, float[3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Add(a, b)", {"w": (3, 4)}),

@@ -178,12 +178,7 @@ class MoveLayoutBorder(GraphRule):
         _between(_X, "r = Reshape(t, s) u = Relu(r)", {"s": [2, 5, 4, 3]}),
         _between(_X, "u = MatMul(t, w)", {"w": (3, 3)}),
         _between(_X, "u = Pad(t, p)", None, "int64[8] p"),
-        Example(
-            "float[2,3,4,5] x",
-            "t = Transpose<perm=[0,2,3,1]>(x) u = Relu(t) y = Transpose<perm=[0,3,1,2]>(u)",
-            outputs="y, t, u",
-            why="no transpose less",
-        ),
+        examples[0].but("no transpose less", outputs="y, t, u"),
     )
 
     def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
@@ -225,13 +220,9 @@ class TransposeIntoRows(Rule):
             {"w": (12, 4)},
         ),
     )
+    _plain = Example("float[2,3,4] x", "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)", {"w": (12, 4)})
     counterexamples = (
-        Example(
-            "float[2,3,4] x",
-            "t = Transpose<perm=[1,0,2]>(x) r = Flatten(t) y = MatMul(r, w)",
-            {"w": (8, 4)},
-            why="first axis",
-        ),
+        _plain.but("first axis", "t = Transpose<perm=[1,0,2]>(x) r = Flatten(t) y = MatMul(r, w)", w=(8, 4)),
         Example(
             "float[2,3,4] x, float[12,4] w",
             "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
@@ -243,25 +234,9 @@ class TransposeIntoRows(Rule):
             {"s": [4, 6], "w": (6, 4)},
             why="merge all other axes",
         ),
-        Example(
-            "float[2,3,N] x",
-            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
-            {"w": (12, 4)},
-            why="known sizes",
-        ),
-        Example(
-            "float[2,3,4] x",
-            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = Gemm<transA=1>(r, w)",
-            {"w": (2, 4)},
-            why="transposed",
-        ),
-        Example(
-            "float[2,3,4] x",
-            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
-            {"w": (12, 4)},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        _plain.but("known sizes", inputs="float[2,3,N] x"),
+        _plain.but("transposed", "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = Gemm<transA=1>(r, w)", w=(2, 4)),
+        _plain.but("not profitable", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:
@@ -269,10 +244,7 @@ class TransposeIntoRows(Rule):
         source = Either(turned, op.one_of(*UNARY)(turned, name="function"))
         merged = op.one_of("Reshape", "Flatten")(source, AnyValue("shape", optional=True), name="view")
         rest = AnyValue("b", optional=True)
-        return [
-            op.MatMul(merged, Weight("w"), name="product"),
-            op.Gemm(merged, Weight("w"), rest, name="product"),
-        ]
+        return [op.MatMul(merged, Weight("w"), name="product"), op.Gemm(merged, Weight("w"), rest, name="product")]
 
     def check(self, match: Match) -> None:
         data_shape, merged = shape(match["x"]), shape(match.node("view").outputs[0])

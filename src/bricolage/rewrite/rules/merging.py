@@ -76,11 +76,7 @@ class MergeElementwise(Rule):
         Example("float[2,3] a, float[2,3] b, float[2,3] c", "s = Add(a, b) t = Add(c, a) y = Concat<axis=-1>(s, t)"),
     )
     counterexamples = (
-        Example(
-            "float[2,3] a, float[1,3] b, float[2,4] c, float[2,4] d",
-            "s = Mul(a, b) t = Mul(c, d) y = Concat<axis=1>(s, t)",
-            why="shape",
-        ),
+        examples[0].but("shape", inputs="float[2,3] a, float[1,3] b, float[2,4] c, float[2,4] d"),
         Example("float[2,3] a, float[2,3] b", "s = Mul(a, b) t = Add(a, b) y = Concat<axis=1>(s, t)"),
     )
 
@@ -124,31 +120,19 @@ class MergeConvolutions(Rule):
             {"v": (4, 3, 3), "w": (4, 3, 3), "p": (4,), "q": (4,)},
         ),
     )
+    _plain = Example(
+        "float[1,3,5] x", "a = Conv(x, v) b = Conv(x, w) y = Concat<axis=2>(b, a)", {"v": (4, 3, 3), "w": (4, 3, 1)}
+    )
     counterexamples = (
-        Example(
-            "float[1,3,5] x",
-            "a = Conv(x, v) b = Conv(x, w) y = Concat<axis=2>(b, a)",
-            {"v": (4, 3, 3), "w": (4, 3, 1)},
-            why="kernels",
-        ),
-        Example(
-            "float[1,3,5] x",
-            "a = Conv(x, v) b = Conv<strides=[2]>(x, w) y = Concat<axis=2>(b, a)",
-            {"v": (4, 3, 3), "w": (4, 3, 3)},
-            why="strides",
-        ),
+        _plain.but("kernels"),
+        _plain.but("strides", "a = Conv(x, v) b = Conv<strides=[2]>(x, w) y = Concat<axis=2>(b, a)", w=(4, 3, 3)),
         Example(
             "float[1,4,5] x",
             "a = Conv<group=2>(x, v) b = Conv<group=2>(x, w) y = Add(b, a)",
             {"v": (4, 2, 3), "w": (4, 2, 3)},
             why="group",
         ),
-        Example(
-            "float[1,3,5] x",
-            "a = Conv(x, v) b = Conv(x, w, q) y = Add(b, a)",
-            {"v": (4, 3, 3), "w": (4, 3, 3), "q": (4,)},
-            why="bias",
-        ),
+        _plain.but("bias", "a = Conv(x, v) b = Conv(x, w, q) y = Add(b, a)", w=(4, 3, 3), q=(4,)),
     )
 
     def patterns(self) -> list[tuple[Op, ...]]:
@@ -200,26 +184,14 @@ class EnlargeKernel(Rule):
             {"w": (4, 3, 3, 1), "v": (4, 3, 3, 2)},
         ),
     )
+    _plain = Example(
+        "float[1,3,5] x", "a = Conv(x, w) b = Conv(x, v) y = Concat<axis=2>(a, b)", {"w": (4, 3, 1), "v": (4, 3, 3)}
+    )
     counterexamples = (
         Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}),
-        Example(
-            "float[1,3,5] x",
-            "a = Conv(x, w) b = Conv(x, v) y = Concat<axis=2>(a, b)",
-            {"w": (4, 3, 1), "v": (4, 3, 3)},
-            why="than the pads",
-        ),
-        Example(
-            "float[1,3,5] x",
-            "a = Conv<pads=[2,2]>(x, w) b = Conv<pads=[1,1]>(x, v) y = Concat<axis=2>(a, b)",
-            {"w": (4, 3, 1), "v": (4, 3, 3)},
-            why="do not fit",
-        ),
-        Example(
-            "float[1,3,5] x",
-            "a = Conv(x, w) b = Conv<pads=[1,1], strides=[2]>(x, v) y = Concat<axis=2>(a, b)",
-            {"w": (4, 3, 1), "v": (4, 3, 3)},
-            why="strides",
-        ),
+        _plain.but("than the pads"),
+        _plain.but("do not fit", "a = Conv<pads=[2,2]>(x, w) b = Conv<pads=[1,1]>(x, v) y = Concat<axis=2>(a, b)"),
+        _plain.but("strides", "a = Conv(x, w) b = Conv<pads=[1,1], strides=[2]>(x, v) y = Concat<axis=2>(a, b)"),
         Example(
             "float[1,4,5] x",
             "a = Conv<group=2>(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)",
@@ -232,18 +204,8 @@ class EnlargeKernel(Rule):
             {"w": (4, 3, 3), "v": (4, 3, 5)},
             why="dilations",
         ),
-        Example(
-            "float[1,3,5] x",
-            "a = Conv<pads=[1,1]>(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)",
-            {"w": (4, 3, 3), "v": (4, 3, 3)},
-            why="not larger",
-        ),
-        Example(
-            "float[1,3,5] x",
-            'a = Conv<auto_pad="SAME_UPPER">(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)',
-            {"w": (4, 3, 1), "v": (4, 3, 3)},
-            why="explicit",
-        ),
+        _plain.but("not larger", "a = Conv<pads=[1,1]>(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)", w=(4, 3, 3)),
+        _plain.but("explicit", 'a = Conv<auto_pad="SAME_UPPER">(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)'),
         Example(
             "float[1,3,5] x, float[4,3,1] w",
             "a = Conv(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)",

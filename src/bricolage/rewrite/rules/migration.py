@@ -53,10 +53,7 @@ class MigrateScaleIntoProduct(Rule):
         direct = op.one_of("Conv", "MatMul", "Gemm")
         x, bias = AnyValue("x"), AnyValue("b", optional=True)
         through = op.Reshape(x, AnyValue("shape"), name="reshape")
-        return [
-            op.Gemm(through, Weight("w"), bias, name="linear"),
-            direct(x, Weight("w"), bias, name="linear"),
-        ]
+        return [op.Gemm(through, Weight("w"), bias, name="linear"), direct(x, Weight("w"), bias, name="linear")]
 
     def check(self, match: Match) -> None:
         node = match.node("linear")

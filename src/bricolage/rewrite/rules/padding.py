@@ -43,12 +43,8 @@ class PadIntoWindow(Rule):
             {"p": [0, 0, 1, 0, 0, 1], "z": 1.0, "w": (4, 3, 3)},
             why="0",
         ),
-        Example(
-            "float[1,3,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 1, 0, 0, 0, 0], "w": (4, 4, 3)}, why="axis"
-        ),
-        Example(
-            "float[1,3,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 0, -1, 0, 0, 1], "w": (4, 3, 3)}, why="negative"
-        ),
+        examples[0].but("axis", inputs="float[1,3,5] x", p=[0, 1, 0, 0, 0, 0], w=(4, 4, 3)),
+        examples[0].but("negative", inputs="float[1,3,5] x", p=[0, 0, -1, 0, 0, 1], w=(4, 3, 3)),
         Example(
             "float[1,3,5] x",
             't = Pad<mode="reflect">(x, p) y = Conv(t, w)',
@@ -141,19 +137,9 @@ class SliceBeforePad(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[1,2,7,8] x",
-            't = Pad<mode="reflect">(x, p) y = Slice(t, a, e, c)',
-            {"p": [0, 0, 0, 0, 0, 0, 1, 1], **CUT},
-            why="mode",
-        ),
+        examples[0].but("mode", 't = Pad<mode="reflect">(x, p) y = Slice(t, a, e, c)'),
         Example("float[1,2,7,8] x, int64[8] p", "t = Pad(x, p) y = Slice(t, a, e, c)", CUT, why="not a constant"),
-        Example(
-            "float[1,2,7,N] x",
-            "t = Pad(x, p) y = Slice(t, a, e, c)",
-            {"p": [0, 0, 0, 0, 0, 0, 1, 1], **CUT},
-            why="fixed",
-        ),
+        examples[0].but("fixed", inputs="float[1,2,7,N] x"),
         Example(
             "float[2,9] x",
             "t = Pad(x, p, , d) y = Slice(t, a, e, d, s)",
@@ -166,13 +152,7 @@ class SliceBeforePad(Rule):
             {"p": [4, 1], "a": [0], "e": [3], "d": [1]},
             why="nothing",
         ),
-        Example(
-            "float[1,2,7,8] x",
-            "t = Pad(x, p) y = Slice(t, a, e, c)",
-            {"p": [0, 0, 0, 0, 0, 0, 1, 1], **CUT},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[0].but("not profitable", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:

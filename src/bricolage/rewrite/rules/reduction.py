@@ -72,25 +72,10 @@ class ComposeReductions(_Reduction):
         Example(
             "float[2,3] x", "t = ReduceSum(x, a) y = ReduceSum<noop_with_empty_axes=1>(t)", {"a": [1]}, why="nothing"
         ),
-        Example(
-            "float[2,3,4] x", "t = ReduceSum(x, a) y = ReduceMax(t, b)", {"a": [2], "b": [1]}, why="another reduction"
-        ),
-        Example(
-            "float[2,3,4] x",
-            "t = ReduceSum(x, a) y = ReduceSum<keepdims=0>(t, b)",
-            {"a": [2], "b": [1]},
-            why="only one",
-        ),
-        Example(
-            "float[2,3] x, int64[1] b", "t = ReduceSum(x, a) y = ReduceSum(t, b)", {"a": [1]}, why="not a constant"
-        ),
-        Example(
-            "float[2,3,4] x",
-            "t = ReduceSum(x, a) y = ReduceSum(t, b)",
-            {"a": [2], "b": [1]},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[0].but("another reduction", "t = ReduceSum(x, a) y = ReduceMax(t, b)"),
+        examples[0].but("only one", "t = ReduceSum(x, a) y = ReduceSum<keepdims=0>(t, b)"),
+        examples[1].but("not a constant", "t = ReduceSum(x, a) y = ReduceSum(t, b)", inputs="float[2,3] x, int64[1] b"),
+        examples[0].but("not profitable", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:
@@ -174,13 +159,7 @@ class SumIntoMean(_Reduction):
         Example("float[2,4] x", "t = ReduceSum(x, a) y = Div(t, n)", {"a": [1], "n": 5.0}, why="not the number"),
         Example("float[2,N] x", "t = ReduceSum(x, a) y = Div(t, n)", {"a": [1], "n": 5.0}, why="not known"),
         Example("float[2,4] x", "t = ReduceSum(x, a) y = Div(t, n)", {"a": [1], "n": [[[4.0]]]}, why="one element"),
-        Example(
-            "float[2,4] x",
-            "t = ReduceSum(x, a) y = Div(t, n)",
-            {"a": [1], "n": 4.0},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[0].but("not profitable", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:
@@ -224,16 +203,8 @@ class FactorOutOfSum(_Reduction):
         Example("float[4,8] a, float[1,8] s", "t = Mul(a, s) y = ReduceSum(t, n)", {"n": [1]}, why="size 1"),
         Example("float[4,8] a, float[4,1] s", "t = Mul(a, s) y = ReduceSum<keepdims=0>(t, n)", {"n": [1]}, why="kept"),
         Example("float[4,8] a, float[4,1] s", "t = Div(s, a) y = ReduceSum(t, n)", {"n": [1]}, why="has not the shape"),
-        Example(
-            "float[4,8] a, float[3,4,1] s", "t = Mul(a, s) y = ReduceSum(t, n)", {"n": [2]}, why="has not the shape"
-        ),
-        Example(
-            "float[4,1] a, float[4,1] s",
-            "t = Mul(a, s) y = ReduceSum(t, n)",
-            {"n": [1]},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[0].but("has not the shape", inputs="float[4,8] a, float[3,4,1] s", n=[2]),
+        examples[0].but("not profitable", inputs="float[4,1] a, float[4,1] s", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:
@@ -301,9 +272,7 @@ class FunctionAfterMaximum(_Reduction):
     counterexamples = (
         Example("float[2,2] x", "t = Abs(x) y = ReduceMax(t, n)", {"n": [1]}, why="not computed by"),
         Example("float[2] a, float[2] b", "s = Relu(a) t = Tanh(b) y = Max(s, t)", why="two functions"),
-        Example(
-            "float[2] a, float[2] b", "s = Relu(a) t = Relu(b) y = Max(s, t)", outputs="y, s", why="not profitable"
-        ),
+        examples[1].but("not profitable", outputs="y, s"),
     )
 
     def patterns(self) -> list[Op]:

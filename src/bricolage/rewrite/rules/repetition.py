@@ -13,9 +13,7 @@ from bricolage.graph.identity import contents
 from bricolage.graph.operator_kinds import RANDOM
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, Weight, op
-from bricolage.rewrite.predicates import (
-    require,
-)
+from bricolage.rewrite.predicates import require
 from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
 from bricolage.rewrite.rules.identity import NeutralRule, x
 

@@ -167,21 +167,9 @@ class ViewAroundSoftmax(Rule):
         Example("float[N,M,K] x", "s = Shape(x) f = Flatten<axis=2>(x) t = LogSoftmax<axis=1>(f) y = Reshape(t, s)"),
     )
     counterexamples = (
-        Example(
-            "float[2,3,4] x",
-            "f = Flatten<axis=1>(x) t = Softmax(f) y = Reshape(t, s)",
-            {"s": [2, 3, 4]},
-            why="last axis",
-        ),
-        Example(
-            "float[2,3,4] x",
-            "f = Flatten<axis=2>(x) t = Softmax<axis=0>(f) y = Reshape(t, s)",
-            {"s": [2, 3, 4]},
-            why="along",
-        ),
-        Example(
-            "float[2,3,4] x", "f = Flatten<axis=2>(x) t = Softmax(f) y = Reshape(t, s)", {"s": [3, 2, 4]}, why="has not"
-        ),
+        examples[0].but("last axis", "f = Flatten<axis=1>(x) t = Softmax(f) y = Reshape(t, s)"),
+        examples[0].but("along", "f = Flatten<axis=2>(x) t = Softmax<axis=0>(f) y = Reshape(t, s)"),
+        examples[0].but("has not", s=[3, 2, 4]),
     )
 
     def patterns(self) -> list[Op]:

@@ -113,15 +113,8 @@ class MoveReshapesBehindOperator(Rule):
         Example("float[N,3] x, float[N,3] z", "a = Unsqueeze(x, s) b = Unsqueeze(z, s) y = Add(a, b)", {"s": [1]}),
     )
     counterexamples = (
-        Example(
-            "float[2,3] x, float[3,2] z", "a = Reshape(x, s) b = Reshape(z, s) y = Sub(a, b)", {"s": [6]}, why="shape"
-        ),
-        Example(
-            "float[2,3] x, float[2,3] z",
-            "a = Reshape(x, s) b = Reshape(z, r) y = Sub(a, b)",
-            {"s": [6, 1], "r": [1, 6]},
-            why="shape",
-        ),
+        examples[0].but("shape", inputs="float[2,3] x, float[3,2] z"),
+        examples[0].but("shape", "a = Reshape(x, s) b = Reshape(z, r) y = Sub(a, b)", s=[6, 1], r=[1, 6]),
     )
 
     def patterns(self) -> list[Op]:
@@ -151,24 +144,9 @@ class ReshapeAroundProduct(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[2,3,4] x, float[4,5] w",
-            "t = Reshape(x, s) u = MatMul(t, w) y = Reshape(u, r)",
-            {"s": [6, 4], "r": [3, 2, 5]},
-            why="axes of x",
-        ),
-        Example(
-            "float[2,4,3] x, float[4,3] w",
-            "t = Reshape(x, s) u = MatMul(t, w) y = Reshape(u, r)",
-            {"s": [6, 4], "r": [2, 3, 3]},
-            why="last axis",
-        ),
-        Example(
-            "float[2,3,4] x, float[6,4,5] w",
-            "t = Reshape(x, s) u = MatMul(t, w) y = Reshape(u, r)",
-            {"s": [6, 1, 4], "r": [2, 3, 5]},
-            why="no matrix",
-        ),
+        examples[0].but("axes of x", r=[3, 2, 5]),
+        examples[0].but("last axis", inputs="float[2,4,3] x, float[4,3] w", r=[2, 3, 3]),
+        examples[0].but("no matrix", inputs="float[2,3,4] x, float[6,4,5] w", s=[6, 1, 4]),
     )
 
     def patterns(self) -> list[Op]:
@@ -204,9 +182,7 @@ class ViewIntoReduce(Rule):
     )
     counterexamples = (
         Example("float[2,1,4] x", "t = ReduceMean<keepdims=1>(x, a) y = Squeeze(t)", {"a": [2]}, why="other axes"),
-        Example(
-            "float[2,3,4] x", "t = ReduceSum<keepdims=0>(x, a) y = Unsqueeze(t, b)", {"a": [2], "b": [0]}, why="axes"
-        ),
+        examples[0].but("axes", "t = ReduceSum<keepdims=0>(x, a) y = Unsqueeze(t, b)", a=[2], b=[0]),
         Example("float[2,3] x, int64[1] a", "t = ReduceSum(x, a) y = Reshape(t, s)", {"s": [-1]}, why="not a constant"),
     )
 

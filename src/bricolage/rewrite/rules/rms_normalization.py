@@ -42,10 +42,7 @@ class RecogniseRMSNormalization(ScaledNormalizationRule):
             opset=23,
         ),
         Example(
-            "float[2,3,4] x, float[4] g",
-            _RMS.replace("y = Div(x, r)", "f = Div(g, r) y = Mul(x, f)"),
-            VALUES,
-            opset=23,
+            "float[2,3,4] x, float[4] g", _RMS.replace("y = Div(x, r)", "f = Div(g, r) y = Mul(x, f)"), VALUES, opset=23
         ),
         Example(
             "float[2,3,4] x",

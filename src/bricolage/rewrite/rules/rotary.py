@@ -97,13 +97,7 @@ class RecogniseRotaryEmbedding(Rule):
         Example("float[2,3,5,4] x", f"{_CUT} {_TURN}", {**_HALVES, **_BEHIND}, opset=23),
     )
     counterexamples = (
-        Example(
-            "float[2,5,3,4] x",
-            f"{_CUT} {_TURN}",
-            {**_HALVES, "cos": (1, 1, 3, 4), "sin": TABLES["sin"]},
-            opset=23,
-            why="are not equal",
-        ),
+        examples[0].but("are not equal", cos=(1, 1, 3, 4)),
         Example("float[2,3,H,4] x", f"{_CUT} {_TURN}", {**_HALVES, **_BEHIND}, opset=23, why="fixed number"),
         Example(
             "float[2,5,3,4] x, float[2,1,3,4] cos",
@@ -113,20 +107,8 @@ class RecogniseRotaryEmbedding(Rule):
             why="not known to be equal",
         ),
         Example("float[2,5,3,4] x", f"{_CUT} {_TURN}", {**_HALVES, **TABLES, "l": [1]}, opset=23, why="not the halves"),
-        Example(
-            "float[2,5,3,4] x",
-            f"{_CUT} {_TURN}",
-            {**_HALVES, **TABLES, "last": [2], "h": [1]},
-            opset=23,
-            why="not cut along",
-        ),
-        Example(
-            "float[3,3,4] x",
-            f"{_CUT} {_TURN}",
-            {**_HALVES, **TABLES, "last": [2], "cos": TABLES["cos"][0], "sin": TABLES["sin"][0]},
-            opset=23,
-            why="rank 4",
-        ),
+        examples[0].but("not cut along", h=[1], last=[2]),
+        examples[0].but("rank 4", inputs="float[3,3,4] x", last=[2], cos=TABLES["cos"][0], sin=TABLES["sin"][0]),
         Example(
             "float[2,5,3,4] x",
             f"{_CUT} {_TURN}",

@@ -41,9 +41,7 @@ class ScaleIntoLinear(Rule):
     )
     counterexamples = (
         Example("float[1,3,5] x", "t = Conv(x, w) y = Mul(t, c)", {"w": (4, 3, 3), "c": (3,)}, why="output channel"),
-        Example(
-            "float[1,3,5] x", "t = Conv(x, w) y = Mul(t, c)", {"w": (4, 3, 3), "c": (2, 4, 1)}, why="output channel"
-        ),
+        examples[1].but("output channel", "t = Conv(x, w) y = Mul(t, c)", c=(2, 4, 1)),
         Example("float[1,3,5] x", "t = Conv(x, w) y = Div(c, t)", {"w": (4, 3, 3), "c": 2.0}, why="not computed by"),
         Example("float[1,3,5] x, float c", "t = Conv(x, w) y = Mul(t, c)", {"w": (4, 3, 3)}, why="not a constant"),
         Example("float[2,3] x", "t = MatMul(x, w) y = Mul(t, c)", {"w": (3,), "c": 2.0}, why="vector"),
@@ -134,25 +132,14 @@ class ScoresScaleIntoProjection(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[2,5,6] x, float[2,3,4,7] k",
-            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
-            {"w": (6, 12), "s": [0, 0, 3, 4], "c": (7,)},
-            why="one element",
-        ),
+        examples[1].but("one element", c=(7,)),
         Example(
             "float[2,5,6] x, float[2,3,4,7] k, float[6,12] w",
             "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
             {"s": [0, 0, 3, 4], "c": 0.5},
             why="not a constant",
         ),
-        Example(
-            "float[2,5,6] x, float[2,3,4,7] k",
-            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
-            {"w": (6, 12), "s": [0, 0, 3, 4], "c": 0.5},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[1].but("not profitable", outputs="y, t", c=0.5),
     )
 
     def patterns(self) -> list[Op]:

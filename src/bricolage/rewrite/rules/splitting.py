@@ -77,37 +77,16 @@ class SliceOfLinear(Rule):
     )
     counterexamples = (
         Example("float[2,3] x", _CUT, {**_PRODUCT, "s": [3], "e": [3], "a": [1]}, why="nothing is kept"),
-        Example(
-            "float[2,3] x",
-            _CUT,
-            {**_PRODUCT, "s": [0], "e": [1], "a": [0]},
-            why="output channels",
-        ),
-        Example(
-            "float[2,3] x",
-            _CUT.replace("a)", "a, d)"),
-            {**_PRODUCT, "s": [0], "e": [4], "a": [1], "d": [2]},
-            why="step",
-        ),
-        Example(
-            "float[2,3] x",
-            _CUT,
-            {**_PRODUCT, "s": [0, 0], "e": [1, 2], "a": [0, 1]},
-            why="other axes",
-        ),
+        examples[0].but("output channels", s=[0], e=[1], a=[0]),
+        examples[0].but("step", _CUT.replace("a)", "a, d)"), s=[0], a=[1], d=[2]),
+        examples[0].but("other axes", s=[0, 0], e=[1, 2], a=[0, 1]),
         Example(
             "float[1,4,5] x",
             _CUT.replace("MatMul", "Conv<group=2>"),
             {"w": (6, 2, 3), "s": [0], "e": [2], "a": [1]},
             why="group",
         ),
-        Example(
-            "float[2,3] x",
-            _CUT,
-            {**_PRODUCT, "s": [0], "e": [1], "a": [1]},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[0].but("not profitable", outputs="y, t", s=[0], e=[1], a=[1]),
         Example("float[2,3] x", _CUT_SUM, {"w": (3, 6), "b": (2, 6), "s": [0], "e": [1], "a": [1]}, why="one row"),
     )
 
@@ -168,12 +147,7 @@ class SplitOfLinear(Rule):
         Example(
             "float[2,3] x", "t = MatMul(x, w) u = Add(t, b) p, q = Split<axis=1>(u, s) y = Sub(p, q)", _ROWS, why="row"
         ),
-        Example(
-            "float[2,3] x",
-            _APART.replace("axis=1", "axis=0"),
-            _PRODUCT,
-            why="output channels",
-        ),
+        examples[1].but("output channels", _APART.replace("axis=1", "axis=0"), inputs="float[2,3] x"),
         Example(
             "float[1,4,5] x",
             _APART.replace("MatMul", "Conv<group=2>"),

@@ -36,56 +36,21 @@ class PoolIntoPointwise(Rule):
             {"b": (4,)},
         ),
     )
+    _plain = Example("float[1,3,6] x", "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv(t, w)", {"w": (4, 3, 1)})
     counterexamples = (
-        Example(
-            "float[1,3,7] x",
-            "t = AveragePool<kernel_shape=[2]>(x) y = Conv(t, w)",
-            {"w": (4, 3, 1)},
-            why="one position",
-        ),
-        Example(
-            "float[1,3,7] x",
-            "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv(t, w)",
-            {"w": (4, 3, 2)},
-            why="size 1",
-        ),
-        Example(
-            "float[1,3,6] x",
-            "t = MaxPool<kernel_shape=[1], strides=[2], ceil_mode=1>(x) y = Conv(t, w)",
-            {"w": (4, 3, 1)},
-            why="rounds up",
-        ),
-        Example(
-            "float[1,3,6] x",
-            't = MaxPool<kernel_shape=[1], strides=[2], auto_pad="SAME_UPPER">(x) y = Conv(t, w)',
-            {"w": (4, 3, 1)},
-            why="explicit",
-        ),
-        Example(
-            "float[1,3,6] x",
-            't = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv<auto_pad="SAME_UPPER">(t, w)',
-            {"w": (4, 3, 1)},
-            why="explicit",
-        ),
-        Example(
-            "float[1,3,6] x",
-            "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv<pads=[0,1]>(t, w)",
-            {"w": (4, 3, 1)},
-            why="there are pads",
-        ),
+        _plain.but("one position", "t = AveragePool<kernel_shape=[2]>(x) y = Conv(t, w)", inputs="float[1,3,7] x"),
+        _plain.but("size 1", inputs="float[1,3,7] x", w=(4, 3, 2)),
+        _plain.but("rounds up", "t = MaxPool<kernel_shape=[1], strides=[2], ceil_mode=1>(x) y = Conv(t, w)"),
+        _plain.but("explicit", 't = MaxPool<kernel_shape=[1], strides=[2], auto_pad="SAME_UPPER">(x) y = Conv(t, w)'),
+        _plain.but("explicit", 't = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv<auto_pad="SAME_UPPER">(t, w)'),
+        _plain.but("there are pads", "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv<pads=[0,1]>(t, w)"),
         Example(
             "float[1,3,6] x",
             "t = AveragePool<kernel_shape=[1], strides=[2], pads=[0,1], count_include_pad=1>(x) y = Conv(t, w)",
             {"w": (4, 3, 1)},
             why="there are pads",
         ),
-        Example(
-            "float[1,3,6] x",
-            "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv(t, w)",
-            {"w": (4, 3, 1)},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        _plain.but("not profitable", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:
@@ -128,36 +93,11 @@ class StrideIntoSlice(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[1,3,9,8] x",
-            "t = Slice(x, a, e, c) y = Conv<strides=[2,2]>(t, w)",
-            {**CUT, "w": (4, 3, 2, 1)},
-            why="size 1",
-        ),
-        Example(
-            "float[1,3,9,8] x",
-            "t = Slice(x, a, e, c) y = Conv(t, w)",
-            {**CUT, "w": (4, 3, 1, 1)},
-            why="no strides",
-        ),
-        Example(
-            "float[1,9,9,8] x",
-            "t = Slice(x, a, e, c) y = Conv<strides=[2,2]>(t, w)",
-            {"a": [1], "e": [4], "c": [1], "w": (4, 3, 1, 1)},
-            why="no strides",
-        ),
-        Example(
-            "float[1,3,9,8] x",
-            't = Slice(x, a, e, c) y = Conv<strides=[2,2], auto_pad="SAME_UPPER">(t, w)',
-            {**CUT, "w": (4, 3, 1, 1)},
-            why="explicit",
-        ),
-        Example(
-            "float[1,3,N,8] x",
-            "t = Slice(x, a, e, c) y = Conv<strides=[2,2]>(t, w)",
-            {**CUT, "w": (4, 3, 1, 1)},
-            why="fixed size",
-        ),
+        examples[0].but("size 1", w=(4, 3, 2, 1)),
+        examples[0].but("no strides", "t = Slice(x, a, e, c) y = Conv(t, w)"),
+        examples[0].but("no strides", inputs="float[1,9,9,8] x", a=[1], e=[4], c=[1]),
+        examples[0].but("explicit", 't = Slice(x, a, e, c) y = Conv<strides=[2,2], auto_pad="SAME_UPPER">(t, w)'),
+        examples[0].but("fixed size", inputs="float[1,3,N,8] x"),
         Example(
             "float[1,3,9] x",
             "t = Slice(x, e, a, c, s) y = Conv<strides=[2]>(t, w)",
@@ -170,13 +110,7 @@ class StrideIntoSlice(Rule):
             {"a": [1], "e": [3], "c": [2], "w": (4, 3, 1)},
             why="reach nothing",
         ),
-        Example(
-            "float[1,3,9,8] x",
-            "t = Slice(x, a, e, c) y = Conv<strides=[2,2]>(t, w)",
-            {**CUT, "w": (4, 3, 1, 1)},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[0].but("not profitable", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:
@@ -227,9 +161,7 @@ class SliceAsDepthwise(Rule):
         Example("float[1,3,9] x", "y = Slice(x, a, e, c, s)", {"a": [2], "e": [9], "c": [2], "s": [2]}, why="begins"),
         Example("float[1,3,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [5], "c": [2], "s": [2]}, why="the end"),
         Example("float[1,4,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [4], "c": [1], "s": [2]}, why="windows"),
-        Example(
-            "float[1,3,N] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [9], "c": [2], "s": [2]}, why="fixed size"
-        ),
+        examples[0].but("fixed size", inputs="float[1,3,N] x", a=[0], e=[9], c=[2], s=[2]),
         Example("float[1,C,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [9], "c": [2], "s": [2]}, why="channels"),
         Example("float[4,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [9], "c": [1], "s": [2]}, why="windows"),
         Example("int32[1,3,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [9], "c": [2], "s": [2]}, why="floating"),

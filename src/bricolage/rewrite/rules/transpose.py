@@ -10,15 +10,7 @@ from bricolage.rewrite.analyses.linear import CONVOLUTIONS
 from bricolage.rewrite.analyses.transpose_propagation import Permutation, inverse
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.predicates import (
-    integer,
-    permutation,
-    rank,
-    require,
-    require_constant,
-    scalar,
-    shape,
-)
+from bricolage.rewrite.predicates import integer, permutation, rank, require, require_constant, scalar, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x, z = AnyValue("x"), AnyValue("z")

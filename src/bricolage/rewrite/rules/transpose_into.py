@@ -141,31 +141,15 @@ class TransposeBetweenReshapes(Rule):
         ),
     )
     counterexamples = (
-        Example(
-            "float[2,3,5,4] x",
-            "v = Reshape(x, s) t = Transpose<perm=[0,2,1]>(v) y = Reshape(t, u)",
-            {"s": [-1, 5, 4], "u": [3, 2, 4, 5]},
-            why="split again",
-        ),
+        examples[0].but("split again", u=[3, 2, 4, 5]),
         Example(
             "float[2,3,5,4] x",
             "v = Reshape(x, s) t = Transpose<perm=[1,0]>(v) y = Reshape(t, u)",
             {"s": [6, 20], "u": [5, 4, 2, 3]},
             why="one place",
         ),
-        Example(
-            "float[N,3,M,4] x",
-            "v = Reshape(x, s) t = Transpose<perm=[0,2,1]>(v) y = Reshape(t, u)",
-            {"s": [-1, 5, 4], "u": [-1, 3, 4, 5]},
-            why="one place",
-        ),
-        Example(
-            "float[2,3,5,4] x",
-            "v = Reshape(x, s) t = Transpose<perm=[0,2,1]>(v) y = Reshape(t, u)",
-            {"s": [-1, 5, 4], "u": [2, 3, 4, 5]},
-            outputs="y, t",
-            why="not profitable",
-        ),
+        examples[0].but("one place", inputs="float[N,3,M,4] x", u=[-1, 3, 4, 5]),
+        examples[0].but("not profitable", outputs="y, t"),
     )
 
     def patterns(self) -> list[Op]:

@@ -110,10 +110,7 @@ class WholeModel:
             before = len(self.workspace.steps)
             try:
                 replay_on(
-                    Workspace(part.model(), self._rules, lazy=True),
-                    self.workspace,
-                    steps,
-                    part.correspondence(number),
+                    Workspace(part.model(), self._rules, lazy=True), self.workspace, steps, part.correspondence(number)
                 )
                 done += 1
             except MatchFailure:

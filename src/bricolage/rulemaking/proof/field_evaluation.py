@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Unpack
 
 import numpy as np
 import onnx_ir as ir
@@ -23,6 +24,7 @@ from bricolage.lowering.common import (
     to_host,
 )
 from bricolage.lowering.operators.pooling import flat_indices, mask_of, tables_for
+from bricolage.lowering.window_indices import PoolAttributes
 from bricolage.rulemaking.proof.arrays import FieldArrays
 from bricolage.rulemaking.proof.degree import VARIABLE
 from bricolage.rulemaking.proof.random_point import NotModelled, RandomPoint
@@ -40,19 +42,14 @@ def max_pool(
     xp: FieldArrays,
     x: FieldTensor,
     *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    pads: Ints | None = None,
     storage_order: int = 0,  # noqa: ARG001 -- it concerns the second output alone
-    strides: Ints | None = None,
     _outputs: int = 1,
+    **attributes: Unpack[PoolAttributes],
 ) -> FieldTensor:
     """Padding never wins: a tap that lies outside is replaced by one inside the same window."""
     if _outputs > 1:
         raise NotModelled("the position of a maximum")
-    tables = tables_for(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    tables = tables_for(x, attributes)
     inside = mask_of([table.inside for table in tables])
     if not inside.any(-1).all():
         raise NotModelled("a window that sees only padding")

@@ -258,13 +258,7 @@ class Enumeration:
         return True
 
     def _enter(
-        self,
-        term: Term,
-        fingerprint: int,
-        shape: Shape,
-        size: int,
-        nodes: frozenset[int],
-        order: tuple[str, ...],
+        self, term: Term, fingerprint: int, shape: Shape, size: int, nodes: frozenset[int], order: tuple[str, ...]
     ) -> None:
         self._known[fingerprint] = len(self.terms)
         self.terms.append(term)

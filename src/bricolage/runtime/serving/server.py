@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from bricolage.base.undo import undo_on_failure
 from bricolage.device import memory
 from bricolage.errors import ExecutableClosed, NotEnoughMemory, QueueFull
 from bricolage.plan.operating_point import OperatingPoint
@@ -66,15 +67,12 @@ class Server:
         thread = threading.Thread(target=self._stream, args=arguments, name=f"bricolage-stream-{number}", daemon=True)
         self._threads.append(thread)
         thread.start()
-        try:
+        with undo_on_failure(self.finish):
             ready.wait()
-            if number == 0 < self.point.streams - 1 and self._failure is None:
+            if self._failure is not None:
+                raise self._failure
+            if number == 0 < self.point.streams - 1:
                 self._check_memory(memory.resident_bytes(os.getpid(), children=False) - before)
-        except BaseException as error:
-            self._failure = self._failure or error
-        if self._failure is not None:
-            self.finish()
-            raise self._failure
 
     def _check_memory(self, one: int) -> None:
         """The other streams take at most as much each as the first one took: backends that can share weights among them."""

@@ -41,9 +41,7 @@ def integer_programme(
     low = least_load(problem)
     blocks = contract(problem) if connected else group_colours(problem)
     fewer = replace(
-        problem,
-        accelerators=min(problem.accelerators, len(blocks)),
-        processors=min(problem.processors, len(blocks)),
+        problem, accelerators=min(problem.accelerators, len(blocks)), processors=min(problem.processors, len(blocks))
     )
     devices, bound = _Programme(fewer, blocks, low, most, connected=connected).solve(limit_s)
     if devices is not None:

@@ -168,10 +168,7 @@ class _Space:
     """The genomes over one optimum: gene 0 keeps the optimum's choice, gene k moves the group to its k-th engine."""
 
     def __init__(
-        self,
-        graph: WorkGraph,
-        optimum: Sequence[Candidate],
-        allowed: Callable[[int], Sequence[Implementation]],
+        self, graph: WorkGraph, optimum: Sequence[Candidate], allowed: Callable[[int], Sequence[Implementation]]
     ) -> None:
         self._graph = graph
         self._groups = tuple(optimum)

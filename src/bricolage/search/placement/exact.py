@@ -31,10 +31,7 @@ TIME_LIMIT_S = 60.0
 
 
 def solve(
-    graph: WorkGraph,
-    candidates: Iterable[Candidate],
-    transfers: TransferCosts,
-    time_limit_s: float = TIME_LIMIT_S,
+    graph: WorkGraph, candidates: Iterable[Candidate], transfers: TransferCosts, time_limit_s: float = TIME_LIMIT_S
 ) -> PlacementResult:
     """The cheapest placement under `transfers`, by whichever method suits the graph.
 
@@ -111,11 +108,7 @@ def _with_transfers(
         cycles = find_cycles(graph, [choice.region for choice in choices])
         if not cycles:
             statistics = SearchStatistics(
-                "variable elimination",
-                len(order.variables),
-                int(order.entries),
-                cuts,
-                time.monotonic() - started,
+                "variable elimination", len(order.variables), int(order.entries), cuts, time.monotonic() - started
             )
             return price(graph, choices, transfers, statistics=statistics)
         if max(map(len, cycles)) > LONGEST_CUT or time.monotonic() - started > time_limit_s / 2:

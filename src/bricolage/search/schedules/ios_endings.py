@@ -16,12 +16,7 @@ from bricolage.work.work_graph import WorkGraph
 class IosEndings:
     """Of sets that are downwards closed: with a task they hold all that it depends on."""
 
-    def __init__(
-        self,
-        graph: WorkGraph,
-        largest_group: int | None = None,
-        most_groups: int | None = None,
-    ) -> None:
+    def __init__(self, graph: WorkGraph, largest_group: int | None = None, most_groups: int | None = None) -> None:
         """Groups are the connected parts of an ending; `largest_group` limits their tasks, `most_groups` their number. As
         in IOS, a group is one task and what depends on it: an ending in which two tasks only meet later is left out."""
         self.graph = graph

@@ -30,11 +30,7 @@ class StageSearch:
 
 
 def best_stages(
-    graph: WorkGraph,
-    cost: StageCost,
-    *,
-    largest_group: int | None = None,
-    most_groups: int | None = None,
+    graph: WorkGraph, cost: StageCost, *, largest_group: int | None = None, most_groups: int | None = None
 ) -> StageSearch:
     """The cheapest row of stages: cost[S] = min over endings E of S of cost[S - E] + the cost of stage E (IOS, MLSys 2021).
 

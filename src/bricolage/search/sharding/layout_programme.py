@@ -268,9 +268,7 @@ def _transport(rows: LinearRows, sources: Sequence[int], targets: Sequence[int],
 
 
 def _memory_rows(
-    problem: ShardingProblem,
-    columns: Sequence[Sequence[int]],
-    flows: dict[tuple[int, int], np.ndarray],
+    problem: ShardingProblem, columns: Sequence[Sequence[int]], flows: dict[tuple[int, int], np.ndarray]
 ) -> list[dict[int, float]]:
     """While each operator runs, by column the part of the memory that its choice takes."""
     memory_rows: list[dict[int, float]] = [{} for _ in problem.operators]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bricolage.train.replicas.compress import Accordion, PowerSGD, TopK, next_batch
@@ -229,6 +230,15 @@ class Elastic(ServerSynchroniser):
         self.update()
 
 
+@contextmanager
+def _collecting(failures: list[BaseException]) -> Iterator[None]:
+    """What ends a thread that speaks to other workers is raised in the one that trains."""
+    try:
+        yield
+    except BaseException as error:
+        failures.append(error)
+
+
 class Neighbours(Synchroniser):
     """AD-PSGD on a bipartite graph: even workers ask a random odd one, while they compute a gradient, to average weights half and
     half; odd ones answer at any time. The gradient is applied to the average."""
@@ -258,13 +268,11 @@ class Neighbours(Synchroniser):
             self._thread.start()
 
     def _run_guarded(self) -> None:
-        try:
+        with _collecting(self._failed):
             if self._active:
                 self._average()
             else:
                 self._respond()
-        except BaseException as error:  # told in the thread that trains
-            self._failed.append(error)
 
     def _average(self) -> None:
         import torch
@@ -326,7 +334,7 @@ class Gossip(Synchroniser):
         self._thread.start()
 
     def _receive(self) -> None:
-        try:
+        with _collecting(self._failed):
             buffer = buffer_for(self.flat.weights)
             left = len(self._others)
             while left:
@@ -336,8 +344,6 @@ class Gossip(Synchroniser):
                     continue
                 with self._lock:
                     self._arrived.append((weight, theirs.clone()))
-        except BaseException as error:  # told in the thread that trains
-            self._failed.append(error)
 
     def prepare(self) -> None:
         """See `Synchroniser`."""

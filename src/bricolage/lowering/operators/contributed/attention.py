@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypedDict, Unpack
 
 import onnx_ir as ir
 
@@ -14,6 +15,14 @@ from bricolage.lowering.operators.attention import merge_heads, rotary_embedding
 
 MASKED = -10000.0
 """What is added to the scores of keys that a mask hides, unless an attribute says otherwise."""
+
+
+class ScoreAttributes(TypedDict, total=False):
+    """Attributes of what scores keys."""
+
+    mask_filter_value: float
+    scale: float
+    unidirectional: int
 
 
 def hidden_keys(xp: Arrays, mask: Array, batch: int, total: int, like: Array, value: float) -> Array:
@@ -39,25 +48,17 @@ def hidden_keys(xp: Arrays, mask: Array, batch: int, total: int, like: Array, va
 
 
 def compute_attention(
-    xp: Arrays,
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array,
-    bias: Array,
-    scale: float,
-    unidirectional: int,
-    mask_filter_value: float,
+    xp: Arrays, q: Array, k: Array, v: Array, mask: Array, bias: Array, attributes: ScoreAttributes
 ) -> tuple[Array, Array]:
     """Values [batch, heads, queries, size] and scores, of queries, keys and values in that layout, past ones included."""
     batch, _, queries, size = q.shape
     total = k.shape[2]
-    scores = xp.matmul(q, xp.transpose(k, (0, 1, 3, 2))) * (scale or 1 / math.sqrt(size))
+    scores = xp.matmul(q, xp.transpose(k, (0, 1, 3, 2))) * (attributes.get("scale") or 1 / math.sqrt(size))
     if bias is not None:
         scores = scores + bias
     if mask is not None:
-        scores = scores + hidden_keys(xp, mask, batch, total, scores, mask_filter_value)
-    if unidirectional and queries > 1:
+        scores = scores + hidden_keys(xp, mask, batch, total, scores, attributes.get("mask_filter_value", MASKED))
+    if attributes.get("unidirectional") and queries > 1:
         kind = xp.dtype(7)
         behind = xp.arange(0, total, 1, kind).reshape((1, total)) - xp.arange(0, queries, 1, kind).reshape((queries, 1))
         scores = xp.where(behind > total - queries, -math.inf, scores)
@@ -90,10 +91,8 @@ def multi_head_attention(
     cache_indirection: Array = None,
     *,
     num_heads: int,
-    mask_filter_value: float = MASKED,
-    scale: float = 0.0,
-    unidirectional: int = 0,
     _outputs: int = 1,
+    **attributes: Unpack[ScoreAttributes],
 ) -> Results:
     """ContribOperators.md#com.microsoft.MultiHeadAttention. Queries, keys and values may come packed into one tensor, keys and
     values as earlier ones that are taken as they are."""
@@ -109,17 +108,7 @@ def multi_head_attention(
     q, k, v = heads
     if past_key is not None:
         k, v = xp.concat((past_key, k), 2), xp.concat((past_value, v), 2)
-    y, scores = compute_attention(
-        xp,
-        q,
-        k=k,
-        v=v,
-        mask=key_padding_mask,
-        bias=attention_bias,
-        scale=scale,
-        unidirectional=unidirectional,
-        mask_filter_value=mask_filter_value,
-    )
+    y, scores = compute_attention(xp, q, k, v, key_padding_mask, attention_bias, attributes)
     y = merge_heads(xp, y)
     return y if _outputs == 1 else (y, k, v, scores)[:_outputs]
 
@@ -157,65 +146,29 @@ def attention(
     *,
     num_heads: int,
     do_rotary: int = 0,
-    mask_filter_value: float = MASKED,
     past_present_share_buffer: int = 0,
     qkv_hidden_sizes: tuple[int, ...] = (),
     rotary_embedding_dim: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
     _outputs: int = 1,
+    **attributes: Unpack[ScoreAttributes],
 ) -> Results:
     """ContribOperators.md#com.microsoft.Attention."""
     projected = xp.matmul(x, weights)
     projected = projected if bias is None else projected + bias
-    return attended_by_width(
-        xp,
-        projected,
-        mask=mask_index,
-        past=past,
-        bias=attention_bias,
-        num_heads=num_heads,
-        widths=qkv_hidden_sizes,
-        scale=scale,
-        unidirectional=unidirectional,
-        mask_filter_value=mask_filter_value,
-        outputs=_outputs,
-    )
+    q, k, v = split_by_width(xp, projected, qkv_hidden_sizes, num_heads, past)
+    y, _ = compute_attention(xp, q, k, v, mask_index, attention_bias, attributes)
+    return merge_heads(xp, y) if _outputs == 1 else (merge_heads(xp, y), xp.stack((k, v), 0))
 
 
-def attended_by_width(
-    xp: Arrays,
-    projected: Array,
-    mask: Array,
-    past: Array,
-    bias: Array,
-    num_heads: int,
-    widths: tuple[int, ...],
-    scale: float,
-    unidirectional: int,
-    mask_filter_value: float,
-    outputs: int,
-) -> Results:
-    """Attention over queries, keys and values side by side in one tensor [batch, time, widths], with what is past [2, batch, heads,
-    time, size] before them."""
+def split_by_width(
+    xp: Arrays, projected: Array, widths: tuple[int, ...], num_heads: int, past: Array
+) -> tuple[Array, Array, Array]:
+    """Queries, keys and values that lie side by side in one tensor [batch, time, widths], with what is past [2, batch, heads, time,
+    size] before keys and values."""
     sizes = widths or (projected.shape[2] // 3,) * 3
     edges = (0, sizes[0], sizes[0] + sizes[1], sum(sizes))
     q, k, v = (split_heads(xp, xp.slice_axis(projected, 2, edges[i], edges[i + 1], 1), num_heads) for i in range(3))
-    if past is not None:
-        k, v = xp.concat((past[0], k), 2), xp.concat((past[1], v), 2)
-    y, _ = compute_attention(
-        xp,
-        q,
-        k=k,
-        v=v,
-        mask=mask,
-        bias=bias,
-        scale=scale,
-        unidirectional=unidirectional,
-        mask_filter_value=mask_filter_value,
-    )
-    y = merge_heads(xp, y)
-    return y if outputs == 1 else (y, xp.stack((k, v), 0))
+    return (q, k, v) if past is None else (q, xp.concat((past[0], k), 2), xp.concat((past[1], v), 2))
 
 
 def _scaled_or_ragged(node: ir.Node) -> str | None:

@@ -10,14 +10,7 @@ from bricolage.lowering.operators.normalization import moments
 
 @operator("SimplifiedLayerNormalization")
 def simplified_layer_normalization(
-    xp: Arrays,
-    x: Array,
-    scale: Array,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-    _outputs: int = 1,
+    xp: Arrays, x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, _outputs: int = 1
 ) -> Results:
     """Division by the root mean square: what ONNX calls RMSNormalization, as ONNX Runtime has it in ONNX's own domain."""
     wide = xp.widen(x)
@@ -54,14 +47,7 @@ def skip_layer_normalization(
 
 @contributed("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(
-    xp: Arrays,
-    x: Array,
-    skip: Array,
-    gamma: Array,
-    bias: Array = None,
-    *,
-    epsilon: float = 1e-12,
-    _outputs: int = 1,
+    xp: Arrays, x: Array, skip: Array, gamma: Array, bias: Array = None, *, epsilon: float = 1e-12, _outputs: int = 1
 ) -> Results:
     """ContribOperators.md#com.microsoft.SkipSimplifiedLayerNormalization. It has no mean; that output is zero."""
     total = _add_skip(x, skip, bias)

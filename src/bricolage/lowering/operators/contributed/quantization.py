@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import onnx_ir as ir
 
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Dtype, Results, contributed, front_axis
-from bricolage.lowering.operators.contributed.attention import MASKED, attended_by_width
+from bricolage.lowering.operators.attention import merge_heads
+from bricolage.lowering.operators.contributed.attention import ScoreAttributes, compute_attention, split_by_width
 from bricolage.lowering.operators.contributed.matmul import unpack_bits
 from bricolage.lowering.operators.indexing import gather
 from bricolage.lowering.operators.pooling import average_pool
@@ -20,6 +23,7 @@ from bricolage.lowering.operators.quantization import (
     round_to,
     spread,
 )
+from bricolage.lowering.window_indices import ConvAttributes
 
 Ints = tuple[int, ...]
 
@@ -201,12 +205,7 @@ def contributed_qlinear_conv(
     bias: Array = None,
     *,
     channels_last: int = 0,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> Array:
     """ContribOperators.md#com.microsoft.QLinearConv: ONNX's, with channels last where asked for."""
     y = qlinear_conv(
@@ -220,11 +219,7 @@ def contributed_qlinear_conv(
         y_scale=y_scale,
         y_zero=y_zero,
         bias=bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        pads=pads,
-        strides=strides,
+        **attributes,
     )
     return _channels_last(xp, y) if channels_last else y
 
@@ -298,29 +293,17 @@ def qattention(
     *,
     num_heads: int,
     do_rotary: int = 0,
-    mask_filter_value: float = MASKED,
     past_present_share_buffer: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
     _outputs: int = 1,
+    **attributes: Unpack[ScoreAttributes],
 ) -> Results:
     """ContribOperators.md#com.microsoft.QAttention."""
     projected = matmul_integer_to_float(
         xp, x, b=weight, a_scale=x_scale, b_scale=weight_scale, a_zero=x_zero, b_zero=weight_zero, bias=bias
     )
-    return attended_by_width(
-        xp,
-        projected,
-        mask=mask_index,
-        past=past,
-        bias=None,
-        num_heads=num_heads,
-        widths=(),
-        scale=scale,
-        unidirectional=unidirectional,
-        mask_filter_value=mask_filter_value,
-        outputs=_outputs,
-    )
+    q, k, v = split_by_width(xp, projected, (), num_heads, past)
+    y, _ = compute_attention(xp, q, k, v, mask_index, None, attributes)
+    return merge_heads(xp, y) if _outputs == 1 else (merge_heads(xp, y), xp.stack((k, v), 0))
 
 
 def _no_bytes(node: ir.Node) -> str | None:

@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import onnx_ir as ir
 
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Results, contributed
 from bricolage.lowering.operators.quantization import dynamic_quantize_linear, matmul_integer
-from bricolage.lowering.operators.recurrent import (
-    LSTM_ACTIVATIONS,
-    Product,
-    activations_of,
-    lstm_bias,
-    lstm_cells,
-    run,
-)
+from bricolage.lowering.operators.recurrent import Product, RecurrentAttributes, lstm_bias, lstm_cells, run
 
 _LENGTHS = 4
 
@@ -42,13 +37,8 @@ def dynamic_quantize_lstm(
     r_scale: Array = None,
     r_zero: Array = None,
     *,
-    activation_alpha: tuple[float, ...] | None = None,
-    activation_beta: tuple[float, ...] | None = None,
-    activations: tuple[str, ...] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
+    **attributes: Unpack[RecurrentAttributes],
 ) -> Results:
     """ContribOperators.md#com.microsoft.DynamicQuantizeLSTM: an LSTM whose weights are integers, with inputs before gates. All of
     X has one scale, and so has the state of each step, all of the batch together, as DynamicQuantizeLinear finds it: what ONNX
@@ -69,16 +59,6 @@ def dynamic_quantize_lstm(
         bias = None if b is None else lstm_bias(b, d)
         return product(w, w_scale, w_zero, d, bias), product(r, r_scale, r_zero, d, None)
 
-    hidden = r.shape[1]
-    functions = activations_of(xp, activations or LSTM_ACTIVATIONS, activation_alpha, activation_beta)
-    make_cell = lstm_cells(xp, products, functions, hidden, peepholes, clip, bool(input_forget))
-    return run(
-        xp,
-        x,
-        make_cell=make_cell,
-        initial=(initial_h, initial_c),
-        hidden=hidden,
-        lengths=None,
-        direction=direction,
-        layout=0,
-    )
+    make_cell = lstm_cells(xp, products, r.shape[1], peepholes, bool(input_forget), attributes)
+    direction = attributes.get("direction", "forward")
+    return run(xp, x, make_cell, (initial_h, initial_c), r.shape[1], None, direction)

@@ -144,21 +144,10 @@ def convolve(op: OpContext, x: Node, weight: Constant, fill: int = 0) -> Node:
     if weight.shape[1] == 1 < groups < weight.shape[0] and math.prod(kernel) > 1:
         x, groups = _repeat_channels(x, weight.shape[0] // groups), weight.shape[0]
     shape, dtype = (x.shape[0], weight.shape[0], *out), "float32" if x.dtype == "float32" else "int32"
-    return _without_padding(
-        _by_rows_of_taps(
-            Conv(
-                shape,
-                dtype,
-                source=x,
-                weight=weight,
-                strides=strides,
-                pads=tuple(pads[:spatial]),
-                dilations=dilations,
-                groups=groups,
-                fill=fill,
-            )
-        )
+    whole = Conv(
+        shape, dtype, x, weight, strides, pads=tuple(pads[:spatial]), dilations=dilations, groups=groups, fill=fill
     )
+    return _without_padding(_by_rows_of_taps(whole))
 
 
 def _repeat_channels(x: Node, times: int) -> Node:

@@ -46,11 +46,7 @@ class SaturatedPart:
 
 
 def saturate_part(
-    model: ir.Model,
-    index: RuleIndex,
-    pricing: Pricing,
-    limits: SaturationLimits,
-    extraction: ExtractionLimits,
+    model: ir.Model, index: RuleIndex, pricing: Pricing, limits: SaturationLimits, extraction: ExtractionLimits
 ) -> SaturatedPart:
     """Saturates and extracts. The part (which is changed) has no operators with bodies, and its outputs are computed in it."""
     watch = Watch()

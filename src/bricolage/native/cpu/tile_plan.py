@@ -1,0 +1,127 @@
+"""How a product is cut up into tiles: all that its code goes by, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bricolage.native.cpu.block_products import BlockOperand
+from bricolage.native.cpu.gemm_blocks import BYTES_IN_FOURS, FEW_TILES, ComputedRows, GemmBlocks, TileSharing
+from bricolage.native.cpu.implicit_gemm import Product, product
+from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
+from bricolage.native.cpu.matrix_unit import Tiles
+from bricolage.native.cpu.packing import Packing
+from bricolage.native.cpu.panels import ProductOperand
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.cpu.windowed_conv import Windows, windows
+from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.ir.tensors import Conv, MatMul
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """One product, how it is cut up, and what threads share of it."""
+
+    kernel: PlannedKernel
+    plan: FusionPlan
+    target: CpuTarget
+    p: Product
+    operand: ProductOperand
+    packing: Packing
+    by_columns: bool
+    """Whether threads share columns: each then reads its own weights only."""
+    made: ComputedRows | None
+    """Rows that are made where the product needs them."""
+    windows: Windows | None
+    """Where rows are pixels of images, which lie once in memory for all taps."""
+    left: Packing
+    """Of the rows."""
+    m: int
+    mr: int
+    """Rows of a tile at most."""
+    tiles: int
+    """Of a batch."""
+    tile_rows: int
+    """Rows of the largest tile: all that there are, shared evenly."""
+    sharing: TileSharing
+    mc_bytes: int
+    """Of packed rows that are multiplied before the next are packed."""
+    mc_rows: int
+    """Rows that are multiplied with all panels, before the next ones are, at most."""
+    k_blocks: int
+    """That k is cut into."""
+    prefetch: bool
+    """Whether the next panel is fetched while one is multiplied."""
+    unroll: int
+    """Steps along k that the micro-kernel writes out."""
+    repeats_large: bool
+    """Whether a thread's weights fill more than three quarters of its cache, if they are read again for the next step."""
+
+    @property
+    def pieces(self) -> int:
+        """What a micro-kernel counts along k: steps, or taps."""
+        return len(self.windows.taps) if self.windows else self.packing.steps
+
+
+def plan_tile(
+    kernel: PlannedKernel,
+    plan: FusionPlan,
+    target: CpuTarget,
+    operand: ProductOperand,
+    config: GemmConfig,
+    made: ComputedRows | None = None,
+) -> TilePlan:
+    """The plan of a matrix product or convolution: what `config` leaves open, rules of thumb decide."""
+    root = kernel.root
+    assert isinstance(root, (MatMul, Conv))
+    p = product(root, target.lanes)
+    packing = Packing(plan, target.isa, p, operand, bool(config.pack))
+    by_columns = _is_shared_by_columns(packing, target, config)
+    conv_windows = None if by_columns or made or config.pack is not None else windows(root, p, operand)
+    m = conv_windows.m if conv_windows else p.m
+    registers = operand.rows(target.isa)
+    mr = registers if operand.in_tiles else min(config.rows or registers, registers)
+    tiles = -(-m // mr)
+    blocks = GemmBlocks(target.l2_bytes)
+    unit = isinstance(operand, Tiles)
+    of_bytes = unit and operand.k_pack == BYTES_IN_FOURS
+    panel = packing.depth * 2 * target.lanes * packing.bytes
+    piece = blocks.piece(panel, in_windows=conv_windows is not None) if of_bytes and tiles > 1 else MOST_BYTES
+    k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
+    usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
+    right_bytes = packing.depth * packing.bytes * p.n
+    limited = of_bytes and config.mc_bytes is None and conv_windows is None
+    waits = (of_bytes and tiles > 1) or not unit
+    streamed = right_bytes > blocks.streamed and tiles <= FEW_TILES * target.threads and waits
+    stream = isinstance(operand, BlockOperand)  # which the processor fetches ahead by itself
+    return TilePlan(
+        kernel,
+        plan,
+        target,
+        p,
+        operand,
+        packing,
+        by_columns,
+        made=made,
+        windows=conv_windows,
+        left=Packing(plan, target.isa, conv_windows.images, operand, packs=True) if conv_windows else packing,
+        m=m,
+        mr=mr,
+        tiles=tiles,
+        tile_rows=-(-m // tiles),
+        sharing=TileSharing(p.batch, tiles, target.threads, m * packing.depth * p.n),
+        mc_bytes=config.mc_bytes or usual,
+        mc_rows=blocks.byte_rows(right_bytes, mr, packed=packing.direct is None) if limited else m,
+        k_blocks=min(k_blocks, len(conv_windows.taps) if conv_windows else packing.steps),
+        prefetch=callable(p.right) and not stream and (streamed if config.prefetch is None else config.prefetch),
+        unroll=config.unroll or 1,
+        repeats_large=tiles == 1 and right_bytes * 4 > target.threads * target.l2_bytes * 3,
+    )
+
+
+def _is_shared_by_columns(packing: Packing, target: CpuTarget, config: GemmConfig) -> bool:
+    """Whether threads share columns of constants: where there are more of them than rows, or a matrix unit reads less so."""
+    p = packing.p
+    many = packing.reads_less_by_columns(target) if packing.operand.in_tiles else p.n > p.m
+    many = many and len(packing.columns) >= 2 * target.threads
+    wanted = many if config.parallel is None else config.parallel == "n"
+    return callable(p.right) and p.batch == 1 and wanted
