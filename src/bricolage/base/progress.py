@@ -21,5 +21,21 @@ class Progress(Protocol):
         """One shape bucket is decided: a `bricolage.plan.plan.Bucket`."""
 
 
-class Silent(Progress):
+class Silent:
     """Shows nothing."""
+
+    def start(self, phase: str, total: int | None = None) -> None:
+        """Nothing."""
+        del phase, total
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        """Nothing."""
+        del count, note
+
+    def finish(self) -> None:
+        """Nothing."""
+        return
+
+    def decided(self, bucket: Any, /) -> None:
+        """Nothing."""
+        del bucket

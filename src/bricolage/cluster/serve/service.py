@@ -25,7 +25,7 @@ from bricolage.cluster.job_engine import Earlier, Engine, Gang, JobWithdrawn, Re
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.policy_catalogue import PolicyEntry, find_policy
-from bricolage.cluster.scheduler import Changes, JobStart, Scheduler
+from bricolage.cluster.scheduler import Changes, JobStart
 from bricolage.cluster.serve.job_answers import JobRow, Listed, job_rows, past_of, why_now
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.spool import Counter
@@ -311,12 +311,33 @@ class _Specs:
     specs: tuple[JobSpec, ...]
 
 
-class _AsWritten(Scheduler):
-    """Decides what the log has, whatever it is told."""
+class _AsWritten:
+    """Decides what the log has."""
 
     preempts = True
     engine: RecordedEngine
     states: Sequence[JobState]
+
+    def begin(self, cluster: ClusterSpec) -> None:
+        """Nothing is kept."""
+
+    def arrived(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def ended(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def evicted(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def changed(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def resized(self, kind: str, devices: int, now: float) -> None:
+        """As it is written."""
 
     def decide(self, now: float) -> Changes:
         """The present turn's stops and starts."""
