@@ -138,7 +138,7 @@ def decide_twice(
             second = optimize(source, more, inputs=inputs, replan=True)
             all_s = time.monotonic() - began
         quick, everything = first.plan.buckets[0], second.plan.buckets[0]
-        same = (quick.chosen, quick.variant) == (everything.chosen, everything.variant)
+        same = (quick.race.chosen, quick.program.variant) == (everything.race.chosen, everything.program.variant)
         kind = network_kind(first.graph(0))
         with Database() as database:
             log = tuple(database.decision_log())
@@ -147,17 +147,17 @@ def decide_twice(
         name,
         kind,
         host().processor,
-        quick.operators,
-        quick.chosen,
-        quick.winner.median_ms or float("nan"),
+        quick.program.operators,
+        quick.race.chosen,
+        quick.race.winner.median_ms or float("nan"),
         round(seconds, 1),
-        everything.chosen,
-        everything.winner.median_ms or float("nan"),
+        everything.race.chosen,
+        everything.race.winner.median_ms or float("nan"),
         round(all_s, 1),
         regret,
         interval,
-        quick.agenda,
-        everything.agenda,
+        quick.record.agenda,
+        everything.record.agenda,
         log,
     )
 
@@ -179,7 +179,7 @@ def _regret(
 
 def _of(raced: Bucket, name: str) -> tuple[float, float, float]:
     """Speed-up over the best single backend, with its interval."""
-    found = next(c for c in raced.contestants if c.name == name or c.name.startswith(f"{name} "))
+    found = next(c for c in raced.race.contestants if c.name == name or c.name.startswith(f"{name} "))
     if found.speedup is None or found.speedup_ci is None:
         raise BricolageError(message=f"a plan did not finish the race: {found.reason}")
     return found.speedup, *found.speedup_ci

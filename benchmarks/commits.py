@@ -53,7 +53,7 @@ fast = optimize(model, Options(budget_s=float(budget)), inputs=dict(np.load(inpu
 seconds = time.monotonic() - start
 fast.save(artifact)
 bucket = fast.plan.buckets[0]
-print("+".join(bucket.backends), len(bucket.regions), bucket.chosen, f"{seconds:.1f}", sep="\\t")
+print("+".join(bucket.program.backends), len(bucket.program.regions), bucket.race.chosen, f"{seconds:.1f}", sep="\\t")
 """
 
 RUN = """

@@ -122,12 +122,12 @@ def decide(name: str, samples: Sequence[Sample], budget: float | None) -> list[D
         Decided(
             name,
             way,
-            bucket.chosen,
+            bucket.race.chosen,
             seconds,
             times[way],
             times[way] / times[first] - 1.0,
-            bucket.model_use.left_out if bucket.model_use is not None else 0,
-            dict(bucket.seconds),
+            bucket.record.model_use.left_out if bucket.record.model_use is not None else 0,
+            dict(bucket.record.seconds),
         )
         for way, (bucket, seconds) in made.items()
     ]

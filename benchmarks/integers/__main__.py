@@ -47,7 +47,8 @@ from bricolage.driver.state import Challenger
 from bricolage.errors import BricolageError
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.plan.plan import ORIGINAL, Contestant
+from bricolage.plan.race_outcome import Contestant
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.quantization.products import products
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.accuracy_measures import AccuracyDemand

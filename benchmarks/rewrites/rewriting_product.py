@@ -34,7 +34,8 @@ from bricolage.api.optimize import optimize
 from bricolage.base.options import Options
 from bricolage.errors import BricolageError
 from bricolage.graph.work import workload as work_of
-from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.runtime.executable import Executable
 
 _REACH = 1.5
@@ -95,13 +96,15 @@ def run(name: str, exported: Export, options: Options) -> Row:
 def backends_within_reach(bucket: Bucket) -> tuple[str, ...]:
     """Backends of the plan, and those that `optimize` found within `_REACH` of the best single one."""
     alone = {
-        c: c.median_ms for c in bucket.contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None
+        c: c.median_ms
+        for c in bucket.race.contestants
+        if c.kind == "baseline" and c.accepted and c.median_ms is not None
     }
     best = min(alone.values())
     names = [
         c.implementation.backend for c, ms in alone.items() if c.implementation is not None and ms <= _REACH * best
     ]
-    return tuple(dict.fromkeys([*bucket.backends, *names]))
+    return tuple(dict.fromkeys([*bucket.program.backends, *names]))
 
 
 def _race(better: Executable, plain: Executable, options: Options, inputs: Mapping[str, np.ndarray]) -> Bucket:
@@ -139,7 +142,7 @@ def _row(
 
 
 def _title(bucket: Bucket) -> str:
-    return bucket.chosen if len(bucket.regions) == 1 else "+".join(bucket.backends)
+    return bucket.race.chosen if len(bucket.program.regions) == 1 else "+".join(bucket.program.backends)
 
 
 def table(rows: Sequence[Row]) -> str:

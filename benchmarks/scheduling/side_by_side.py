@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.scheduling.randwire import randwire
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
-from bricolage.api.schedule import measured_problem, with_schedule
+from bricolage.api.schedule import measured_problem, reorder_regions
 from bricolage.backends.native.engine import WAVES
 from bricolage.base.options import Options
 from bricolage.costs.models.roofline import added_ms
@@ -39,7 +39,8 @@ from bricolage.measure.in_place import step_ms
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.plan import artifact
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import PlanSource
 from bricolage.search.schedules.branches import cut_branches
@@ -144,7 +145,7 @@ def _with(plan: Plan, bucket: Bucket) -> Plan:
 def _divided(source: PlanSource, graph: Graph, whole_ms: float) -> Bucket:
     """The bucket on its first region's implementation, cut into branches as if cores sped nothing up."""
     bucket = source.plan.buckets[0]
-    peaks, one = host().peaks, bucket.regions[0].implementation
+    peaks, one = host().peaks, bucket.program.regions[0].implementation
     weights = [added_ms(peaks, flops(operator), bytes_moved(operator), start_us=1.0) for operator in graph.operators]
     ms = [weight * whole_ms / sum(weights) for weight in weights]
     regions = []
@@ -158,7 +159,7 @@ def _divided(source: PlanSource, graph: Graph, whole_ms: float) -> Bucket:
                 runs_as, format_numbers(numbers), len(numbers), "", "", amount.flops, amount.bytes, None, measured=False
             )
         )
-    return replace(bucket, regions=tuple(regions), schedule=None)
+    return bucket.with_regions(regions)
 
 
 def _errors(
@@ -174,7 +175,7 @@ def _errors(
     found: dict[object, float] = {}
     best: Executable | None = None
     for proposal in proposals.found:
-        planned = with_schedule(divided, timetable(proposal, proposals, cores))
+        planned = reorder_regions(divided, timetable(proposal, proposals, cores))
         key = (planned.regions, planned.schedule.cores if planned.schedule is not None else ())
         if key in found:
             continue
@@ -194,11 +195,11 @@ def _waves(plan: Plan, directory: Path, decided: Executable, inputs: Arrays, rou
     """Gain of the native engine by kernels in waves, the plan as it is otherwise."""
     bucket = plan.buckets[0]
     regions = []
-    for region in bucket.regions:
+    for region in bucket.program.regions:
         one = region.implementation
         config = one.config.tuned({**dict(one.config.parameters), WAVES: True})
         regions.append(replace(region, implementation=replace(one, config=config)))
-    other = Executable(_with(plan, replace(bucket, regions=tuple(regions))), directory)
+    other = Executable(_with(plan, bucket.with_regions(regions, bucket.program.schedule)), directory)
     return _raced(lambda: decided.run(inputs), lambda: other.run(inputs), rounds)
 
 

@@ -46,8 +46,8 @@ from bricolage.driver.sources import Source, open_source
 from bricolage.graph.graph import Region
 from bricolage.measure.scale_out.ray_nodes import Cluster
 from bricolage.measure.specs import CandidateSpec
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import Step
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import HOST, Implementation, KernelConfig

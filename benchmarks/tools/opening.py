@@ -15,7 +15,7 @@ from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_pool
 from bricolage.driver.sources import open_source, working_folder
 from bricolage.driver.state import DecisionState
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 
 

@@ -34,9 +34,11 @@ from bricolage.driver.sources import Source, open_source, working_folder
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import DecisionState
 from bricolage.errors import MetricFails
-from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.quantised import EXACT_BOUND, is_quantised
+from tests.plan.bucket_facts import alter_bucket
 
 LOW = Options(backends=("onnxruntime",), effort="instant", threads=1, precision="low")
 
@@ -123,19 +125,21 @@ def test_the_agenda_has_it_where_data_is_given_at_low(opened: tuple[DecisionCont
 
 def test_it_is_judged_by_exact_integers_and_by_the_float_model(decided: tuple[DecisionState, Bucket]) -> None:
     state, bucket = decided
-    (found,) = bucket.quantised
+    (found,) = bucket.verification.quantised
     assert found.outcome == "raced" and found.products == 2 and not found.floats
     assert found.error is not None and 1e-4 < found.error < BOUNDS["low"]
     profile = state.profiles[CALIBRATED]
     assert is_quantised(profile.graph.model) and profile.oracle.accepted == EXACT_BOUND
-    assert {one.error for one in bucket.contestants if CALIBRATED in one.name and one.error is not None}
-    for one in bucket.contestants:
+    assert {one.error for one in bucket.race.contestants if CALIBRATED in one.name and one.error is not None}
+    for one in bucket.race.contestants:
         if one.median_ms is not None:
             assert one.held_back_error is not None and one.reached == one.held_back_error
             exact = found.error if CALIBRATED in one.name else 0.0
             assert one.held_back_error == pytest.approx(exact, rel=0.3, abs=1e-5)
-    assert bucket.accuracy is not None and bucket.accuracy.limit == pytest.approx(BOUNDS["low"])
-    assert bucket.accuracy.reached is not None and bucket.accuracy.samples == 3
+    assert bucket.verification.accuracy is not None and bucket.verification.accuracy.limit == pytest.approx(
+        BOUNDS["low"]
+    )
+    assert bucket.verification.accuracy.reached is not None and bucket.verification.accuracy.samples == 3
 
 
 def test_the_plan_keeps_it_and_the_same_data_makes_it_again(decided: tuple[DecisionState, Bucket]) -> None:
@@ -144,7 +148,7 @@ def test_the_plan_keeps_it_and_the_same_data_makes_it_again(decided: tuple[Decis
     graph, samples = state.oracle.graph, state.session.samples
     made = next(promising_variants.remade(graph, CALIBRATED, state.session.options, samples))
     assert made.key == state.profiles[CALIBRATED].variant.key
-    shipped = replace(bucket, variant=CALIBRATED, operators=len(made.graph), regions=())
+    shipped = alter_bucket(bucket, variant=CALIBRATED, operators=len(made.graph), regions=())
     again = promising_variants.made_again(shipped, graph, state.session.options, samples)
     assert again is not None and again.quantised
     assert promising_variants.made_again(shipped, graph) is None, "without the data nothing says its scales"

@@ -28,8 +28,8 @@ from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Event, Measurer, judge_cost
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
 from bricolage.measure.worker_process import Answer
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import Step
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.config_space import REGION, ConfigSpace
 from bricolage.work.implementation import Implementation, KernelConfig, named

@@ -15,7 +15,7 @@ from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph, Region
 from bricolage.plan.number_sets import parse_numbers
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.work.implementation import Assignment
 from tests.driver.made_up import Answers, First, Partial, made_up_state, whole
 from tests.graph.models import graph

@@ -239,7 +239,7 @@ def test_the_best_other_tool_and_the_best_of_ours_are_measured_first(
     tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tool is measured though all of ours are expected to be faster: else nothing would say what the user gains over it."""
-    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "tiled")
+    monkeypatch.setattr("bricolage.plan.race_outcome.OWN_ENGINE", "tiled")
     monkeypatch.setattr(Tiled, "configs", lambda *_: named("f32", "f32-tiles", "f32-small"))
     state, _ = made_up_state(tmp_path, model, [Tiled(), First(), Second(), Sluggish()], options=INSTANT)
     ours = {"tiled f32": 1.2, "tiled f32-tiles": 1.1, "tiled f32-small": 1.3}

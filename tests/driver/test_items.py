@@ -336,8 +336,8 @@ def test_ctrl_c_at_every_item_ships_what_is_known(tmp_path: Path, model: Graph, 
     measurer.before = interrupt
     session = replace(state.session, record=record(1.0, 0.8, 1.2, 1.1, ways=0.2))
     bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
-    assert bucket.interrupted and bucket.chosen in ("first f32", "sluggish f32")
-    cut = [one for one in bucket.agenda if one.outcome == "interrupted"]
+    assert bucket.record.interrupted and bucket.race.chosen in ("first f32", "sluggish f32")
+    cut = [one for one in bucket.record.agenda if one.outcome == "interrupted"]
     assert cut and all(one.gain >= 0.02 and one.bound != 0.0 for one in cut)
 
 
@@ -355,8 +355,8 @@ def test_ctrl_c_within_low_precisions_ships_what_is_known(tmp_path: Path, asked:
     measurer.before = interrupt
     session = replace(state.session, record=record(ways=0.2))
     bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
-    assert bucket.interrupted and bucket.chosen == "narrow f32"
-    assert "interrupted" in [one.outcome for one in bucket.agenda]
+    assert bucket.record.interrupted and bucket.race.chosen == "narrow f32"
+    assert "interrupted" in [one.outcome for one in bucket.record.agenda]
 
 
 def test_a_budget_too_short_for_anything_ships_a_baseline(tmp_path: Path, model: Graph) -> None:
@@ -364,9 +364,9 @@ def test_a_budget_too_short_for_anything_ships_a_baseline(tmp_path: Path, model:
     state, _ = made_up_state(tmp_path, model, [First(), Sluggish()], Answers({"sluggish": 0.5}), options=options)
     session = replace(state.session, record=record(1.0, 0.8, 1.2, 1.1))
     bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
-    assert bucket.chosen == "first f32" and not bucket.interrupted
-    assert {one.name: one.outcome for one in bucket.agenda}[NAME] == "no time"
-    contestant = next(one for one in bucket.contestants if one.name == "sluggish f32")
+    assert bucket.race.chosen == "first f32" and not bucket.record.interrupted
+    assert {one.name: one.outcome for one in bucket.record.agenda}[NAME] == "no time"
+    contestant = next(one for one in bucket.race.contestants if one.name == "sluggish f32")
     assert "expected to take" in contestant.reason and contestant.median_ms is None
 
 

@@ -34,7 +34,7 @@ from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
 from bricolage.measure.specs import CandidateSpec
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.search.operator_prices import price_operators
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.cost import CostModel, Setting

@@ -109,7 +109,7 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
     curves = divided.curves()
     sub_graphs = tuple(
         SubGraph(region.title, region.operators, dict(curve.points))
-        for region, curve in zip(divided.plan.buckets[0].regions, curves, strict=True)
+        for region, curve in zip(divided.plan.buckets[0].program.regions, curves, strict=True)
     )
     machine = described.machine
     works = [

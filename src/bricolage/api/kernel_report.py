@@ -12,7 +12,7 @@ from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.plan.number_sets import parse_numbers
-from bricolage.plan.plan import PlannedRegion
+from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.work import bits as bitset
 
 

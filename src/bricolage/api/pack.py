@@ -270,17 +270,19 @@ def _decide_target(
 def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
     """Whether what the parent's decision found holds for a target: what it ships is accurate enough, and no instructions make it
     fast that the target lacks (products of bfloat16)."""
-    error = parent.winner.error
-    if error is None or error > max(options.bound, parent.original_error):
+    error = parent.race.winner.error
+    if error is None or error > max(options.bound, parent.verification.original_error):
         return False
-    return before.isa == options.isa or not any(region.implementation.config.bfloat16 for region in parent.regions)
+    return before.isa == options.isa or not any(
+        region.implementation.config.bfloat16 for region in parent.program.regions
+    )
 
 
 def _entry(
     target: PackTarget, parent: str, plan: Plan, held: int, seconds: float, graphs: Sequence[Graph]
 ) -> PackEntry:
     device = select_device(plan.provenance.options.isa, plan.provenance.options.cores)
-    times = [bucket.winner.median_ms for bucket in plan.buckets]
+    times = [bucket.race.winner.median_ms for bucket in plan.buckets]
     median = sum(time for time in times if time is not None) if None not in times else None
     predicted = None if median is None else _elsewhere(target, plan, graphs)
     if predicted is not None:
@@ -311,7 +313,7 @@ def _elsewhere(target: PackTarget, plan: Plan, graphs: Sequence[Graph]) -> Estim
     there = replace(here, name=target.name, cores=here.cores[: options.threads], peaks=target.peaks)
     for bucket, graph in zip(plan.buckets, graphs, strict=True):
         work = Work(workload(graph.everything), key=_WHOLE)
-        measured = MeasuredSteps({_WHOLE: {here.name: bucket.winner.median_ms or 0.0}})
+        measured = MeasuredSteps({_WHOLE: {here.name: bucket.race.winner.median_ms or 0.0}})
         scaled = Scaled(measured, {target.name: ScaledTimes()}, here, (options.threads,))
         estimates += [
             estimate for estimate in scaled.estimate([work], Setting(there, options.threads)) if estimate is not None

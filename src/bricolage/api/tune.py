@@ -26,7 +26,7 @@ from bricolage.errors import BadOption, NoBackend
 from bricolage.graph.graph import Graph
 from bricolage.measure.race import race
 from bricolage.measure.statistics import Ratio
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.tune.kernel_search import Snapshot

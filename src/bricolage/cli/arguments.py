@@ -210,8 +210,8 @@ def with_shapes_of(path: Path, options: Options) -> Options:
     if options.shapes:
         return options
     plan, _ = artifact.load_artifact(path)
-    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
-    shapes = {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
+    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.program.sizes)
+    shapes = {name: tuple(bucket.program.sizes[name] for bucket in plan.buckets) for name in names}
     return dataclasses.replace(options, shapes=shapes)
 
 

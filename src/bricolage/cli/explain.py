@@ -120,11 +120,11 @@ def _explain_plan(
             _write_sources(dump, prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
             regions = [because.region_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
-            kept = {"provisional": list(bucket.provisional), "disturbance": encode(bucket.disturbance)}
-            documents.append({"sizes": dict(bucket.sizes), **kept, "regions": regions})
+            kept = {"provisional": list(bucket.record.provisional), "disturbance": encode(bucket.race.disturbance)}
+            documents.append({"sizes": dict(bucket.program.sizes), **kept, "regions": regions})
             continue
-        if bucket.sizes:
-            output.show_result(plain_text(words.format_shape(bucket.sizes), "bold"))
+        if bucket.program.sizes:
+            output.show_result(plain_text(words.format_shape(bucket.program.sizes), "bold"))
         if op is None:
             output.show_result(because.overview(bucket, graph, everything, plan.provenance.options.threads))
         for region in chosen if op is not None else ():
@@ -155,7 +155,7 @@ def _explain_rules(source: Path, as_json: bool) -> None:
             from bricolage.plan import artifact
 
             plan, directory = artifact.load_artifact(source)
-            source = directory / plan.buckets[0].graph
+            source = directory / plan.buckets[0].program.graph
         uses = list_rule_uses(source)
     if as_json:
         output.show_json(rewrites.uses_json(uses))
@@ -262,4 +262,4 @@ def _graphs(plan: Plan, directory: Path) -> list[Graph]:
     """Of its buckets."""
     from bricolage.graph.extract import graph_of
 
-    return [graph_of(directory / bucket.graph) for bucket in plan.buckets]
+    return [graph_of(directory / bucket.program.graph) for bucket in plan.buckets]

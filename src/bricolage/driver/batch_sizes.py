@@ -18,7 +18,7 @@ from bricolage.driver.session import Session
 from bricolage.driver.sources import PreparedBucket, Source, measuring_inputs
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 

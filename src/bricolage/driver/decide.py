@@ -22,9 +22,12 @@ from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
 from bricolage.measure.statistics import Ratio, UncertainValue
 from bricolage.measure.time_taken import TimeTaken
-from bricolage.plan.accuracy_record import JudgedAccuracy
+from bricolage.plan.accuracy_record import JudgedAccuracy, Verification
 from bricolage.plan.agenda_record import AgendaItem
-from bricolage.plan.plan import Bucket, Contestant, ModelUse, Quality
+from bricolage.plan.decision_record import DecisionRecord, ModelUse
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant, Quality, RaceOutcome
+from bricolage.plan.shipped_program import ShippedProgram
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation
 
@@ -63,7 +66,10 @@ def decide(
     bucket = _conclude(
         session, [Reference(first=first), Baselines(first=first), *earlier_stages, Agenda(list_open_items)], state
     )
-    return replace(bucket, agenda=(*earlier.settled(settled), *bucket.agenda)) if earlier is not None else bucket
+    if earlier is None:
+        return bucket
+    agenda = (*earlier.settled(settled), *bucket.record.agenda)
+    return replace(bucket, record=replace(bucket.record, agenda=agenda))
 
 
 def compete(
@@ -94,68 +100,97 @@ def _conclude(session: Session, stages: Sequence[Stage[DecisionState]], state: D
     if result is None:
         raise NotAccurate(error=float("inf"), bound=state.oracle.bound)
     disturbance = replace(session.measurer.log.tally.found, given_back_s=round(deadline.given_back, 3))
-    return replace(_bucket(session, state, result, times), disturbance=disturbance, interrupted=deadline.interrupted)
-
-
-def _bucket(session: Session, state: DecisionState, result: RaceResult, times: Sequence[StageTime]) -> Bucket:
-    profile = state.profiles[result.variant]
-    search = state.searches.get(result.variant)
-    tried = [ms for variant_search in state.searches.values() for ms in variant_search.measured_ms]
-    medians = {c.name: c.median_ms for c in result.contestants if c.median_ms is not None}
-    proposed = (c for c in state.challengers if c.name in medians and c.predicted_ms is not None)
-    shown = next((c for c in state.challengers if c.name == result.chosen), next(proposed, None))
-    predicted = shown.predicted_ms if shown is not None else None
-    # The model is judged on the plan it proposed, also where another contestant ships.
-    model = assess(medians[shown.name], predicted_ms=predicted) if shown is not None and predicted else None
-    baselines = [c.median_ms for c in result.contestants if c.kind == "baseline" and c.median_ms is not None]
-    losses = assess(medians[result.chosen], baselines_ms=baselines, everything_ms=[*medians.values(), *tried])
-    one_by_one = len(result.placement) > 1 and result.schedule is None
-    timeline = search.predictor.timeline(result.placement) if search is not None and one_by_one else None
-    names = dict.fromkeys(stage.name for stage in times)
-    seconds = {name: round(sum(stage.seconds for stage in times if stage.name == name), 3) for name in names}
     return Bucket(
+        _shipped_program(state, result),
+        replace(_race_outcome(state, result), disturbance=disturbance),
+        _verification(state, result),
+        replace(_decision_record(state, result, times), interrupted=deadline.interrupted),
+    )
+
+
+def _shipped_program(state: DecisionState, result: RaceResult) -> ShippedProgram:
+    profile, search = state.profiles[result.variant], state.searches.get(result.variant)
+    predictor = search.predictor if search is not None else None
+    one_by_one = len(result.placement) > 1 and result.schedule is None
+    timeline = predictor.timeline(result.placement) if predictor is not None and one_by_one else None
+    return ShippedProgram(
         sizes={},
-        graph=session.store.graph(profile.graph),
+        graph=state.session.store.graph(profile.graph),
         operators=len(profile.graph),
-        chosen=result.chosen,
-        regions=planned_regions(
-            profile, result.placement, search.predictor if search is not None else None, result.starts_ms
-        ),
-        contestants=tuple(_on_samples(state, contestant) for contestant in result.contestants),
-        best_baseline=result.best_baseline,
-        best_other=result.best_other,
-        pattern=result.pattern,
-        other_pattern=result.other_pattern,
-        speedup_vs_baseline=result.speedup.value,
-        speedup_ci=(result.speedup.low, result.speedup.high),
-        significant=result.significant,
-        predicted_ms=predicted,
-        original_error=state.oracle.original_error,
-        bound=state.oracle.bound,
-        without_float64=tuple(sorted(state.oracle.borrowed)),
-        quality=replace(losses, additive_error=model.additive_error if model is not None else None),
-        transfers=search.transfers if search is not None else (),
-        proof=search.proof if search is not None else None,
-        decided_by=result.decided_by,
+        regions=planned_regions(profile, result.placement, predictor, result.starts_ms),
         peak_bytes=dict(timeline.peak_bytes) if timeline is not None else {},
-        seconds=seconds,
-        shares={time.name: round(time.share, 3) for time in times},
         variant=result.variant,
         rules=profile.variant.rules,
         steps=profile.variant.steps,
         rewrite_config=profile.variant.rewrite_config,
-        model_use=_model_use(state),
-        model_error=state.calibration_error,
         schedule=result.schedule,
-        accuracy=_accuracy(state, result),
-        quantised=tuple(state.quantised),
-        attempts=tuple(state.attempts),
-        agenda=tuple(_with_race(state, item) for item in state.agenda),
         tuned=tuple(
             state.tuned[implementation]
             for implementation in dict.fromkeys(assignment.implementation for assignment in result.placement)
             if implementation in state.tuned
         ),
+    )
+
+
+def _race_outcome(state: DecisionState, result: RaceResult) -> RaceOutcome:
+    return RaceOutcome(
+        chosen=result.chosen,
+        contestants=tuple(_on_samples(state, contestant) for contestant in result.contestants),
+        best_baseline=result.best_baseline,
+        speedup_vs_baseline=result.speedup.value,
+        speedup_ci=(result.speedup.low, result.speedup.high),
+        significant=result.significant,
+        quality=_quality(state, result),
+        decided_by=result.decided_by,
+        best_other=result.best_other,
+        pattern=result.pattern,
+        other_pattern=result.other_pattern,
+    )
+
+
+def _proposal(state: DecisionState, result: RaceResult) -> Challenger | None:
+    """The plan that the additive model is judged on: what ships; where another contestant does, the first that was predicted and
+    timed."""
+    timed = {c.name for c in result.contestants if c.median_ms is not None}
+    predicted = (c for c in state.challengers if c.name in timed and c.predicted_ms is not None)
+    return next((c for c in state.challengers if c.name == result.chosen), next(predicted, None))
+
+
+def _quality(state: DecisionState, result: RaceResult) -> Quality:
+    medians = {c.name: c.median_ms for c in result.contestants if c.median_ms is not None}
+    tried = [ms for search in state.searches.values() for ms in search.measured_ms]
+    baselines = [c.median_ms for c in result.contestants if c.kind == "baseline" and c.median_ms is not None]
+    losses = assess(medians[result.chosen], baselines_ms=baselines, everything_ms=[*medians.values(), *tried])
+    proposal = _proposal(state, result)
+    if proposal is None or not proposal.predicted_ms:
+        return losses
+    model = assess(medians[proposal.name], predicted_ms=proposal.predicted_ms)
+    return replace(losses, additive_error=model.additive_error)
+
+
+def _verification(state: DecisionState, result: RaceResult) -> Verification:
+    return Verification(
+        original_error=state.oracle.original_error,
+        bound=state.oracle.bound,
+        without_float64=tuple(sorted(state.oracle.borrowed)),
+        accuracy=_accuracy(state, result),
+        quantised=tuple(state.quantised),
+    )
+
+
+def _decision_record(state: DecisionState, result: RaceResult, times: Sequence[StageTime]) -> DecisionRecord:
+    search, proposal = state.searches.get(result.variant), _proposal(state, result)
+    names = dict.fromkeys(stage.name for stage in times)
+    return DecisionRecord(
+        predicted_ms=proposal.predicted_ms if proposal is not None else None,
+        transfers=search.transfers if search is not None else (),
+        proof=search.proof if search is not None else None,
+        seconds={name: round(sum(stage.seconds for stage in times if stage.name == name), 3) for name in names},
+        shares={time.name: round(time.share, 3) for time in times},
+        model_use=_model_use(state),
+        model_error=state.calibration_error,
+        attempts=tuple(state.attempts),
+        agenda=tuple(_with_race(state, item) for item in state.agenda),
     )
 
 

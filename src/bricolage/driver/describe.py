@@ -12,7 +12,7 @@ from bricolage.graph.graph import Region
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.work import workload
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import ORIGINAL, Alternative, PlannedRegion
+from bricolage.plan.shipped_program import ORIGINAL, Alternative, PlannedRegion
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Implementation, Placement
 from bricolage.work.placement_prediction import Predictor, operator_endpoints

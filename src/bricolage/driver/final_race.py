@@ -32,9 +32,10 @@ from bricolage.measure.specs import CandidateSpec, PlannedCall, RegionTask
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.plan.field_types import DecidedBy
 from bricolage.plan.other_pattern import PatternLoss
-from bricolage.plan.plan import ORIGINAL, Contestant, other_tool
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant, other_tool
 from bricolage.plan.schedules import PlannedSchedule
-from bricolage.plan.unraced import unraced_bucket
+from bricolage.plan.shipped_program import ORIGINAL, ShippedProgram
 from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation, Placement
 
@@ -350,9 +351,7 @@ def _call_of(state: DecisionState, name: str, spec: CandidateSpec) -> PlannedCal
     assert session.plan_of is not None
     regions = planned_regions(profile, placement, None, ())
     file = session.store.graph(profile.graph)
-    bucket = replace(
-        unraced_bucket(file, len(profile.graph), name, regions, state.oracle.bound),
-        variant=profile.variant.name,
-        schedule=challenger.schedule if challenger is not None else None,
-    )
-    return PlannedCall(session.plan_of(bucket), session.store.directory)
+    schedule = challenger.schedule if challenger is not None else None
+    shipped = ShippedProgram({}, file, len(profile.graph), regions, variant=profile.variant.name, schedule=schedule)
+    plan = session.plan_of(Bucket.unraced(shipped, name, state.oracle.bound))
+    return PlannedCall(plan, session.store.directory)

@@ -20,7 +20,7 @@ from bricolage.measure.race_record import Race
 from bricolage.measure.request_rates import ServedLoad, time_serving
 from bricolage.measure.specs import TimingPolicy
 from bricolage.measure.statistics import Ratio, significant
-from bricolage.plan.plan import other_tool
+from bricolage.plan.race_outcome import other_tool
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.search.placement.pareto import front
 from bricolage.work.gain import LEAST_GAIN

@@ -13,7 +13,7 @@ from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.measure.dispatch_overhead import dispatch_overheads
 from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
-from bricolage.plan.plan import Proof, Transfer
+from bricolage.plan.decision_record import Proof, Transfer
 from bricolage.search.placement.evolve import EvolutionOptions, evolve
 from bricolage.search.placement.exact import solve
 from bricolage.work.cost import CostModel

@@ -18,8 +18,8 @@ from bricolage.graph.work import workload
 from bricolage.measure.measurer import Event
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import USER_FILE, Step, file_step, placement_steps
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.quantised import precision_of

@@ -15,7 +15,8 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.graph.work import workload
 from bricolage.plan.number_sets import parse_numbers
-from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant, recreated_variant
 from bricolage.verify.held_back import GivenSamples
 from bricolage.work import bits
@@ -43,20 +44,21 @@ def made_again(
 ) -> GraphVariant | None:
     """The variant of a graph that a decision places, from its record; None where the rules do not make it any more. A quantised one
     needs the `options` and `samples` of the decision."""
-    if bucket.variant not in QUANTISED_VARIANTS:
-        variant = recreated_variant(graph, bucket.variant, bucket.steps, bucket.rewrite_config)
+    if bucket.program.variant not in QUANTISED_VARIANTS:
+        variant = recreated_variant(graph, bucket.program.variant, bucket.program.steps, bucket.program.rewrite_config)
         return variant if variant is not None and _is_of(bucket, variant) else None
-    variants = remade(graph, bucket.variant, options, samples) if options is not None else ()
+    variants = remade(graph, bucket.program.variant, options, samples) if options is not None else ()
     return next((variant for variant in variants if _is_of(bucket, variant)), None)
 
 
 def _is_of(bucket: Bucket, variant: GraphVariant) -> bool:
     """Whether a decision places this very variant."""
-    if len(variant.graph) != bucket.operators:
+    if len(variant.graph) != bucket.program.operators:
         return False
     identities = Identities(variant.graph)
     regions = [
-        (Region(variant.graph, bits.of(parse_numbers(region.operators))), region.key) for region in bucket.regions
+        (Region(variant.graph, bits.of(parse_numbers(region.operators))), region.key)
+        for region in bucket.program.regions
     ]
     return all(identities.key(region) == key for region, key in regions)
 

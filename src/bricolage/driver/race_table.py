@@ -15,7 +15,7 @@ from bricolage.measure.race_record import Race
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.plan.field_types import DecidedBy
 from bricolage.plan.other_pattern import PatternLoss
-from bricolage.plan.plan import Contestant
+from bricolage.plan.race_outcome import Contestant
 from bricolage.work.implementation import Implementation
 
 _TIME_UP = "no time: it was up before its turn"

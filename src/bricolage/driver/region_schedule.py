@@ -63,12 +63,12 @@ def curves_in_place(
     """Of each region of a bucket, as the plan would run: on one core, then on more for as long as that makes some region faster.
     `timed` gives the milliseconds of each region of a plan (`measure.in_place`)."""
     bucket = plan.buckets[index]
-    count = len(bucket.regions)
+    count = len(bucket.program.regions)
 
     def measure_regions(used: int) -> Sequence[float]:
         """Of every region on `used` cores, milliseconds."""
         kept = PlannedSchedule((tuple(cores[:used]),) * count, "curves", 0.0, 0.0, 0.0)
-        buckets = (*plan.buckets[:index], replace(bucket, schedule=kept), *plan.buckets[index + 1 :])
+        buckets = (*plan.buckets[:index], bucket.with_schedule(kept), *plan.buckets[index + 1 :])
         return timed(replace(plan, buckets=buckets))
 
     curves = measured_curves(measure_regions, len(cores))

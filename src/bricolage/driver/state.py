@@ -16,8 +16,9 @@ from bricolage.driver.session import Session
 from bricolage.measure.race_record import Race
 from bricolage.plan.accuracy_record import QuantisedGraph
 from bricolage.plan.agenda_record import AgendaItem
-from bricolage.plan.plan import ORIGINAL, Proof, Transfer
+from bricolage.plan.decision_record import Proof, Transfer
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle

@@ -40,8 +40,8 @@ def suggest_constants(
     """What folding each input would remove that decides control flow and nothing else. Where the user gave its value, the folded
     graph is made. It is timed if what is left of the decision's budget is as long as its reference and its baselines took."""
     gains: list[ConstantGain] = []
-    spent_s = sum(decided.seconds.values())
-    needed_s = sum(decided.seconds.get(stage, 0.0) for stage in _LIKE_THE_WHOLE)
+    spent_s = sum(decided.record.seconds.values())
+    needed_s = sum(decided.record.seconds.get(stage, 0.0) for stage in _LIKE_THE_WHOLE)
     for name, count in deciding_inputs(bucket.graph.model).items():
         value = _read_given_value(opened, name)
         if value is None:
@@ -54,7 +54,7 @@ def suggest_constants(
             continue
         gain = ConstantGain(name, words_of(value), count, (_count(bucket.graph), _count(graph)))
         left_s = session.options.budget(len(bucket.graph)) - spent_s - needed_s * len(gains)
-        if left_s >= needed_s and not decided.interrupted:
+        if left_s >= needed_s and not decided.record.interrupted:
             rest = {other: array for other, array in arrays.items() if other != name}
             timed = _time_folded(session, opened, graph, gain, rest, _runners(session, decided), Deadline(left_s))
             gain = gain if timed is None else replace(gain, implementation=str(timed[0]), median_ms=timed[1])
@@ -90,7 +90,7 @@ def _runners(session: Session, decided: Bucket) -> list[Implementation]:
     slow = {backend.name for backend in session.backends if backend.compiles_slowly}
     right = [
         contestant.implementation
-        for contestant in decided.contestants
+        for contestant in decided.race.contestants
         if contestant.kind == "baseline" and contestant.accepted
     ]
     return [

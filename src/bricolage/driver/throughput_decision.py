@@ -26,8 +26,12 @@ from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.time_taken import TimeTaken
+from bricolage.plan.accuracy_record import Verification
+from bricolage.plan.decision_record import DecisionRecord
 from bricolage.plan.operating_point import LONGEST_DELAY_MS, OperatingPoint
-from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, Quality
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.race_outcome import Contestant, RaceOutcome
+from bricolage.plan.shipped_program import ORIGINAL, ShippedProgram
 from bricolage.plan.throughput import Throughput
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.runtime.programs import placement_of
@@ -110,8 +114,7 @@ def compare_operating_points(
     entered = [_make_plan_candidate(name, plan, folder, model, session) for name, plan, folder in plans]
     throughput = search_within(search, deadline, None, entered)
     bucket = _bucket(search, sizes[0], search.tried[throughput.chosen].candidate)
-    sized = replace(bucket, sizes=dict(base.sizes), overridden=dict(base.overridden), inputs_from=model.origin)
-    return sized, replace(throughput, batch_dimension=opened.batch)
+    return base.complete_decision(bucket, model.origin), replace(throughput, batch_dimension=opened.batch)
 
 
 def _make_plan_candidate(
@@ -120,16 +123,20 @@ def _make_plan_candidate(
     """A plan at its operating point, as a candidate."""
     point = plan.operating_point or OperatingPoint(threads=usable_cores(session))
     sizes = dict(model.prepared(point.batch).sizes)
-    bucket = next((planned_bucket for planned_bucket in plan.buckets if dict(planned_bucket.sizes) == sizes), None)
+    bucket = next(
+        (planned_bucket for planned_bucket in plan.buckets if dict(planned_bucket.program.sizes) == sizes), None
+    )
     if bucket is None:
         raise ForeignPlan(name=name, difference=f"it has no bucket for {sizes or 'fixed shapes'}")
     batch = model.at(point.batch)
     graph = batch.profile.graph
-    if bucket.variant != ORIGINAL:
-        graph = graph_of(folder / bucket.graph)
-        write_variant_files(GraphVariant(f"{bucket.variant} {name}", graph), session.store)
-    if len(graph) != bucket.operators:
-        raise ForeignPlan(name=name, difference=f"it has {bucket.operators} operators where the model has {len(graph)}")
+    if bucket.program.variant != ORIGINAL:
+        graph = graph_of(folder / bucket.program.graph)
+        write_variant_files(GraphVariant(f"{bucket.program.variant} {name}", graph), session.store)
+    if len(graph) != bucket.program.operators:
+        raise ForeignPlan(
+            name=name, difference=f"it has {bucket.program.operators} operators where the model has {len(graph)}"
+        )
     placement = placement_of(bucket)
     return ServingCandidate(name, "plan", batch, graph, placement, point.streams, point.threads)
 
@@ -229,20 +236,21 @@ def _make_placed_candidate(
 ) -> ServingCandidate | None:
     """What a decision for latency ships, as a candidate with the same operating point; None where it is one backend on the
     original, which has been tried."""
-    if bucket.chosen == bucket.best_baseline:
+    if bucket.race.chosen == bucket.race.best_baseline:
         return None
-    graph = graph_of(folder / bucket.graph)
+    graph = graph_of(folder / bucket.program.graph)
     return replace(
-        candidate, program=bucket.chosen, kind="plan", graph=graph, placement=placement_of(_on(bucket, device))
+        candidate, program=bucket.race.chosen, kind="plan", graph=graph, placement=placement_of(_on(bucket, device))
     )
 
 
 def _on(bucket: Bucket, device: Device) -> Bucket:
     """The bucket with its regions on a device: it was decided on the cores of one stream, and holds for those of any."""
     regions = tuple(
-        replace(region, implementation=replace(region.implementation, device=device.name)) for region in bucket.regions
+        replace(region, implementation=replace(region.implementation, device=device.name))
+        for region in bucket.program.regions
     )
-    return replace(bucket, regions=regions)
+    return bucket.with_regions(regions, bucket.program.schedule)
 
 
 def _decision(
@@ -263,9 +271,7 @@ def _decision(
             bucket = _on(placed[winner.name], device)
         else:
             bucket = _bucket(search, rows, chosen)
-        of = model.prepared(rows)
-        sized_bucket = replace(bucket, sizes=dict(of.sizes), overridden=dict(of.overridden), inputs_from=model.origin)
-        buckets.append(sized_bucket)
+        buckets.append(model.prepared(rows).complete_decision(bucket, model.origin))
     limit = throughput.latency_limit_ms
     room = LONGEST_DELAY_MS if limit is None else max(0.0, limit - (winner.p99_ms or 0.0))
     delay = 0.0 if winner.batch == 1 else min(winner.p50_ms or 0.0, room, LONGEST_DELAY_MS)
@@ -300,24 +306,14 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bu
     )
     (region,) = planned_regions(profile, best.candidate.placement, None)
     region = replace(region, cost_ms=best.served.p50_ms, measured=True, alternatives=())
+    race = RaceOutcome.unraced(best.candidate.name, contestants)
+    disturbance = search.session.measurer.log.tally.found
+    borrowed = tuple(sorted(oracle.borrowed))
     return Bucket(
-        sizes={},
-        graph=search.session.store.graph(profile.graph),
-        operators=len(profile.graph),
-        chosen=best.candidate.name,
-        regions=(region,),
-        contestants=contestants,
-        best_baseline=best.candidate.name,
-        speedup_vs_baseline=1.0,
-        speedup_ci=(1.0, 1.0),
-        significant=False,
-        predicted_ms=None,
-        original_error=oracle.original_error,
-        bound=oracle.bound,
-        without_float64=tuple(sorted(oracle.borrowed)),
-        quality=Quality(None, None, 0.0),
-        decided_by="prior evidence",
-        disturbance=search.session.measurer.log.tally.found,
+        ShippedProgram({}, search.session.store.graph(profile.graph), len(profile.graph), (region,)),
+        replace(race, decided_by="prior evidence", disturbance=disturbance),
+        Verification(oracle.original_error, oracle.bound, without_float64=borrowed),
+        DecisionRecord(None),
     )
 
 
@@ -331,10 +327,11 @@ def _recall_decision(opened: Source, stored: object | None) -> Decision | None:
         return None
     buckets = []
     for bucket in decision.buckets:
-        variant = made_again(bucket, bound_to_rows(opened, bucket.sizes.get(opened.batch, 1)).graph)
+        variant = made_again(bucket, bound_to_rows(opened, bucket.program.sizes.get(opened.batch, 1)).graph)
         if variant is None:
             return None
         if variant.name != ORIGINAL:
             write_variant_files(variant, opened.store)
-        buckets.append(replace(bucket, graph=opened.store.graph(variant.graph)))
+        program = replace(bucket.program, graph=opened.store.graph(variant.graph))
+        buckets.append(replace(bucket, program=program))
     return replace(decision, buckets=tuple(buckets))

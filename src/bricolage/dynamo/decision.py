@@ -164,7 +164,7 @@ def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
     except BricolageError:
         raise
     except Exception as error:  # whatever a framework raises
-        name = kept.executable.plan.buckets[0].chosen
+        name = kept.executable.plan.buckets[0].race.chosen
         words = " ".join(f"{type(error).__name__}: {error}".split())
         raise BackendFailed(backend=name, stage="to run", reason=words[:_LONGEST]) from error
 
@@ -172,14 +172,16 @@ def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
 def _wrap_executable(case: GraphCall, executable: Executable, plans: object = None) -> Kept:
     if len(executable.inputs) != len(case.inputs) or len(executable.outputs) != len(case.expected):
         raise LeftToPyTorch(reason=f"its export takes {describe_inputs(executable.inputs)}, which is not what it takes")
-    case.note(shipped=executable.plan.buckets[0].chosen)
+    case.note(shipped=executable.plan.buckets[0].race.chosen)
     return Kept(executable, Form(case.expected), plans)
 
 
 def _errors(bucket: Bucket) -> list[float]:
     """How far answers that were accepted are from float64."""
     return [
-        contestant.error for contestant in bucket.contestants if contestant.accepted and contestant.error is not None
+        contestant.error
+        for contestant in bucket.race.contestants
+        if contestant.accepted and contestant.error is not None
     ]
 
 

@@ -26,7 +26,7 @@ def agenda_rows(bucket: Bucket) -> list[Sequence[str]]:
             words.seconds(item.seconds) if item.seconds else words.MISSING,
             f"{item.because}; {describe_gain(item)}" if item.interval is not None else item.because,
         )
-        for item in bucket.agenda
+        for item in bucket.record.agenda
     ]
 
 
@@ -45,7 +45,7 @@ def sentences(bucket: Bucket) -> list[str]:
     """What was measured in addition to the baselines; what was not, a sentence for each reason; and what is expected to be lost by
     that. Empty where everything had been measured before."""
     lines: list[str] = []
-    measured = [item for item in bucket.agenda if item.outcome == "measured"]
+    measured = [item for item in bucket.record.agenda if item.outcome == "measured"]
     if measured:
         gains = ", ".join(f"{item.name} ({describe_gain(item)})" if item.candidate else item.name for item in measured)
         lines.append(f"also measured: {gains}")
@@ -60,7 +60,7 @@ def sentences(bucket: Bucket) -> list[str]:
     words_alone: tuple[ItemOutcome, ...] = ("no time", "interrupted")
     lines += [f"{outcome}: {name_items(late)}" for outcome in words_alone if (late := _with_outcome(bucket, outcome))]
     lines += _list_untried(bucket)
-    left_out = [item for item in bucket.agenda if item.left_out]
+    left_out = [item for item in bucket.record.agenda if item.left_out]
     if left_out:
         loss = sum(item.expected_loss for item in left_out if item.outcome != "bounded")
         lines.append(f"expected to be lost by all that was left out: {words.percent(loss)}")
@@ -69,16 +69,16 @@ def sentences(bucket: Bucket) -> list[str]:
 
 def _list_untried(bucket: Bucket) -> list[str]:
     """Contestants of which nothing was compiled and the agenda says nothing, a line for each reason."""
-    items = {item.name for item in bucket.agenda}
+    items = {item.name for item in bucket.record.agenda}
     names: dict[str, list[str]] = {}
-    for contestant in bucket.contestants:
+    for contestant in bucket.race.contestants:
         if not words.is_tried(contestant) and f"{WHOLE}{contestant.name}" not in items:
             names.setdefault(contestant.reason, []).append(contestant.name)
     return [f"{reason}: {', '.join(skipped)}" for reason, skipped in names.items()]
 
 
 def _with_outcome(bucket: Bucket, outcome: ItemOutcome) -> list[AgendaItem]:
-    return [item for item in bucket.agenda if item.outcome == outcome]
+    return [item for item in bucket.record.agenda if item.outcome == outcome]
 
 
 def name_items(items: Sequence[AgendaItem]) -> str:

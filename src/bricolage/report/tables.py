@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bricolage import errors
-from bricolage.plan.plan import Bucket, Contestant, Plan
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.race_outcome import Contestant
 from bricolage.report import agenda_rows, headline, words
 
 WIDE = 110
@@ -63,11 +64,11 @@ def stages(bucket: Bucket) -> RenderableType:
     """Where the time went, stage by stage, and how much of the budget was kept free for each."""
     heads = [("Stage", "left"), ("Seconds", "right"), ("Kept free", "right")]
     rows = [
-        [name, f"{seconds:.1f}", f"{share:.1f}" if (share := bucket.shares.get(name, 0.0)) else words.MISSING]
-        for name, seconds in bucket.seconds.items()
+        [name, f"{seconds:.1f}", f"{share:.1f}" if (share := bucket.record.shares.get(name, 0.0)) else words.MISSING]
+        for name, seconds in bucket.record.seconds.items()
     ]
-    rows.append(["all", f"{sum(bucket.seconds.values()):.1f}", ""])
-    return plain_table(heads, rows, title=words.format_shape(bucket.sizes))
+    rows.append(["all", f"{sum(bucket.record.seconds.values()):.1f}", ""])
+    return plain_table(heads, rows, title=words.format_shape(bucket.program.sizes))
 
 
 def header(plan: Plan) -> RenderableType:
@@ -100,12 +101,14 @@ def contestants(bucket: Bucket, width: int) -> RenderableType:
     match and reason."""
     wide = width >= WIDE
     heads = [("Contestant", "fold"), ("Median", "right"), ("95 % interval", "right")]
-    heads += [(words.other_title(bucket).replace(" ", "\n", 1), "right")] if wide and bucket.pattern is not None else []
+    heads += (
+        [(words.other_title(bucket).replace(" ", "\n", 1), "right")] if wide and bucket.race.pattern is not None else []
+    )
     heads += [("Over\ntool", "right"), ("Over\nsingle", "right")]
     heads += [("Error", "right"), ("Match", "left")] + ([("Reason", "fold")] if wide else [])
     ranked = words.rank_contestants(bucket)
     rows = [_row(bucket, contestant, wide) for contestant in ranked]
-    table = plain_table(heads, rows, title=words.format_shape(bucket.sizes))
+    table = plain_table(heads, rows, title=words.format_shape(bucket.program.sizes))
     notes = [c for c in ranked if c.reason] if not wide else []
     if not notes:
         return table
@@ -114,7 +117,7 @@ def contestants(bucket: Bucket, width: int) -> RenderableType:
 
 
 def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]:
-    ships = contestant.name == bucket.chosen
+    ships = contestant.name == bucket.race.chosen
     style = "bold green" if ships else "" if contestant.accepted else "dim"
     over = (headline.over_other(bucket, contestant), headline.over_single(bucket, contestant))
     match = words.match(contestant)
@@ -122,7 +125,7 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
         plain_text(("> " if ships else "  ") + contestant.name, style),
         Text(words.milliseconds(contestant.median_ms), style),
         words.interval(contestant.ci_ms),
-        *([words.milliseconds(contestant.other_pattern_ms)] if wide and bucket.pattern is not None else []),
+        *([words.milliseconds(contestant.other_pattern_ms)] if wide and bucket.race.pattern is not None else []),
         *(words.MISSING if gain is None else gain.short for gain in over),
         words.error(words.shown_error(contestant)),
         Text(match, {"yes": "green", "no": "red"}.get(match, "")),
@@ -134,7 +137,7 @@ def verdict_text(bucket: Bucket, ships: bool = True) -> Text:
     """The result in two figures."""
     sentence = headline.verdict(bucket) if ships else headline.race_standing(bucket)
     line = plain_text(sentence, style="bold green" if headline.good_news(bucket) else "bold")
-    if bucket.interrupted:
+    if bucket.record.interrupted:
         line.append(
             "\ninterrupted: this is the best plan found until then; the same command goes on from there", "bold"
         )

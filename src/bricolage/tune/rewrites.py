@@ -31,9 +31,9 @@ from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import Ratio
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import Step
 from bricolage.plan.rewrite_steps import EnabledRule, OperatorSignature, RewriteConfig
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.engine.apply import counts
 from bricolage.rewrite.engine.pipeline import PipelineRunner, RewriteResult, cost_based_rules, newer_opsets
 from bricolage.rewrite.rule import Rule

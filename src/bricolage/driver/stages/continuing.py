@@ -11,7 +11,7 @@ from bricolage.driver.stage import Stage
 from bricolage.driver.stages.graph_variants import write_variant
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.driver.whole_models import measure_near
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.runtime.programs import placement_of
 from bricolage.work.implementation import Implementation
 
@@ -33,12 +33,15 @@ class EarlierDecision(Stage[DecisionState]):
         implementations = self._known(state)
         if implementations:
             state.original.measure_whole(implementations, deadline)
-        state.tuned.update({kernels.implementation: kernels for kernels in self._earlier.before.tuned})
+        state.tuned.update({kernels.implementation: kernels for kernels in self._earlier.before.program.tuned})
         self._enter_plan(state, deadline)
 
     def _known(self, state: DecisionState) -> list[Implementation]:
         """Implementations of the whole original that need no measuring."""
-        profile, asked = state.original, [contestant.implementation for contestant in self._earlier.before.contestants]
+        profile, asked = (
+            state.original,
+            [contestant.implementation for contestant in self._earlier.before.race.contestants],
+        )
         wholes = [whole for whole in dict.fromkeys(asked) if whole is not None and whole not in profile.whole]
         data = profile.oracle.data(profile.graph.everything)
         specs = [(profile.whole_spec(whole), data) for whole in wholes]
@@ -47,19 +50,28 @@ class EarlierDecision(Stage[DecisionState]):
 
     def _enter_plan(self, state: DecisionState, deadline: Deadline) -> None:
         before, variant = self._earlier.before, self._earlier.variant
-        shipped = next((contestant for contestant in before.contestants if contestant.name == before.chosen), None)
+        shipped = next(
+            (contestant for contestant in before.race.contestants if contestant.name == before.race.chosen), None
+        )
         if variant.name in QUANTISED_VARIANTS or shipped is None or shipped.implementation is not None:
             return  # its item makes it again, or it is an implementation of the original
         profile = state.original
         if variant.name != ORIGINAL:
             profile = write_variant(state, variant)
             measure_near(profile, state.original.times, deadline)
-        placement, starts = placement_of(before), [region.start_ms for region in before.regions]
-        if len(placement) > 1 and before.schedule is None:
+        placement, starts = placement_of(before), [region.start_ms for region in before.program.regions]
+        if len(placement) > 1 and before.program.schedule is None:
             (ms,) = profile.measure_placements([placement], deadline)
-            state.mixtures |= {before.chosen: ms} if ms is not None else {}
+            state.mixtures |= {before.race.chosen: ms} if ms is not None else {}
         known_starts = tuple(start for start in starts if start is not None)
-        known_starts = known_starts if before.schedule is not None and len(known_starts) == len(starts) else ()
+        known_starts = known_starts if before.program.schedule is not None and len(known_starts) == len(starts) else ()
         state.challenge(
-            Challenger(before.chosen, placement, before.predicted_ms, variant.name, before.schedule, known_starts)
+            Challenger(
+                before.race.chosen,
+                placement,
+                before.record.predicted_ms,
+                variant.name,
+                before.program.schedule,
+                known_starts,
+            )
         )

@@ -26,7 +26,7 @@ from bricolage.driver.whole_models import measure_baselines, measure_dropped, me
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.measure.specs import Stop
-from bricolage.plan.plan import other_tool
+from bricolage.plan.race_outcome import other_tool
 from bricolage.verify.held_back import held_back
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.quantised import is_quantised
