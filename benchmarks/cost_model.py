@@ -116,7 +116,7 @@ def decide(name: str, samples: Sequence[Sample], budget: float | None) -> list[D
         with cache_in(folder / "cache-race"):
             rivals = [folder / f"{way}.bricolage" for way in others]
             raced = bench(folder / f"{first}.bricolage", Options(), inputs=inputs, rivals=rivals).buckets[0]
-    times = {one.name.partition(" (rival")[0]: one.median_ms for one in raced.contestants if one.median_ms}
+    times = {one.name.partition(" (rival")[0]: one.median_ms for one in raced.race.contestants if one.median_ms}
     times[first] = times[CHALLENGER]
     return [
         Decided(

@@ -157,7 +157,8 @@ def _raced(
             for one in entries
         ]
         # Inverted images are nothing that calibration could have seen; on what is of its kind, each is judged apart.
-        return compete(session, variants, arrays, opened.digest, challengers, varied=False).contestants
+        raced = compete(session, variants, arrays, opened.digest, challengers, varied=False)
+        return raced.race.contestants
 
 
 def _files(network: Quantisable, float32: Path, folder: Path, quantisers: Sequence[str]) -> Iterator[tuple[str, Path]]:

@@ -77,15 +77,15 @@ def run(name: str, exported: Export, options: Options) -> Row:
     floor = machine.measure().floor_ms(amount.flops, amount.bytes)
     better = optimize(source, options, inputs=inputs)
     other = better.plan.buckets[0]
-    if other.variant == ORIGINAL:
-        ms = other.winner.median_ms
+    if other.program.variant == ORIGINAL:
+        ms = other.race.winner.median_ms
         return _row(name, exported, other, ms, other, ms, 1.0, (1.0, 1.0), floor)
     plain = optimize(source, dataclasses.replace(options, rewrite=False), inputs=inputs)
     one = plain.plan.buckets[0]
     near = tuple(dict.fromkeys([*backends_within_reach(one), *backends_within_reach(other)]))
     raced = _race(better, plain, dataclasses.replace(options, backends=near), inputs)
-    ours = next(c for c in raced.contestants if c.name == CHALLENGER)
-    theirs = next(c for c in raced.contestants if c.name.startswith(f"{_RIVAL} "))
+    ours = next(c for c in raced.race.contestants if c.name == CHALLENGER)
+    theirs = next(c for c in raced.race.contestants if c.name.startswith(f"{_RIVAL} "))
     if ours.speedup is None or ours.speedup_ci is None or theirs.speedup is None or theirs.speedup_ci is None:
         raise BricolageError(message=f"a plan did not finish the race: {ours.reason or theirs.reason}")
     interval = (ours.speedup_ci[0] / theirs.speedup_ci[1], ours.speedup_ci[1] / theirs.speedup_ci[0])
@@ -130,14 +130,14 @@ def _row(
         exported,
         _title(one),
         one_ms if one_ms is not None else none,
-        one.operators,
+        one.program.operators,
         _title(other),
         other_ms if other_ms is not None else none,
-        other.operators,
+        other.program.operators,
         ratio,
         interval,
         floor,
-        dict(other.rules),
+        dict(other.program.rules),
     )
 
 

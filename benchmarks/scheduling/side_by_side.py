@@ -108,13 +108,13 @@ def side_by_side(
         decided.run(inputs)
         whole_ms = statistics.median(_milliseconds(lambda: decided.run(inputs)) for _ in range(rounds))
         divided = _divided(PlanSource(plan, directory), decided.graph(), whole_ms)
-        if len(divided.regions) < 2 or len(cores) < 2:
+        if len(divided.program.regions) < 2 or len(cores) < 2:
             return None
         problem = measured_problem(
             _with(plan, divided), 0, directory, cores, lambda one: step_ms(one, directory, inputs, rounds)
         )
         contention = BandwidthContention.seen(
-            [float(one.bytes) for one in divided.regions], problem, host().peaks.gbytes
+            [float(one.bytes) for one in divided.program.regions], problem, host().peaks.gbytes
         )
         proposals = propose_schedules(problem, contention)
         errors, best = _errors(plan, divided, directory, proposals, cores, inputs, rounds)
@@ -122,8 +122,8 @@ def side_by_side(
         waves = _waves(plan, directory, decided, inputs, rounds) if backend == "native" else None
         return SideBySide(
             network=name,
-            implementation=str(whole.regions[0].implementation),
-            regions=len(divided.regions),
+            implementation=str(whole.program.regions[0].implementation),
+            regions=len(divided.program.regions),
             whole_ms=whole_ms,
             lower_ms=proposals.lower_ms,
             sequential_ms=proposals.sequential_ms,
@@ -176,7 +176,8 @@ def _errors(
     best: Executable | None = None
     for proposal in proposals.found:
         planned = reorder_regions(divided, timetable(proposal, proposals, cores))
-        key = (planned.regions, planned.schedule.cores if planned.schedule is not None else ())
+        schedule = planned.program.schedule
+        key = (planned.program.regions, schedule.cores if schedule is not None else ())
         if key in found:
             continue
         program = Executable(_with(plan, planned), directory)

@@ -118,7 +118,7 @@ def test_what_is_ours_is_no_other_tool(name: str) -> None:
         one = dataclasses.replace(one, implementation=Implementation("openvino", config))
     plan = Contestant("openvino+onnxruntime plan", "plan", 0.2, (0.2, 0.2), 1e-7, True)
     assert not one.other_tool and not plan.other_tool and OPENVINO.other_tool
-    assert bucket(one, plan, ORT, OPENVINO, chosen=name, best_other="").other == OPENVINO
+    assert bucket(one, plan, ORT, OPENVINO, chosen=name, best_other="").race.other == OPENVINO
 
 
 def test_plans_of_before_load_and_speak_of_separate_measurements() -> None:

@@ -93,7 +93,7 @@ def test_a_schedule_is_told_with_its_bounds() -> None:
     won = alter_bucket(bucket, regions=regions_, schedule=kept)
     assert "1.250 times as fast" in concurrency.describe_concurrency(won, region_facts(won, graphs[0]), 2)
     (picture,) = re.findall(r'<svg class="chart"[^>]*aria-label="Predicted schedule.*?</svg>', page(plan, graphs, won))
-    count = len(won.regions)
+    count = len(won.program.regions)
     assert picture.count("<rect") == count and "core 0" in picture and "no schedule below" in picture
     assert "Predicted schedule" not in page(plan, graphs, bucket), "a plan without times"
     assert "by CPR" in told and "3.00 ms" in told and "2.50 ms" in told and "4.00 ms" in told

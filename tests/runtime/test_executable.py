@@ -183,7 +183,7 @@ def test_as_many_other_shapes_are_kept_as_there_is_room_for(tmp_path: Path, monk
 def test_ranked_baselines_are_accepted_and_timed(tmp_path: Path) -> None:
     plan = Contestant("a plan", "plan", 0.5, (0.5, 0.5), 0.0, accepted=True)
     bucket = bucket_of(tmp_path, DIVIDED, contestants=(*reversed(RANKED), plan, baseline(NIMBLE, None)))
-    assert ranked_baselines(bucket) == [SLOW, QUICK, NIMBLE]
+    assert ranked_baselines(bucket.race.contestants) == [SLOW, QUICK, NIMBLE]
 
 
 def test_a_temporary_folder_goes_with_its_executable(tmp_path: Path) -> None:

@@ -126,11 +126,12 @@ def encode(value: object) -> Any:
 
 
 def _encode_dataclass(value: Any) -> dict[str, Any]:
+    kind: Any = type(value)
     encoded: dict[str, Any] = {}
     for f in dataclasses.fields(value):
         item = getattr(value, f.name)
         encoded |= _encode_dataclass(item) if f.metadata.get("flat") else {f.name: encode(item)}
-    return {name: encoded[name] for name in _keys(type(value))} if hasattr(value, "KEY_ORDER") else encoded
+    return {name: encoded[name] for name in _keys(kind)} if hasattr(kind, "KEY_ORDER") else encoded
 
 
 def decode(kind: type[T], data: object, path: str = "plan") -> T:

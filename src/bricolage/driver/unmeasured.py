@@ -121,7 +121,6 @@ def unmeasured_bucket(
     return Bucket(
         ShippedProgram(sizes, file, len(graph), tuple(regions), overridden=overridden),
         replace(RaceOutcome.unraced(name, (contestant,)), decided_by="learnt costs"),
-        Verification(0.0, options.bound),
+        Verification(0.0, options.bound, inputs_from="none were needed"),
         DecisionRecord(ms),
-        inputs_from="none were needed",
     )

@@ -75,8 +75,12 @@ class Batching:
             NotBatchable: they differ by more than twice what an answer may be off, or there are not as many of them as of inputs.
         """
         source = programs.source
-        fits = [candidate for candidate in source.plan.buckets if candidate.sizes.get(self.dimension, 0) <= self.batch]
-        bucket = max(fits or source.plan.buckets, key=lambda candidate: candidate.sizes.get(self.dimension, 0))
+        fits = [
+            candidate
+            for candidate in source.plan.buckets
+            if candidate.program.sizes.get(self.dimension, 0) <= self.batch
+        ]
+        bucket = max(fits or source.plan.buckets, key=lambda candidate: candidate.program.sizes.get(self.dimension, 0))
         sizes = {**bucket.program.sizes, self.dimension: self.batch}
         limit = min(_MOST, 2 * max(bucket.verification.bound, _ROUNDING * bucket.verification.original_error))
         mine, others = (_draw_model_inputs(source, sizes, seed) for seed in _SEEDS)
