@@ -39,6 +39,4 @@ def state_of(
             context = DecisionContext(options, tuple(backends), device, costs, pool, Silent())
             session = context.session(opened, graph)
             arrays, _ = context.inputs(opened, graph, session)
-            yield DecisionState(
-                session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, options.budget(len(graph))
-            )
+            yield DecisionState(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest)

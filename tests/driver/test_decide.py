@@ -58,7 +58,7 @@ def test_every_stage_is_accounted_for(tmp_path: Path, model: Graph) -> None:
     assert list(bucket.record.seconds) == list(bucket.record.shares)
     assert {"reference", "baselines", "agenda", "race"} == set(bucket.record.seconds)
     assert all(seconds >= 0 for seconds in bucket.record.seconds.values())
-    assert sum(bucket.record.shares.values()) <= OPTIONS.budget(3)
+    assert sum(bucket.record.shares.values()) <= OPTIONS.budget_s
 
 
 def test_what_others_took_is_given_back_and_the_plan_says_how_much(

@@ -501,7 +501,7 @@ def test_where_only_our_engine_runs_it_there_is_no_other_tool(begin: Begin, monk
 
 def test_the_race_keeps_its_share_of_the_budget(begin: Begin) -> None:
     state, _ = begin({})
-    assert FinalRace().share(state) == state.session.options.race_seconds(2)
+    assert FinalRace().share(state) == state.budget.race_s
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def decided(
     options = replace(options, rewrite=False)  # a tuner of rewrites wants a real measurer
     state, _ = made_up_state(folder, model, backends, answers, options=options, **more)
     state.session = replace(state.session, record=known)
-    for profile in state.profiles.values():
-        profile.session = replace(profile.session, record=known)
+    for variant in state.timed_variants.values():
+        variant.session = replace(variant.session, record=known)
     deadline = Deadline(100.0)
     Baselines().run(state, deadline)
     state.whole_s = 3.0  # the made-up measurer takes none
@@ -144,7 +144,7 @@ def test_ways_that_never_gained_are_left_out_and_others_taken(tmp_path: Path, mo
         "rewritten", graph("a=Tanh(x) c=MatMul(a,w) d=Exp(c) y=Relu(d)", "float[64,64] x", "float[64,64] y", w=W)
     )
     never = decided(tmp_path, model, [First()], record(), variants=[other])
-    assert outcomes(never)["rewritten graph"] == "unlikely" and not never.profiles["rewritten"].whole
+    assert outcomes(never)["rewritten graph"] == "unlikely" and not never.timed_variants["rewritten"].whole
     taken = decided(tmp_path, model, [First()], record(ways=0.2), variants=[other])
     assert outcomes(taken)["rewritten graph"] == "measured"
     assert [c.variant for c in taken.challengers] == ["rewritten"] and taken.incumbent_ms == 4.0
@@ -165,7 +165,7 @@ def test_rules_that_change_little_are_bounded_by_what_they_change(tmp_path: Path
     assert entry.outcome == "bounded" and entry.bound == pytest.approx(relu) == pytest.approx(
         compute_changed_share(state)
     )
-    assert "rules change operators with" in entry.because and not state.profiles["rewritten"].whole
+    assert "rules change operators with" in entry.because and not state.timed_variants["rewritten"].whole
     attempt = Attempt("rewritten graphs", "n", "matrix", "first", 0.0, bound=entry.bound)
     assert (
         attempt.says_nothing

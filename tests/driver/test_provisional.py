@@ -234,7 +234,7 @@ def test_the_plan_that_shipped_races_again(tmp_path: Path, model: Graph, variant
     (challenger,) = state.challengers
     assert (challenger.name, challenger.variant) == ("the plan", variant)
     assert [one.implementation for one in challenger.placement] == [whole("partial"), whole("first")]
-    assert variant in state.profiles and state.incumbent_ms == 2.1 == measurer.answers.cost(measurer.asked[-1]).ms
+    assert variant in state.timed_variants and state.incumbent_ms == 2.1 == measurer.answers.cost(measurer.asked[-1]).ms
     assert len(measurer.asked) > asked
 
 

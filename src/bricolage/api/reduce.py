@@ -11,6 +11,7 @@ import numpy as np
 
 from bricolage.api.faults import TRIAL_S, Workplace, opened_for
 from bricolage.backends.reference import REFERENCE
+from bricolage.base.budget import choose_seconds
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
@@ -77,7 +78,7 @@ def _reduce_culprit(
     program: SubjectProgram, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
 ) -> Reduced | None:
     """The first culprit that fails by itself, made smaller; None where there is none."""
-    stop = Deadline(options.budget_s if options.budget_s is not None else options.profile.shares.reducing_s)
+    stop = Deadline(choose_seconds(options, options.profile.shares.reducing_s))
     for suspect, graph, numbers in _suspects(program, found.culprits):
         suspect_oracle = oracle if graph is oracle.graph else place.oracle(graph)
         reduced = Reducer(suspect, place.prober, place.store, options.bound, stop, progress).run(

@@ -18,6 +18,7 @@ import numpy as np
 from bricolage.backends import registry
 from bricolage.base.deadline import Deadline
 from bricolage.base.progress import Progress, Silent
+from bricolage.base.time_shares import Shares
 from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.region_schedule import Timetable, curves_in_place, region_problem, timetable
@@ -127,7 +128,7 @@ def schedule(
     backends = registry.available(tuple(sorted({name for bucket in plan.buckets for name in bucket.program.backends})))
     with open_context(options, backends, device, progress or Silent()) as context:
         state = _Search(context, plain, index, directory, inputs, cores, effort or Effort())
-        deadline = Deadline(options.profile.shares.schedules.alone_s)
+        deadline = Deadline(state.shares.schedules.alone_s)
         Runner([_Curves(), _Proposing(), _Racing()]).run(state, deadline)
     if state.kept is not None:
         artifact.save(state.kept, directory, Path(out))
@@ -167,6 +168,12 @@ class _Search:
     told: Scheduled | None = None
     kept: Plan | None = None
     """With the schedule that won."""
+
+    @property
+    def shares(self) -> Shares:
+        """How its time is cut."""
+        profile = self.context.options.profile
+        return profile.shares
 
     @property
     def bucket(self) -> Bucket:
@@ -215,9 +222,9 @@ class _Proposing(Stage[_Search]):
         problem, bucket = state.problem, state.bucket
         assert problem is not None
         moved = [float(region.bytes) for region in bucket.program.regions]
-        contention = BandwidthContention.seen(moved, problem, state.context.device.peaks.gbytes)
-        exact_s = state.context.options.profile.shares.schedules.exact_s
-        proposals = state.proposals = propose_schedules(problem, contention, exact_s=exact_s)
+        peaks = state.context.device.peaks
+        contention = BandwidthContention.seen(moved, problem, peaks.gbytes)
+        proposals = state.proposals = propose_schedules(problem, contention, exact_s=state.shares.schedules.exact_s)
         state.told = Scheduled(
             regions=len(problem),
             cores=len(state.cores),

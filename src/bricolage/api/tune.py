@@ -11,6 +11,7 @@ import numpy as np
 
 from bricolage.backends import registry
 from bricolage.base import scratch
+from bricolage.base.budget import DecisionBudget, choose_seconds
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
@@ -101,9 +102,9 @@ def tune(
     options, progress, begun = options or Options(), progress or Silent(), time.monotonic()
     options.check_here()
     shares = options.profile.shares.tuning
-    budget = options.budget_s if options.budget_s is not None else shares.alone_s
-    if budget < shares.least_s:
-        raise BadOption(option="--budget", value=f"{budget:g}s", advice=f"A search takes {shares.least_s:g}s at least")
+    seconds = choose_seconds(options, shares.alone_s)
+    if seconds < shares.least_s:
+        raise BadOption(option="--budget", value=f"{seconds:g}s", advice=f"A search takes {shares.least_s:g}s at least")
     backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
     implementations: list[TunedImplementation] = []
     interrupted = False
@@ -111,8 +112,8 @@ def tune(
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         with open_context(options, backends, device, progress) as context:
             for bucket in opened.buckets:
-                deadline = Deadline(0.0 if interrupted else budget)
-                state = _open_state(context, opened, bucket.graph, budget)
+                deadline = Deadline(0.0 if interrupted else seconds)
+                state = _open_state(context, opened, bucket.graph, seconds)
                 implementations += _tune_bucket(state, bucket, tuning or TuningOptions(), order, deadline, told)
                 interrupted |= deadline.interrupted
     if not implementations:
@@ -128,12 +129,13 @@ def tune(
     )
 
 
-def _open_state(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> DecisionState:
+def _open_state(context: DecisionContext, opened: Source, graph: Graph, seconds: float) -> DecisionState:
     """A decision's state, with the reference computed and the whole timed on everything that takes it."""
-    session = context.session(opened, graph)
+    budget = DecisionBudget.of(context.options, len(graph)).within(seconds)
+    session = context.session(opened, graph, budget=budget)
     arrays, _ = context.inputs(opened, graph, session)
-    state = DecisionState(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, budget)
-    opening = Deadline(session.options.profile.shares.tuning.opening * budget)
+    state = DecisionState(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest)
+    opening = Deadline(budget.tuning_opening_s)
     Runner([Reference(), Baselines(every=True), RewrittenVariants()]).run(state, opening)
     return state
 
@@ -143,10 +145,10 @@ def _tune_bucket(
 ) -> list[TunedImplementation]:
     session = state.session
     tuner = KernelTuner(session.measurer, session.device, session.options.threads, tuning)
-    shares = session.options.profile.shares.tuning
+    shares = session.budget.shares.tuning
     searching = deadline.reserve(min(shares.racing * deadline.left, shares.race_s))
     session.progress.start("other graphs, layouts and fusions")
-    tunable_arms = arms(list(state.profiles.values()), tuner, searching)
+    tunable_arms = arms(list(state.timed_variants.values()), tuner, searching)
     session.progress.finish()
     if not tunable_arms:
         return []
@@ -169,30 +171,30 @@ def _tell(progress: Progress, told: Told, one: Implementation, seen: Snapshot) -
 
 def _race_arm(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplementation:
     """The race of an implementation with what was found against itself without."""
-    profile, implementation, tuned = arm.profile, arm.implementation, arm.tuned
-    tuned_implementation = TunedImplementation(dict(sizes), profile.variant.name, tuned, tuple(arm.curve), arm.usual_ms)
+    variant, implementation, tuned = arm.variant, arm.implementation, arm.tuned
+    tuned_implementation = TunedImplementation(dict(sizes), variant.name, tuned, tuple(arm.curve), arm.usual_ms)
     if arm.result is None or arm.result.reason:
         return replace(tuned_implementation, reason="there was no time" if arm.result is None else arm.result.reason)
     if tuned.implementation == implementation:
         return tuned_implementation
-    inputs, expected, bound = profile.oracle.files(profile.graph.everything)
-    specs = {"usual": profile.whole_spec(implementation), "tuned": profile.whole_spec(tuned.implementation)}
-    profile.session.progress.start(
-        f"race of {implementation} with and without what was found", _RACE_ROUNDS * len(specs)
-    )
+    session = variant.session
+    shares = session.budget.shares.tuning
+    inputs, expected, bound = variant.oracle.files(variant.graph.everything)
+    specs = {"usual": variant.whole_spec(implementation), "tuned": variant.whole_spec(tuned.implementation)}
+    session.progress.start(f"race of {implementation} with and without what was found", _RACE_ROUNDS * len(specs))
     ran = race(
-        profile.session.measurer,
+        session.measurer,
         specs,
         inputs,
         expected,
         bound,
         rounds=_RACE_ROUNDS,
-        seconds=min(seconds, profile.session.options.profile.shares.tuning.race_s),
+        seconds=min(seconds, shares.race_s),
         incumbent="usual",
-        progress=lambda name, _: profile.session.progress.advance(1, name),
-        processes=profile.session.options.profile.race_processes,
+        progress=lambda name, _: session.progress.advance(1, name),
+        processes=session.profile.race_processes,
     )
-    profile.session.progress.finish()
+    session.progress.finish()
     costs = ran.costs
     missing = [f"{name}: {cost.outcome} ({cost.reason})" for name, cost in costs.items() if cost.ms is None]
     if missing or len(costs) < len(specs):

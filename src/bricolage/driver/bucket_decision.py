@@ -14,6 +14,7 @@ from functools import partial
 from bricolage._version import __version__
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.base.options import Options
 from bricolage.costs.database import Database
@@ -157,8 +158,9 @@ def decide_bucket(
         context.progress.finish()
     # Where others disturbed it, what failed is tried again.
     measuring = context if before is None else replace(context, replan=before.race.under_load)
+    budget = DecisionBudget.of(context.options, len(bucket.graph), start.budget, spent_s)
     session = replace(
-        measuring.session(opened, bucket.graph, log),
+        measuring.session(opened, bucket.graph, log, budget),
         samples=samples,
         plan_of=partial(_plan_of, context, opened, bucket),
     )
@@ -170,8 +172,6 @@ def decide_bucket(
         digest=opened.digest,
         without=start.without,
         first=start.first,
-        share=start.budget,
-        spent_s=spent_s,
         earlier=earlier,
     )
     most = context.options.profile.continued

@@ -39,22 +39,18 @@ def decide(
     digest: str,
     without: Collection[str] = (),
     first: Sequence[Implementation] = (),
-    share: float = 1.0,
-    spent_s: float = 0.0,
     earlier: Continuation | None = None,
 ) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
     `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried, and the
-    baselines are `first` where there are several. It has this `share` of the budget, of which `spent_s` seconds are over already
-    (see `Options.budget_left`). `earlier`: what it goes on with. Sizes and the origin of the inputs are the caller's to add.
+    baselines are `first` where there are several. `earlier`: what it goes on with. Sizes and the origin of the inputs are the
+    caller's to add.
 
     Raises:
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing that can is accurate enough.
     """
-    budget_s = share * session.options.budget_left(len(variants[0].graph), spent_s)
-    state = DecisionState(session, list(variants), inputs, digest, budget_s)
-
+    state = DecisionState(session, list(variants), inputs, digest)
     settled: set[str] = set()
 
     def list_open_items(state: DecisionState) -> list[Item]:
@@ -83,46 +79,52 @@ def compete(
 ) -> Bucket:
     """Only the race: every baseline and the given challengers, checked on variations of the inputs too unless they are not
     `varied`. Arguments and errors as `decide`."""
-    state = DecisionState(session, list(variants), inputs, digest, _budget(session, variants))
+    state = DecisionState(session, list(variants), inputs, digest)
     state.challenge(*challengers)
     return _conclude(session, [Reference(varied=varied), Baselines(every=True)], state)
 
 
-def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:
-    return session.options.budget(len(variants[0].graph))
-
-
 def _conclude(session: Session, stages: Sequence[Stage[DecisionState]], state: DecisionState) -> Bucket:
-    most = session.options.profile.shares.given_back
-    deadline = Deadline(state.budget_s, taken=TimeTaken(session.device.cores), most=most)
+    deadline = session.budget.start(TimeTaken(session.device.cores))
     times = Runner([*stages, FinalRace()]).run(state, deadline)
     result = race_result(state)
     if result is None:
         raise NotAccurate(error=float("inf"), bound=state.oracle.bound)
-    disturbance = replace(session.measurer.log.tally.found, given_back_s=round(deadline.given_back, 3))
+    return _describe_decision(state, result, times, deadline)
+
+
+def _describe_decision(
+    state: DecisionState, result: RaceResult, times: Sequence[StageTime], deadline: Deadline
+) -> Bucket:
     return Bucket(
         _shipped_program(state, result),
-        replace(_race_outcome(state, result), disturbance=disturbance),
-        _verification(state, result),
-        replace(_decision_record(state, result, times), interrupted=deadline.interrupted),
+        _race_outcome(state, result, deadline),
+        Verification(
+            original_error=state.oracle.original_error,
+            bound=state.oracle.bound,
+            without_float64=tuple(sorted(state.oracle.borrowed)),
+            accuracy=_accuracy(state, result),
+            quantised=tuple(state.quantised),
+        ),
+        _decision_record(state, result, times, deadline),
     )
 
 
 def _shipped_program(state: DecisionState, result: RaceResult) -> ShippedProgram:
-    profile, search = state.profiles[result.variant], state.searches.get(result.variant)
+    variant, search = state.timed_variants[result.variant], state.searches.get(result.variant)
     predictor = search.predictor if search is not None else None
     one_by_one = len(result.placement) > 1 and result.schedule is None
     timeline = predictor.timeline(result.placement) if predictor is not None and one_by_one else None
     return ShippedProgram(
         sizes={},
-        graph=state.session.store.graph(profile.graph),
-        operators=len(profile.graph),
-        regions=planned_regions(profile, result.placement, predictor, result.starts_ms),
+        graph=state.session.store.graph(variant.graph),
+        operators=len(variant.graph),
+        regions=planned_regions(variant, result.placement, predictor, result.starts_ms),
         peak_bytes=dict(timeline.peak_bytes) if timeline is not None else {},
         variant=result.variant,
-        rules=profile.variant.rules,
-        steps=profile.variant.steps,
-        rewrite_config=profile.variant.rewrite_config,
+        rules=variant.graph_variant.rules,
+        steps=variant.graph_variant.steps,
+        rewrite_config=variant.graph_variant.rewrite_config,
         schedule=result.schedule,
         tuned=tuple(
             state.tuned[implementation]
@@ -132,7 +134,7 @@ def _shipped_program(state: DecisionState, result: RaceResult) -> ShippedProgram
     )
 
 
-def _race_outcome(state: DecisionState, result: RaceResult) -> RaceOutcome:
+def _race_outcome(state: DecisionState, result: RaceResult, deadline: Deadline) -> RaceOutcome:
     return RaceOutcome(
         chosen=result.chosen,
         contestants=tuple(_on_samples(state, contestant) for contestant in result.contestants),
@@ -142,6 +144,7 @@ def _race_outcome(state: DecisionState, result: RaceResult) -> RaceOutcome:
         significant=result.significant,
         quality=_quality(state, result),
         decided_by=result.decided_by,
+        disturbance=replace(state.session.disturbance, given_back_s=round(deadline.given_back, 3)),
         best_other=result.best_other,
         pattern=result.pattern,
         other_pattern=result.other_pattern,
@@ -168,17 +171,9 @@ def _quality(state: DecisionState, result: RaceResult) -> Quality:
     return replace(losses, additive_error=model.additive_error)
 
 
-def _verification(state: DecisionState, result: RaceResult) -> Verification:
-    return Verification(
-        original_error=state.oracle.original_error,
-        bound=state.oracle.bound,
-        without_float64=tuple(sorted(state.oracle.borrowed)),
-        accuracy=_accuracy(state, result),
-        quantised=tuple(state.quantised),
-    )
-
-
-def _decision_record(state: DecisionState, result: RaceResult, times: Sequence[StageTime]) -> DecisionRecord:
+def _decision_record(
+    state: DecisionState, result: RaceResult, times: Sequence[StageTime], deadline: Deadline
+) -> DecisionRecord:
     search, proposal = state.searches.get(result.variant), _proposal(state, result)
     names = dict.fromkeys(stage.name for stage in times)
     return DecisionRecord(
@@ -187,6 +182,7 @@ def _decision_record(state: DecisionState, result: RaceResult, times: Sequence[S
         proof=search.proof if search is not None else None,
         seconds={name: round(sum(stage.seconds for stage in times if stage.name == name), 3) for name in names},
         shares={time.name: round(time.share, 3) for time in times},
+        interrupted=deadline.interrupted,
         model_use=_model_use(state),
         model_error=state.calibration_error,
         attempts=tuple(state.attempts),
@@ -214,23 +210,23 @@ def _with_race(state: DecisionState, item: AgendaItem) -> AgendaItem:
 def _on_samples(state: DecisionState, one: Contestant) -> Contestant:
     """A contestant with what it reached on samples that are held back."""
     challenger = next((c for c in state.challengers if c.name == one.name), None)
-    profile = state.original if challenger is None else state.profiles[challenger.variant]
-    held = profile.oracle.held_back
+    variant = state.original if challenger is None else state.timed_variants[challenger.variant]
+    held = variant.oracle.held_back
     if held is None or (challenger is None and one.implementation is None):
         return one
     if challenger is not None:
-        spec = profile.placement_spec(challenger.placement, challenger.cores)
+        spec = variant.placement_spec(challenger.placement, challenger.cores)
     else:
         assert one.implementation is not None
-        spec = profile.whole_spec(one.implementation)
+        spec = variant.whole_spec(one.implementation)
     accuracy = held.reached.get(replace(spec, kept=True)) or held.reached.get(spec)
     return one if accuracy is None else replace(one, reached=accuracy.value, held_back_error=accuracy.error)
 
 
 def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None:
     """What was asked for on samples that are held back, and what the one that ships reached."""
-    profile = state.profiles[result.variant]
-    held = profile.oracle.held_back
+    variant = state.timed_variants[result.variant]
+    held = variant.oracle.held_back
     if held is None:
         return None
     shipped = next(
@@ -251,15 +247,15 @@ def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None
 def _model_use(state: DecisionState) -> ModelUse | None:
     """None where nothing was decided by predictions."""
     session = state.session
-    chose = session.options.profile.baselines is not None
-    used = [profile for profile in state.profiles.values() if profile.left_out] or [state.original] * chose
+    chose = session.profile.baselines is not None
+    used = [variant for variant in state.timed_variants.values() if variant.left_out] or [state.original] * chose
     if not used:
         return None
     return ModelUse(
         session.costs_title,
-        sum(len(profile.left_out) for profile in used),
-        sum(len(group.implementations) for profile in used for group in profile.candidates.groups),
-        tuple(sorted({str(implementation) for profile in used for implementation in profile.forecast.unknown})),
+        sum(len(variant.left_out) for variant in used),
+        sum(len(group.implementations) for variant in used for group in variant.candidates.groups),
+        tuple(sorted({str(implementation) for variant in used for implementation in variant.forecast.unknown})),
     )
 
 

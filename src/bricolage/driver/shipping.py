@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bricolage.base import scratch
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import encode
 from bricolage.base.options import Options
 from bricolage.costs.database import Database
@@ -128,13 +129,14 @@ def ship_plan(
     """
     options, progress = context.options, context.progress
     progress.start(_STAGE)
-    limit_s = options.compile_limit(len(opened.buckets[0].graph)) + _RUN_S
+    budget = DecisionBudget.of(options, len(opened.buckets[0].graph))
+    limit_s = budget.compile_limit_s + _RUN_S
     evaluate = context.reference(opened, opened.buckets[0].graph)
     bound = options.bound if options.tolerance is not None else accepted_bound(opened.model, options.bound)
     fresh = [trial for trial in trials if trial.inputs is not None or not known.known(trial.bucket)]
     first = [_with_inputs(opened, trial, options, evaluate) if trial in fresh else trial for trial in trials]
     compared = fresh and not any(bucket.record.interrupted for bucket in plan.buckets)
-    tried = [*first, *(_other_sizes(opened, plan, options, evaluate) if compared else ())]
+    tried = [*first, *(_other_sizes(opened, plan, options, budget, evaluate) if compared else ())]
     decided, draft = plan, opened.store.directory / _DRAFT
     try:
         for replacements in range(_REPLACEMENTS + 1):
@@ -197,11 +199,12 @@ def _with_inputs(opened: Source, trial: ArtifactTrial, options: Options, evaluat
     return replace(trial, inputs=inputs, expected=expected, limits=(0.0,) * len(expected), graph=graph)
 
 
-def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluate) -> Iterator[ArtifactTrial]:
+def _other_sizes(
+    opened: Source, plan: Plan, options: Options, budget: DecisionBudget, evaluate: Evaluate
+) -> Iterator[ArtifactTrial]:
     """One for each symbolic dimension of the first bucket that can be another size by itself, as long as there is time."""
     bucket, begun = opened.buckets[0], time.monotonic()
-    shares = options.profile.shares
-    given_s = max(shares.sizes_s, shares.sizes * sum(plan.buckets[0].record.seconds.values()))
+    given_s = budget.other_sizes_s(sum(plan.buckets[0].record.seconds.values()))
     taken = [prepared.sizes for prepared in opened.buckets]
     for number, (name, size) in enumerate(bucket.sizes.items()):
         file = f"sized-{number}.data"

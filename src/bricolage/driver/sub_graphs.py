@@ -64,7 +64,8 @@ class Divided:
     @property
     def cores(self) -> tuple[int, ...]:
         """That the plan may use."""
-        return self.device.cores[: self.plan.provenance.options.threads]
+        options = self.plan.provenance.options
+        return self.device.cores[: options.threads]
 
     def scheduled(self, cores: Sequence[tuple[int, ...]], order: Sequence[int] | None = None) -> Executable:
         """Ready to run with these cores for each sub-graph, which begin in this order (that of `regions`)."""

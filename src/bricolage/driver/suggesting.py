@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from bricolage.base.deadline import Deadline
 from bricolage.driver.constants import fitting, may_be_constant
-from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
 from bricolage.driver.sources import PreparedBucket, Source
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.errors import BricolageError
 from bricolage.graph.control_values import deciding_inputs
 from bricolage.graph.graph import Graph
@@ -53,7 +53,7 @@ def suggest_constants(
             _LOG.info("'%s' is not folded: %s", name, error.sentence)
             continue
         gain = ConstantGain(name, words_of(value), count, (_count(bucket.graph), _count(graph)))
-        left_s = session.options.budget(len(bucket.graph)) - spent_s - needed_s * len(gains)
+        left_s = session.budget.whole_s - spent_s - needed_s * len(gains)
         if left_s >= needed_s and not decided.record.interrupted:
             rest = {other: array for other, array in arrays.items() if other != name}
             timed = _time_folded(session, opened, graph, gain, rest, _runners(session, decided), Deadline(left_s))
@@ -125,10 +125,10 @@ def _time_folded(
     session.progress.start(f"whole model with {gain.name} = {gain.value}", len(runners))
     try:
         with deadline.catching_interrupts():
-            profile = Profile.of(GraphVariant("constant", graph), oracle, session)
-            offered = {*profile.candidates.whole, *profile.candidates.unclaimed}
-            profile.measure_whole([runner for runner in runners if runner in offered], deadline)
-            fastest = profile.fastest
+            variant = TimedVariant.of(GraphVariant("constant", graph), oracle, session)
+            offered = {*variant.candidates.whole, *variant.candidates.unclaimed}
+            variant.measure_whole([runner for runner in runners if runner in offered], deadline)
+            fastest = variant.fastest
     except BricolageError as error:
         _LOG.info("the graph with '%s' folded is not timed: %s", gain.name, error.sentence)
     finally:

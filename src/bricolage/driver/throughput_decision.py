@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.base.deadline import Deadline
-from bricolage.base.time_shares import ThroughputShares
 from bricolage.device.device import Device
 from bricolage.device.host import select_device
 from bricolage.driver.batch_sizes import BatchedModel, batch_sizes, bound_to_rows
@@ -59,9 +59,9 @@ def decide_throughput(context: DecisionContext, opened: Source) -> Decision:
     if recalled is not None:
         return recalled
     # The decisions for streams within it have time given back, too: theirs is no more than this one's.
-    most, taken = options.profile.shares.given_back, TimeTaken(device.cores)
-    deadline = Deadline(options.budget(len(base.graph)), taken=taken, most=most)
-    session = context.session(opened, base.graph)
+    budget = DecisionBudget.of(options, len(base.graph))
+    deadline = budget.start(TimeTaken(device.cores))
+    session = context.session(opened, base.graph, budget=budget)
     model = BatchedModel(opened, session)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
     placed: dict[str, Bucket] = {}
@@ -69,7 +69,7 @@ def decide_throughput(context: DecisionContext, opened: Source) -> Decision:
     def place(candidate: ServingCandidate, time: Deadline) -> ServingCandidate | None:
         """A decision for latency, on the cores of one stream."""
         left = time.left  # read once: a Ctrl-C makes it 0
-        if left < options.profile.shares.throughput.placing_s:
+        if left < budget.shares.throughput.placing_s:
             return None
         group = candidate.point.groups(device.cores, usable_cores(session))[0]
         cores = options.cores if len(group) == len(device.cores) else group
@@ -106,8 +106,9 @@ def compare_operating_points(
         As `optimize`.
     """
     options, base = context.options, opened.buckets[0]
-    deadline = Deadline(options.budget(len(base.graph)))
-    session = context.session(opened, base.graph)
+    budget = DecisionBudget.of(options, len(base.graph))
+    deadline = Deadline(budget.total_s)
+    session = context.session(opened, base.graph, budget=budget)
     model = BatchedModel(opened, session)
     sizes = batch_sizes(opened, options)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
@@ -129,7 +130,7 @@ def _make_plan_candidate(
     if bucket is None:
         raise ForeignPlan(name=name, difference=f"it has no bucket for {sizes or 'fixed shapes'}")
     batch = model.at(point.batch)
-    graph = batch.profile.graph
+    graph = batch.variant.graph
     if bucket.program.variant != ORIGINAL:
         graph = graph_of(folder / bucket.program.graph)
         write_variant_files(GraphVariant(f"{bucket.program.variant} {name}", graph), session.store)
@@ -150,8 +151,7 @@ class _Serving:
     """Decides placements; None where nothing is decided."""
     entered: Sequence[ServingCandidate]
     """From elsewhere."""
-    shares: ThroughputShares
-    budget_s: float
+    budget: DecisionBudget
     found: Throughput | None = None
 
 
@@ -169,7 +169,7 @@ class _Exploring(Stage[_Serving]):
     def run(self, state: _Serving, deadline: Deadline) -> None:
         """Tries them; where placements come after, for a part of the time."""
         try:
-            given = deadline if state.place is None else deadline.at_most(state.budget_s * state.shares.exploring)
+            given = deadline if state.place is None else deadline.at_most(state.budget.serving_s("exploring"))
             state.search.explore(given)
         except NotBatched as reason:
             advice = f"Requests cannot be put together: {reason}. Leave the size out, or make it 1"
@@ -210,7 +210,7 @@ class _ServingRace(Stage[_Serving]):
 
     def share(self, state: _Serving) -> float:
         """Never given to anybody else."""
-        return state.shares.racing * state.budget_s
+        return state.budget.serving_s("racing")
 
     def run(self, state: _Serving, deadline: Deadline) -> None:
         """Holds it; after a Ctrl-C what was measured decides."""
@@ -226,7 +226,7 @@ def search_within(
     Raises:
         As `ThroughputSearch`; KeyboardInterrupt: nothing was measured yet.
     """
-    state = _Serving(search, place, entered, search.session.options.profile.shares.throughput, deadline.left)
+    state = _Serving(search, place, entered, search.session.budget.within(deadline.left))
     Runner([_Exploring(), _Entering(), _PlacingStreams(), _ServingRace()]).run(state, deadline)
     return state.found if state.found is not None else search.decide(deadline)
 
@@ -289,7 +289,8 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bu
     right = sorted((trial for trial in here if trial.served.rate), key=lambda trial: -(trial.served.rate or 0.0))
     ours = [trial for trial in right if trial.candidate.program == chosen.program]
     best = next((server for server in ours if server.candidate.threads == chosen.threads), (ours or right)[0])
-    profile, oracle = best.candidate.batch.profile, best.candidate.batch.profile.oracle
+    variant = best.candidate.batch.variant
+    oracle = variant.oracle
     contestants = tuple(
         Contestant(
             name=trial.candidate.name,
@@ -304,13 +305,13 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bu
         )
         for trial in here
     )
-    (region,) = planned_regions(profile, best.candidate.placement, None)
+    (region,) = planned_regions(variant, best.candidate.placement, None)
     region = replace(region, cost_ms=best.served.p50_ms, measured=True, alternatives=())
     race = RaceOutcome.unraced(best.candidate.name, contestants)
-    disturbance = search.session.measurer.log.tally.found
+    disturbance = search.session.disturbance
     borrowed = tuple(sorted(oracle.borrowed))
     return Bucket(
-        ShippedProgram({}, search.session.store.graph(profile.graph), len(profile.graph), (region,)),
+        ShippedProgram({}, search.session.store.graph(variant.graph), len(variant.graph), (region,)),
         replace(race, decided_by="prior evidence", disturbance=disturbance),
         Verification(oracle.original_error, oracle.bound, without_float64=borrowed),
         DecisionRecord(None),

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 
 from bricolage.api.optimize import optimize
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.options import Options
 from bricolage.driver.unmeasured import UnmeasuredPlans
 from bricolage.dynamo.answers import Form, Outputs, RealEnds, answer_difference, check_in_float64, real
@@ -116,7 +117,7 @@ def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
     """
     takes = _export_seconds(case.operators)
     if time.monotonic() + takes > end:
-        given = f"{case.options.budget(case.operators):g} s"
+        given = f"{DecisionBudget.of(case.options, case.operators).whole_s:g} s"
         raise LeftToPyTorch(reason=f"its budget is {given}, and exporting it takes some {takes:.0f} s")
     plans = UnmeasuredPlans(case.traced, case.options, example_inputs=case.examples, dynamic=case.dynamic)
     case.note(least_ms=min((ms for ms in plans.least_ms if ms is not None), default=None))
