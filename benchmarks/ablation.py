@@ -43,10 +43,10 @@ from bricolage.base.options import PRECISIONS, Options, Precision
 from bricolage.device.host import host
 from bricolage.driver.final_race import FinalRace, RaceResult, race_result
 from bricolage.driver.placement_problem import PlacementProblem
-from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.profiling import Baselines, Reference, Regions
 from bricolage.driver.state import Challenger, DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.errors import BricolageError, NoCover, NoPlacement
 from bricolage.search.placement.exact import solve
 from bricolage.search.placement.merge import merge_regions
@@ -153,12 +153,12 @@ def run(name: str, batch: int, options: Options, genetic_s: float) -> Result:
     workload = batched(workloads()[name], batch)
     with state_of(workload, options, registry.available(options.backends)) as state:
         start = time.monotonic()
-        Runner([Reference(), Baselines(every=True), Regions()]).run(state, Deadline(state.budget_s))
+        Runner([Reference(), Baselines(every=True), Regions()]).run(state, Deadline(state.budget.total_s))
         costs_s = time.monotonic() - start
         searches = _Searches(state, genetic_s)
         found = searches.all()
         state.challenge(*(Challenger(row.variant, placement, None) for row, placement in found if placement))
-        FinalRace().run(state, Deadline(options.race_seconds(len(state.original.graph)) * 3))
+        FinalRace().run(state, Deadline(state.budget.race_s * 3))
         result = race_result(state)
         assert result is not None
         mix = _mix(state.original, searches.problem)
@@ -169,11 +169,11 @@ class _Searches:
     """All ways of searching, on the same costs."""
 
     def __init__(self, state: DecisionState, genetic_s: float) -> None:
-        self._profile, self._genetic_s = state.original, genetic_s
+        self._variant, self._genetic_s = state.original, genetic_s
         fastest: dict[str, float] = {}
-        for one, ms in self._profile.times.items():
+        for one, ms in self._variant.times.items():
             fastest[one.backend] = min(ms, fastest.get(one.backend, ms))
-        self.problem = PlacementProblem(self._profile, Deadline(_TRANSFERS_S))
+        self.problem = PlacementProblem(self._variant, Deadline(_TRANSFERS_S))
         taking_part = {one.implementation.backend for one in self.problem.candidates}
         self._order = sorted(taking_part, key=lambda name: fastest.get(name, float("inf")))
         """Backends that could be part of a winning mixture, as `optimize` chooses them, the fastest on the whole model first."""
@@ -182,7 +182,7 @@ class _Searches:
         """What each found; an empty placement where it found none."""
         problem = self.problem
         exact = problem.solve()
-        bound = min(exact.lower_bound_ms, *self._profile.times.values())  # the whole on one is no part of the problem
+        bound = min(exact.lower_bound_ms, *self._variant.times.values())  # the whole on one is no part of the problem
         found = [
             self._one("priority", problem, lambda: self._priority(problem), bound),
             self._one("per operator", problem, lambda: self._per_operator(problem), bound),
@@ -190,7 +190,7 @@ class _Searches:
             self._row("exact", problem, _placement(exact), exact.statistics.seconds, bound, predicted=exact.total_ms),
             self._one("two-level", problem, lambda: self._refined(problem, exact), bound),
         ]
-        slowest_first = [name for name in reversed(self._order) if name in {one.backend for one in self._profile.times}]
+        slowest_first = [name for name in reversed(self._order) if name in {one.backend for one in self._variant.times}]
         return [*found, *(self._among(slowest_first[:count]) for count in range(1, len(slowest_first)))]
 
     def _one(
@@ -215,7 +215,7 @@ class _Searches:
     ) -> tuple[Row, Placement]:
         """`predicted`: by the search itself; otherwise the whole on one backend costs what was measured, and the predictor is
         asked for the rest."""
-        alone = {self._profile.placement_of(one): ms for one, ms in self._profile.times.items()}
+        alone = {self._variant.placement_of(one): ms for one, ms in self._variant.times.items()}
         if predicted is None:
             predicted = alone.get(placement, problem.predictor.placement(placement))
         backends = tuple(dict.fromkeys(one.implementation.backend for one in placement))
@@ -223,12 +223,12 @@ class _Searches:
         return Row(variant, seconds, len(placement), backends, known, bound, note=note), placement
 
     def _priority(self, problem: PlacementProblem) -> Placement:
-        best = {one.backend: one for one in sorted(self._profile.times, key=lambda o: -self._profile.times[o])}
+        best = {one.backend: one for one in sorted(self._variant.times, key=lambda o: -self._variant.times[o])}
         chosen: list[Candidate] = []
-        for number in range(len(self._profile.graph)):
-            takes = [b for b in self._order if b in best and self._profile.candidates.claimed[b] >> number & 1]
+        for number in range(len(self._variant.graph)):
+            takes = [b for b in self._order if b in best and self._variant.candidates.claimed[b] >> number & 1]
             if not takes:
-                operator = self._profile.graph.operators[number]
+                operator = self._variant.graph.operators[number]
                 raise NoPlacement(name=operator.name, op_type=operator.op_type)
             chosen.append(Candidate(1 << number, best[takes[0]], 0.0))
         return merge_regions(problem.graph, chosen)
@@ -249,7 +249,7 @@ class _Searches:
     def _collage(self, problem: PlacementProblem, bound: float) -> list[tuple[Row, Placement]]:
         small = {
             region
-            for group in self._profile.candidates.groups
+            for group in self._variant.candidates.groups
             if group.level in ("operator", "prefix")
             for region in group.regions
         }
@@ -261,10 +261,10 @@ class _Searches:
         except (NoPlacement, NoCover) as error:
             return [(Row("collage op", time.monotonic() - start, note=error.sentence), ())]
         rows = [self._row("collage op", problem, _placement(first), time.monotonic() - start, bound)]
-        engines = {b.name for b in self._profile.session.backends if b.kind == "engine"}
+        engines = {b.name for b in self._variant.session.backends if b.kind == "engine"}
         engine = min(
-            (one for one in self._profile.times if one.backend in engines),
-            key=self._profile.times.__getitem__,
+            (one for one in self._variant.times if one.backend in engines),
+            key=self._variant.times.__getitem__,
             default=None,
         )
         if engine is None:
@@ -274,8 +274,8 @@ class _Searches:
             problem.graph,
             first.choices,
             engine,
-            self._profile.candidates.claimed[engine.backend],
-            lambda placements: self._profile.measure_placements(placements, lambda: False),
+            self._variant.candidates.claimed[engine.backend],
+            lambda placements: self._variant.measure_placements(placements, lambda: False),
             deadline,
         )
         note = f"engine {engine}, {found.bits} bits, {found.evaluations} evaluations"
@@ -290,7 +290,7 @@ class _Searches:
         variant = f"+ {backends[-1]}"
         start = time.monotonic()
         try:
-            problem = PlacementProblem(self._profile, Deadline(_TRANSFERS_S), set(backends))
+            problem = PlacementProblem(self._variant, Deadline(_TRANSFERS_S), set(backends))
             found = problem.solve()
         except (NoPlacement, NoCover) as error:
             return Row(variant, time.monotonic() - start, note=error.sentence), ()
@@ -302,10 +302,10 @@ def _placement(found: PlacementResult) -> Placement:
     return tuple(one.assignment for one in found.choices)
 
 
-def _mix(profile: Profile, problem: PlacementProblem) -> Mix | None:
+def _mix(variant: TimedVariant, problem: PlacementProblem) -> Mix | None:
     """The cheapest placement in which somebody else than the best single backend has an operator: of each operator, the
     optimum in which that backend does not have it."""
-    best, ms = min(profile.times.items(), key=lambda one: one[1])
+    best, ms = min(variant.times.items(), key=lambda one: one[1])
     deadline, found, proven = Deadline(_MIX_S), list[PlacementResult](), True
     for number in range(len(problem.graph)):
         others = [
@@ -335,14 +335,14 @@ def _told(
     workload: Workload,
     batch: int,
     options: Options,
-    profile: Profile,
+    variant: TimedVariant,
     race: RaceResult,
     found: Sequence[tuple[Row, Placement]],
     mix: Mix | None,
     costs_s: float,
 ) -> Result:
     contestants = {one.name: one for one in race.contestants}
-    alone = {profile.placement_of(one): str(one) for one in profile.times}
+    alone = {variant.placement_of(one): str(one) for one in variant.times}
     first: dict[Placement, str] = {}
     rows: list[Row] = []
     for row, placement in found:

@@ -140,7 +140,7 @@ def decide_twice(
             second = optimize(source, more, inputs=inputs, replan=True)
             all_s = time.monotonic() - began
         quick, everything = first.plan.buckets[0], second.plan.buckets[0]
-        same = (quick.chosen, quick.variant) == (everything.chosen, everything.variant)
+        same = (quick.race.chosen, quick.program.variant) == (everything.race.chosen, everything.program.variant)
         kind = network_kind(first.graph(0))
         with Database() as database:
             log = tuple(database.decision_log())
@@ -149,17 +149,17 @@ def decide_twice(
         name,
         kind,
         host().processor,
-        quick.operators,
-        quick.chosen,
-        quick.winner.median_ms or float("nan"),
+        quick.program.operators,
+        quick.race.chosen,
+        quick.race.winner.median_ms or float("nan"),
         round(seconds, 1),
-        everything.chosen,
-        everything.winner.median_ms or float("nan"),
+        everything.race.chosen,
+        everything.race.winner.median_ms or float("nan"),
         round(all_s, 1),
         regret,
         interval,
-        quick.agenda,
-        everything.agenda,
+        quick.record.agenda,
+        everything.record.agenda,
         log,
     )
 

@@ -169,7 +169,7 @@ def measure(model: Model, asked: argparse.Namespace, folder: Path) -> list[Row]:
         return [
             Row(model.name, load, figure, decided_s=seconds, failed=why) for load in asked.load for figure in _FIGURES
         ]
-    shipped = artifact.load_artifact(made)[0].buckets[0].chosen
+    shipped = artifact.load_artifact(made)[0].buckets[0].race.chosen
     right = truth(model.path, dict(model.inputs), Options())
     contestants = {OURS: Contestant(OURS, made), **{tool: Contestant(tool, model.path) for tool in TOOLS}}
     refusals: dict[str, str] = {}

@@ -49,10 +49,10 @@ fast = optimize(model, options, inputs=dict(np.load(inputs)), replan=True)
 seconds = time.monotonic() - start
 fast.save(artifact)
 bucket = fast.plan.buckets[0]
-regions = [[region.operators, str(region.implementation)] for region in bucket.regions]
+regions = [[region.operators, str(region.implementation)] for region in bucket.program.regions]
 print(json.dumps({
-    "shipped": bucket.chosen, "plan": [bucket.graph, regions], "seconds": seconds, "decided_by": bucket.decided_by,
-    "told": words.disturbance(bucket),
+    "shipped": bucket.race.chosen, "plan": [bucket.program.graph, regions], "seconds": seconds,
+    "decided_by": bucket.race.decided_by, "told": words.disturbance(bucket),
 }))
 """
 

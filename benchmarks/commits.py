@@ -45,6 +45,7 @@ _STARTS = 15
 _DECIDE = """
 import sys, time
 from bricolage.api.optimize import optimize
+from bricolage.base.codec import encode
 from bricolage.base.options import Options
 import numpy as np
 model, inputs, artifact, budget = sys.argv[1:5]
@@ -52,8 +53,9 @@ start = time.monotonic()
 fast = optimize(model, Options(budget_s=float(budget)), inputs=dict(np.load(inputs)))
 seconds = time.monotonic() - start
 fast.save(artifact)
-bucket = fast.plan.buckets[0]
-print("+".join(bucket.backends), len(bucket.regions), bucket.chosen, f"{seconds:.1f}", sep="\\t")
+bucket = encode(fast.plan.buckets[0])  # which every commit writes alike
+backends = dict.fromkeys(region["implementation"]["backend"] for region in bucket["regions"])
+print("+".join(backends), len(bucket["regions"]), bucket["chosen"], f"{seconds:.1f}", sep="\\t")
 """
 
 RUN = """

@@ -116,18 +116,18 @@ def decide(name: str, samples: Sequence[Sample], budget: float | None) -> list[D
         with cache_in(folder / "cache-race"):
             rivals = [folder / f"{way}.bricolage" for way in others]
             raced = bench(folder / f"{first}.bricolage", Options(), inputs=inputs, rivals=rivals).buckets[0]
-    times = {one.name.partition(" (rival")[0]: one.median_ms for one in raced.contestants if one.median_ms}
+    times = {one.name.partition(" (rival")[0]: one.median_ms for one in raced.race.contestants if one.median_ms}
     times[first] = times[CHALLENGER]
     return [
         Decided(
             name,
             way,
-            bucket.chosen,
+            bucket.race.chosen,
             seconds,
             times[way],
             times[way] / times[first] - 1.0,
-            bucket.model_use.left_out if bucket.model_use is not None else 0,
-            dict(bucket.seconds),
+            bucket.record.model_use.left_out if bucket.record.model_use is not None else 0,
+            dict(bucket.record.seconds),
         )
         for way, (bucket, seconds) in made.items()
     ]

@@ -40,7 +40,7 @@ from bricolage.device.device import Peaks
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.work import workload as work_of
-from bricolage.plan.plan import Contestant
+from bricolage.plan.race_outcome import Contestant
 from bricolage.work.implementation import OWN_ENGINE
 
 _TURNS_S = 1800.0
@@ -151,31 +151,31 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
     again = dataclasses.replace(options, backends=everybody, budget_s=_TURNS_S)
     with tempfile.TemporaryDirectory() as folder:
         raced = bench(fast.save(Path(folder) / f"{name}.bricolage"), again, inputs=inputs).buckets[0]
-    ours = next(c for c in raced.contestants if c.name == CHALLENGER)
-    baselines = [c for c in raced.contestants if c.kind == "baseline"]
-    best = next(c for c in baselines if c.name == raced.best_baseline)
+    ours = next(c for c in raced.race.contestants if c.name == CHALLENGER)
+    baselines = [c for c in raced.race.contestants if c.kind == "baseline"]
+    best = next(c for c in baselines if c.name == raced.race.best_baseline)
     if ours.median_ms is None or best.median_ms is None or ours.speedup is None or ours.speedup_ci is None:
         raise BricolageError(message=f"the plan did not finish the race: {ours.reason}")
     return Result(
         workload=name,
         precision=precision,
-        shipped=bucket.chosen if not bucket.significant else "+".join(bucket.backends),
-        regions=len(bucket.regions),
+        shipped=bucket.race.chosen if not bucket.race.significant else "+".join(bucket.program.backends),
+        regions=len(bucket.program.regions),
         bricolage_ms=ours.median_ms,
         best_baseline=best.name,
         best_baseline_ms=best.median_ms,
         ratio=ours.speedup,
         ratio_ci=ours.speedup_ci,
-        decided_ratio=bucket.speedup_vs_baseline,
-        significant=bucket.significant,
+        decided_ratio=bucket.race.speedup_vs_baseline,
+        significant=bucket.race.significant,
         error=ours.error if ours.error is not None else float("nan"),
-        bound=raced.bound,
+        bound=raced.verification.bound,
         floor_ms=machine.floor_ms(amount.flops, amount.bytes),
         optimize_s=seconds,
         baselines=tuple(baselines),
         isa=isa,
         unkept=unkept,
-        raced_other=raced.best_other,
+        raced_other=raced.race.best_other,
         over_other=ours.over_other,
         over_other_ci=ours.over_other_ci,
     )

@@ -35,7 +35,8 @@ from bricolage.device.host import host
 from bricolage.driver.joint_tuning import Order
 from bricolage.driver.model_tuning import Tuned
 from bricolage.errors import BricolageError
-from bricolage.plan.plan import Bucket, Contestant
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant
 from bricolage.runtime.executable import Executable
 from bricolage.tune.tuning_options import TuningOptions
 
@@ -109,7 +110,7 @@ def run(name: str, backend: str, options: Options, tuning: TuningOptions, order:
         usual.median_ms if tuned is None or tuned.median_ms is None else tuned.median_ms,
         ratio,
         (low, high),
-        bucket.chosen,
+        bucket.race.chosen,
         float("nan") if tuned is None or tuned.error is None else tuned.error,
         len(tasks),
         sum(bool(task.choice) for task in tasks),
@@ -121,20 +122,20 @@ def run(name: str, backend: str, options: Options, tuning: TuningOptions, order:
 def _fastest(bucket: Bucket, *, tuned: bool) -> Contestant | None:
     own = [
         one
-        for one in bucket.contestants
+        for one in bucket.race.contestants
         if one.implementation is not None
         and one.median_ms is not None
         and one.accepted
         and one.implementation.tuned == tuned
     ]
-    return min(own, key=lambda one: (one.name != bucket.best_baseline, one.median_ms or 0.0), default=None)
+    return min(own, key=lambda one: (one.name != bucket.race.best_baseline, one.median_ms or 0.0), default=None)
 
 
 def _ratio(bucket: Bucket, usual: Contestant, tuned: Contestant | None) -> tuple[float, float, float]:
     """Usual over tuned with its interval. The race has everybody's ratio to the best baseline, which is the usual one."""
     if tuned is None:
         return 1.0, 1.0, 1.0
-    if usual.name == bucket.best_baseline and tuned.speedup is not None and tuned.speedup_ci is not None:
+    if usual.name == bucket.race.best_baseline and tuned.speedup is not None and tuned.speedup_ci is not None:
         return tuned.speedup, *tuned.speedup_ci
     assert usual.median_ms is not None and tuned.median_ms is not None
     value = usual.median_ms / tuned.median_ms

@@ -29,7 +29,7 @@ from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.plan import artifact
-from bricolage.plan.plan import Contestant
+from bricolage.plan.race_outcome import Contestant
 from bricolage.runtime.executable import Executable
 from bricolage.tune.tuning_options import TuningOptions
 from bricolage.work.implementation import Implementation
@@ -85,7 +85,7 @@ def measure(name: str, options: Options, tuning: TuningOptions, beside: Sequence
     with tempfile.TemporaryDirectory() as folder:
         rival = _artifact(decision, best.tuned.implementation, Path(folder))
         inputs = workload.example_inputs(options.seed)
-        raced = bench(export(workload), racing, inputs=inputs, rivals=(rival,)).buckets[0].contestants
+        raced = bench(export(workload), racing, inputs=inputs, rivals=(rival,)).buckets[0].race.contestants
     tuned = next(one for one in raced if one.name.startswith(_RIVAL))
     if tuned.median_ms is None or tuned.ci_ms is None:
         raise BricolageError(message=f"TVM tuned did not finish the race on {name}: {tuned.reason}")
@@ -120,9 +120,10 @@ def _artifact(decision: Executable, tuned: Implementation, folder: Path) -> Path
     """The artifact of a decision for TVM alone, with the whole on a tuned implementation."""
     plan, directory = artifact.load_artifact(decision.save(folder / "decided.bricolage"))
     bucket = plan.buckets[0]
-    regions = tuple(replace(region, implementation=tuned) for region in bucket.regions)
+    regions = tuple(replace(region, implementation=tuned) for region in bucket.program.regions)
     path = folder / f"{_RIVAL}.bricolage"
-    artifact.save(replace(plan, buckets=(replace(bucket, regions=regions),)), directory, path)
+    tuned_bucket = bucket.with_regions(regions, bucket.program.schedule)
+    artifact.save(replace(plan, buckets=(tuned_bucket,)), directory, path)
     return path
 
 

@@ -20,9 +20,13 @@ from bricolage.graph.extract import data_files, write_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
+from bricolage.plan.accuracy_record import Verification
+from bricolage.plan.decision_record import DecisionRecord
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality
+from bricolage.plan.plan import Bucket, Plan, Provenance
 from bricolage.plan.planned_interface import input_specs, output_specs
+from bricolage.plan.race_outcome import Contestant, Quality, RaceOutcome
+from bricolage.plan.shipped_program import PlannedRegion, ShippedProgram
 from bricolage.work.implementation import Implementation, KernelConfig
 
 _CHAIN = """
@@ -101,18 +105,19 @@ def _sample(folder: Path, text: str, sizes: list[dict[str, int]], **weights: np.
         )
         buckets.append(
             Bucket(
-                sizes=bound, graph=store.graph(graph), operators=len(graph), chosen=winner.name, regions=regions,
-                contestants=(winner,), best_baseline=winner.name, speedup_vs_baseline=1.0, speedup_ci=(1.0, 1.0),
-                significant=False, predicted_ms=None, original_error=1e-7, bound=1e-6, quality=Quality(None, 0.0, 0.0),
+                ShippedProgram(bound, store.graph(graph), len(graph), regions),
+                RaceOutcome(winner.name, (winner,), winner.name, 1.0, (1.0, 1.0), False, Quality(None, 0.0, 0.0)),
+                Verification(1e-7, 1e-6),
+                DecisionRecord(None),
             )
-        )  # fmt: skip
+        )
     device = host()
     origin = Provenance(
         "0", {"native": "0"}, device.fingerprint(), str(device), Options(threads=1, isa=""), "2026-01-01"
     )
     specs = [input_specs(model), output_specs(model)]
     plan = Plan(folder.name, "0" * 32, specs[0], specs[1], tuple(buckets), origin)
-    names = [artifact.MODEL, *dict.fromkeys(bucket.graph for bucket in buckets)]
+    names = [artifact.MODEL, *dict.fromkeys(bucket.program.graph for bucket in buckets)]
     names += sorted(set[str]().union(*(data_files(folder / name) for name in names)))
     members = {name: (folder / name).read_bytes() for name in names}
     given: onnx.ModelProto = ir.to_proto(model)

@@ -143,7 +143,7 @@ class Loaders:
             plan, directory = artifact.load_artifact(self._file)
             foreign(plan)
             for bucket in plan.buckets:
-                graph = graph_of(directory / bucket.graph)
+                graph = graph_of(directory / bucket.program.graph)
                 identities, store = Identities(graph), Store(directory)
                 for one in placement_of(bucket):
                     region = Region(graph, one.region)

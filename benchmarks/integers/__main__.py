@@ -47,7 +47,8 @@ from bricolage.driver.state import Challenger
 from bricolage.errors import BricolageError
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.plan.plan import ORIGINAL, Contestant
+from bricolage.plan.race_outcome import Contestant
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.quantization.products import products
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.accuracy_measures import AccuracyDemand
@@ -156,7 +157,8 @@ def _raced(
             for one in entries
         ]
         # Inverted images are nothing that calibration could have seen; on what is of its kind, each is judged apart.
-        return compete(session, variants, arrays, opened.digest, challengers, varied=False).contestants
+        raced = compete(session, variants, arrays, opened.digest, challengers, varied=False)
+        return raced.race.contestants
 
 
 def _files(network: Quantisable, float32: Path, folder: Path, quantisers: Sequence[str]) -> Iterator[tuple[str, Path]]:

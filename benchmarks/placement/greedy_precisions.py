@@ -16,9 +16,9 @@ from bricolage.base.deadline import Deadline
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurements
 from bricolage.driver.placement_problem import Timed
-from bricolage.driver.profile import Profile
 from bricolage.driver.region_costs import measure_segments
 from bricolage.driver.stages.placing import full_precisions
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Region
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
@@ -28,18 +28,18 @@ _AT_A_TIME = 2
 """Placements that are compiled before they are timed."""
 
 
-def greedy_precisions(profile: Profile, lows: Sequence[Implementation], deadline: Deadline) -> list[Timed]:
+def greedy_precisions(variant: TimedVariant, lows: Sequence[Implementation], deadline: Deadline) -> list[Timed]:
     """Placements in `full` and one of `lows` each, with their times end to end in ms."""
     found: list[Timed] = []
     for low in lows:
-        measure_segments(profile, [low, *full_precisions(profile.times, [low])], deadline)
-        segments = profile.candidates.segments
-        keys = [profile.region_key(Region(profile.graph, bits)) for bits in segments]
-        whole = {one: cost for one, cost in profile.whole.items() if one == low or cost.outcome != "wrong"}
-        waiting = proposals(segments, keys, whole, profile.regions, profile.oracle.bound)
+        measure_segments(variant, [low, *full_precisions(variant.times, [low])], deadline)
+        segments = variant.candidates.segments
+        keys = [variant.region_key(Region(variant.graph, bits)) for bits in segments]
+        whole = {one: cost for one, cost in variant.whole.items() if one == low or cost.outcome != "wrong"}
+        waiting = proposals(segments, keys, whole, variant.regions, variant.oracle.bound)
         while waiting and not deadline():  # few at a time: compiling all of them could take all the time there is
             placements = [proposal.placement for proposal in waiting[:_AT_A_TIME]]
-            times = profile.measure_placements(placements, deadline)
+            times = variant.measure_placements(placements, deadline)
             found += [(one, ms) for one, ms in zip(placements, times, strict=True) if ms is not None]
             best = min((ms for _, ms in found), default=math.inf)
             waiting = [proposal for proposal in waiting[_AT_A_TIME:] if proposal.predicted_ms < best]
@@ -71,7 +71,7 @@ def proposals(
     bound: float,
 ) -> list[PrecisionProposal]:
     """Placements to try, the most promising first. `segments` cover the graph in executable order and `keys`
-    are their identities; `baselines` and `costs` are the profile's."""
+    are their identities; `baselines` and `costs` are the variant's."""
     found: dict[Placement, float] = {}
     best = min((cost.ms for cost in baselines.values() if cost.ms is not None), default=None)
     for low, whole in baselines.items():

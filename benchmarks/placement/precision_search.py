@@ -77,29 +77,29 @@ def run(network: str, options: Options) -> Row:
         BricolageError: nothing runs it.
     """
     with state_of({**workloads(), **fragile()}[network], options, registry.available(options.backends)) as state:
-        Runner([Reference(), Baselines(every=True)]).run(state, Deadline(state.budget_s))
-        profile = state.original
-        profile.measure_whole(looser_precisions(profile), lambda: False)
-        measure_dropped(profile, lambda: False)
-        assert profile.fastest is not None
-        full, ms = profile.fastest
-        dropped = {one: cost.ms for one, cost in profile.dropped.items() if cost.ms is not None and cost.ms < ms}
+        Runner([Reference(), Baselines(every=True)]).run(state, Deadline(state.budget.total_s))
+        variant = state.original
+        variant.measure_whole(looser_precisions(variant), lambda: False)
+        measure_dropped(variant, lambda: False)
+        assert variant.fastest is not None
+        full, ms = variant.fastest
+        dropped = {one: cost.ms for one, cost in variant.dropped.items() if cost.ms is not None and cost.ms < ms}
         lows = sorted(dropped, key=dropped.__getitem__)
         row = Row(network, options.precision, options.bound, str(full), ms, tuple(map(str, lows)))
         if not lows:
             return row
 
         ways: dict[str, Callable[[Deadline], list[Timed]]] = {
-            "greedy": lambda deadline: greedy_precisions(profile, lows, deadline),
-            "structure": lambda deadline: place_precisions(state, profile, lows, deadline).passed,
+            "greedy": lambda deadline: greedy_precisions(variant, lows, deadline),
+            "structure": lambda deadline: place_precisions(state, variant, lows, deadline).passed,
         }
         found = {name: _found(state, way) for name, way in ways.items()}
         best = {name: min(timed, key=lambda one: one[1])[0] for name, (timed, _) in found.items() if timed}
-        specs = {name: profile.placement_spec(placement) for name, placement in best.items()}
-        with Database(profile.session.measurer.scratch / "again.sqlite") as fresh:
-            measurer = copy(profile.session.measurer)
+        specs = {name: variant.placement_spec(placement) for name, placement in best.items()}
+        with Database(variant.session.measurer.scratch / "again.sqlite") as fresh:
+            measurer = copy(variant.session.measurer)
             measurer.database = fresh
-            costs = measurer.measure([profile.task(list(specs.values()))]) if specs else {}
+            costs = measurer.measure([variant.task(list(specs.values()))]) if specs else {}
         told = {
             name: _way(best[name], costs[specs[name]], *found[name]) if name in best else _nothing(*found[name])
             for name in ways
@@ -108,13 +108,13 @@ def run(network: str, options: Options) -> Row:
 
 
 def _found(state: DecisionState, way: Callable[[Deadline], list[Timed]]) -> tuple[list[Timed], float]:
-    measurer, profile = state.session.measurer, state.original
-    profile.regions = Measurements()
+    measurer, variant = state.session.measurer, state.original
+    variant.regions = Measurements()
     known = measurer.database
     with Database(measurer.scratch / f"{time.monotonic_ns()}.sqlite") as measurer.database:
         try:
             began = time.monotonic()
-            return way(Deadline(state.budget_s)), time.monotonic() - began
+            return way(Deadline(state.budget.total_s)), time.monotonic() - began
         finally:
             measurer.database = known
 

@@ -30,7 +30,8 @@ from bricolage.api.optimize import optimize
 from bricolage.base.codec import decode
 from bricolage.base.options import Options
 from bricolage.errors import BricolageError
-from bricolage.plan.plan import Bucket, Contestant
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant
 
 BROKEN: dict[tuple[str, str], str] = {}
 """(network, backend): float32 that is known to be wrong there, and the evidence."""
@@ -104,13 +105,13 @@ def run(network: Network, options: Options) -> Row:
 
 def row_of(checked: Row, bucket: Bucket) -> Row:
     """The row with what was decided."""
-    singles = [one for one in bucket.contestants if one.kind == "baseline" and one.implementation is not None]
+    singles = [one for one in bucket.race.contestants if one.kind == "baseline" and one.implementation is not None]
     plain = {str(one.name).split()[0]: one for one in singles if one.name.split()[-1] == _PLAIN}
-    rival, winner = plain.get("onnxruntime"), next(c for c in bucket.contestants if c.name == bucket.chosen)
+    rival, winner = plain.get("onnxruntime"), next(c for c in bucket.race.contestants if c.name == bucket.race.chosen)
     return replace(
         checked,
-        operators=bucket.operators,
-        shipped="+".join(bucket.backends),
+        operators=bucket.program.operators,
+        shipped="+".join(bucket.program.backends),
         dropped={
             name: one.reason for name, one in plain.items() if not one.accepted and one.reason.startswith("wrong")
         },

@@ -37,8 +37,8 @@ from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import Step
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.verify.named_arrays import save_tensors
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation

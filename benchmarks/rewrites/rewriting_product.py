@@ -34,7 +34,8 @@ from bricolage.api.optimize import optimize
 from bricolage.base.options import Options
 from bricolage.errors import BricolageError
 from bricolage.graph.work import workload as work_of
-from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.runtime.executable import Executable
 
 _REACH = 1.5
@@ -76,15 +77,15 @@ def run(name: str, exported: Export, options: Options) -> Row:
     floor = machine.measure().floor_ms(amount.flops, amount.bytes)
     better = optimize(source, options, inputs=inputs)
     other = better.plan.buckets[0]
-    if other.variant == ORIGINAL:
-        ms = other.winner.median_ms
+    if other.program.variant == ORIGINAL:
+        ms = other.race.winner.median_ms
         return _row(name, exported, other, ms, other, ms, 1.0, (1.0, 1.0), floor)
     plain = optimize(source, dataclasses.replace(options, rewrite=False), inputs=inputs)
     one = plain.plan.buckets[0]
     near = tuple(dict.fromkeys([*backends_within_reach(one), *backends_within_reach(other)]))
     raced = _race(better, plain, dataclasses.replace(options, backends=near), inputs)
-    ours = next(c for c in raced.contestants if c.name == CHALLENGER)
-    theirs = next(c for c in raced.contestants if c.name.startswith(f"{_RIVAL} "))
+    ours = next(c for c in raced.race.contestants if c.name == CHALLENGER)
+    theirs = next(c for c in raced.race.contestants if c.name.startswith(f"{_RIVAL} "))
     if ours.speedup is None or ours.speedup_ci is None or theirs.speedup is None or theirs.speedup_ci is None:
         raise BricolageError(message=f"a plan did not finish the race: {ours.reason or theirs.reason}")
     interval = (ours.speedup_ci[0] / theirs.speedup_ci[1], ours.speedup_ci[1] / theirs.speedup_ci[0])
@@ -95,13 +96,15 @@ def run(name: str, exported: Export, options: Options) -> Row:
 def backends_within_reach(bucket: Bucket) -> tuple[str, ...]:
     """Backends of the plan, and those that `optimize` found within `_REACH` of the best single one."""
     alone = {
-        c: c.median_ms for c in bucket.contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None
+        c: c.median_ms
+        for c in bucket.race.contestants
+        if c.kind == "baseline" and c.accepted and c.median_ms is not None
     }
     best = min(alone.values())
     names = [
         c.implementation.backend for c, ms in alone.items() if c.implementation is not None and ms <= _REACH * best
     ]
-    return tuple(dict.fromkeys([*bucket.backends, *names]))
+    return tuple(dict.fromkeys([*bucket.program.backends, *names]))
 
 
 def _race(better: Executable, plain: Executable, options: Options, inputs: Mapping[str, np.ndarray]) -> Bucket:
@@ -127,19 +130,19 @@ def _row(
         exported,
         _title(one),
         one_ms if one_ms is not None else none,
-        one.operators,
+        one.program.operators,
         _title(other),
         other_ms if other_ms is not None else none,
-        other.operators,
+        other.program.operators,
         ratio,
         interval,
         floor,
-        dict(other.rules),
+        dict(other.program.rules),
     )
 
 
 def _title(bucket: Bucket) -> str:
-    return bucket.chosen if len(bucket.regions) == 1 else "+".join(bucket.backends)
+    return bucket.race.chosen if len(bucket.program.regions) == 1 else "+".join(bucket.program.backends)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -34,7 +34,7 @@ from bricolage.costs.models.roofline import NOMINAL, OperatorRoofline
 from bricolage.frontends import to_model
 from bricolage.graph.extract import write_whole
 from bricolage.graph.prepare import simplify
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.catalogue import choose_rules
 from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs

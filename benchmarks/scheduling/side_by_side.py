@@ -29,7 +29,7 @@ from bricolage.backends.native.engine import WAVES
 from bricolage.base.options import Options
 from bricolage.costs.models.roofline import added_ms
 from bricolage.device.host import host
-from bricolage.driver.region_schedule import measured_problem, timetable, with_schedule
+from bricolage.driver.region_schedule import measured_problem, reorder_regions, timetable
 from bricolage.driver.sub_graphs import of_part
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.to_work import to_work
@@ -38,7 +38,8 @@ from bricolage.measure.in_place import step_ms
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.plan import artifact
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import PlanSource
 from bricolage.search.schedules.branches import cut_branches
@@ -106,13 +107,13 @@ def side_by_side(
         decided.run(inputs)
         whole_ms = statistics.median(_milliseconds(lambda: decided.run(inputs)) for _ in range(rounds))
         divided = _divided(PlanSource(plan, directory), decided.graph(), whole_ms)
-        if len(divided.regions) < 2 or len(cores) < 2:
+        if len(divided.program.regions) < 2 or len(cores) < 2:
             return None
         problem = measured_problem(
             _with(plan, divided), 0, directory, cores, lambda one: step_ms(one, directory, inputs, rounds)
         )
         contention = BandwidthContention.seen(
-            [float(one.bytes) for one in divided.regions], problem, host().peaks.gbytes
+            [float(one.bytes) for one in divided.program.regions], problem, host().peaks.gbytes
         )
         proposals = propose_schedules(problem, contention)
         errors, best = _errors(plan, divided, directory, proposals, cores, inputs, rounds)
@@ -120,8 +121,8 @@ def side_by_side(
         waves = _waves(plan, directory, decided, inputs, rounds) if backend == "native" else None
         return SideBySide(
             network=name,
-            implementation=str(whole.regions[0].implementation),
-            regions=len(divided.regions),
+            implementation=str(whole.program.regions[0].implementation),
+            regions=len(divided.program.regions),
             whole_ms=whole_ms,
             lower_ms=proposals.lower_ms,
             sequential_ms=proposals.sequential_ms,
@@ -143,7 +144,7 @@ def _with(plan: Plan, bucket: Bucket) -> Plan:
 def _divided(source: PlanSource, graph: Graph, whole_ms: float) -> Bucket:
     """The bucket on its first region's implementation, cut into branches as if cores sped nothing up."""
     bucket = source.plan.buckets[0]
-    peaks, one = host().peaks, bucket.regions[0].implementation
+    peaks, one = host().peaks, bucket.program.regions[0].implementation
     weights = [added_ms(peaks, flops(operator), bytes_moved(operator), start_us=1.0) for operator in graph.operators]
     ms = [weight * whole_ms / sum(weights) for weight in weights]
     regions = []
@@ -157,7 +158,7 @@ def _divided(source: PlanSource, graph: Graph, whole_ms: float) -> Bucket:
                 runs_as, format_numbers(numbers), len(numbers), "", "", amount.flops, amount.bytes, None, measured=False
             )
         )
-    return replace(bucket, regions=tuple(regions), schedule=None)
+    return bucket.with_regions(regions)
 
 
 def _errors(
@@ -173,8 +174,8 @@ def _errors(
     found: dict[object, float] = {}
     best: Executable | None = None
     for proposal in proposals.found:
-        planned = with_schedule(divided, timetable(proposal, proposals, cores))
-        key = (planned.regions, planned.schedule.cores if planned.schedule is not None else ())
+        planned = reorder_regions(divided, timetable(proposal, proposals, cores))
+        key = (planned.program.regions, planned.program.schedule.cores if planned.program.schedule is not None else ())
         if key in found:
             continue
         program = Executable(_with(plan, planned), directory)
@@ -193,11 +194,11 @@ def _waves(plan: Plan, directory: Path, decided: Executable, inputs: Arrays, rou
     """Gain of the native engine by kernels in waves, the plan as it is otherwise."""
     bucket = plan.buckets[0]
     regions = []
-    for region in bucket.regions:
+    for region in bucket.program.regions:
         one = region.implementation
         config = one.config.tuned({**dict(one.config.parameters), WAVES: True})
         regions.append(replace(region, implementation=replace(one, config=config)))
-    other = Executable(_with(plan, replace(bucket, regions=tuple(regions))), directory)
+    other = Executable(_with(plan, bucket.with_regions(regions, bucket.program.schedule)), directory)
     return _raced(lambda: decided.run(inputs), lambda: other.run(inputs), rounds)
 
 

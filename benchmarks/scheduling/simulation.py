@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bricolage.driver.sub_graphs import Divided, divide
-from bricolage.plan.plan import PlannedRegion
+from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.search.devices.duet import duet
 from bricolage.search.devices.list_placement import heft, peft
 from bricolage.search.schedules.exact_schedule import shortest_schedule
@@ -66,7 +66,7 @@ def validate(path: Path, runs: int, rounds: int) -> list[Row]:
     """Every distinct schedule of an artifact."""
     divided = divide(path)
     cores, curves = divided.cores, divided.curves(runs)
-    regions = divided.plan.buckets[0].regions
+    regions = divided.plan.buckets[0].program.regions
     one = _problem(divided, regions, [{"cpu": curve.table(len(cores))} for curve in curves], {"cpu": len(cores)})
     names = [f"core {number}" for number in range(len(cores))]
     alone = [dict.fromkeys(names, (curve.at(1),)) for curve in curves]

@@ -179,7 +179,7 @@ def decided(name: str, contestant: str, given: argparse.Namespace, folder: Path)
     fast = optimize(export(workload), options, inputs=inputs)
     kept = folder / f"{name}.npz"
     np.savez(kept, **inputs)  # type: ignore[arg-type]  # its stub takes a name for a flag
-    return fast.save(folder / f"{name}-{contestant}.bricolage"), kept, fast.plan.buckets[0].chosen
+    return fast.save(folder / f"{name}-{contestant}.bricolage"), kept, fast.plan.buckets[0].race.chosen
 
 
 def beside(name: str, kinds: Sequence[str], given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:

@@ -193,7 +193,7 @@ def contestants_of(name: str, tools: Sequence[str], given: argparse.Namespace, f
     )
     fast = optimize(model, options, inputs=dict(np.load(inputs)))
     artifact = fast.save(folder / f"{name}.bricolage")
-    return [Contestant(name, "bricolage", artifact, inputs, fast.plan.buckets[0].chosen), *others]
+    return [Contestant(name, "bricolage", artifact, inputs, fast.plan.buckets[0].race.chosen), *others]
 
 
 def given_contestants(tools: Sequence[str], given: argparse.Namespace) -> list[Contestant]:

@@ -137,7 +137,8 @@ def _rows(
         error = max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in answers if a.dtype.kind == "f")
         yield PackRow(
             name, target.name, parents[target.name], ours.choice.entry.seconds, seconds[target.name],
-            ours.plan.buckets[0].chosen, theirs.plan.buckets[0].chosen, 1 / ratio.value, (1 / ratio.high, 1 / ratio.low), error,
+            ours.plan.buckets[0].race.chosen, theirs.plan.buckets[0].race.chosen, 1 / ratio.value,
+            (1 / ratio.high, 1 / ratio.low), error,
         )  # fmt: skip
 
 

@@ -40,14 +40,14 @@ from bricolage.costs.database import FILE, Database
 from bricolage.device.host import host
 from bricolage.driver.candidates import find_candidates
 from bricolage.driver.context import open_context
-from bricolage.driver.profile import Profile
 from bricolage.driver.region_costs import measure_regions
 from bricolage.driver.sources import GivenModel, Source, open_source
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Region
 from bricolage.measure.scale_out.ray_nodes import Cluster
 from bricolage.measure.specs import CandidateSpec
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import Step
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import HOST, Implementation, KernelConfig
@@ -152,7 +152,7 @@ def drive(name: str, address: str) -> None:
         session = context.session(opened, graph)
         arrays, _ = context.inputs(opened, graph, session)
         oracle = Oracle(graph, arrays, opened.store, options.bound, opened.digest, evaluate=session.evaluate)
-        measure_regions(Profile.of(GraphVariant(ORIGINAL, graph), oracle, session), lambda: False)
+        measure_regions(TimedVariant.of(GraphVariant(ORIGINAL, graph), oracle, session), lambda: False)
         progress.advance(0)
 
 

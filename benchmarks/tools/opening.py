@@ -15,7 +15,7 @@ from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_pool
 from bricolage.driver.sources import GivenModel, open_source, working_folder
 from bricolage.driver.state import DecisionState
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 
 
@@ -39,6 +39,4 @@ def state_of(
             context = DecisionContext(options, tuple(backends), device, costs, pool, Silent())
             session = context.session(opened, graph)
             arrays, _ = context.inputs(opened, graph, session)
-            yield DecisionState(
-                session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, options.budget(len(graph))
-            )
+            yield DecisionState(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest)

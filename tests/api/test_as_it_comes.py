@@ -17,11 +17,13 @@ from bricolage.base.options import Options
 from bricolage.errors import FileUnlikeModel
 from bricolage.graph.region_model import FileModel
 from bricolage.plan import artifact
-from bricolage.plan.plan import Plan, whole_region
+from bricolage.plan.plan import Plan
 from bricolage.plan.program_step import USER_FILE
+from bricolage.plan.shipped_program import whole_region
 from bricolage.report import words
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import AS_IT_COMES, Implementation, KernelConfig
+from tests.plan.bucket_facts import alter_bucket
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32)
 FILE = Implementation("onnxruntime", KernelConfig(AS_IT_COMES))
@@ -53,14 +55,14 @@ def fast(path: Path) -> Executable:
 def handed_through(fast: Executable) -> Plan:
     """The same decision, had the file won."""
     bucket = fast.plan.buckets[0]
-    regions = (whole_region(FILE, bucket.operators),)
-    shipped = dataclasses.replace(bucket, regions=regions, chosen=str(FILE), best_baseline=str(FILE))
+    regions = (whole_region(FILE, bucket.program.operators),)
+    shipped = alter_bucket(bucket, regions=regions, chosen=str(FILE), best_baseline=str(FILE))
     return dataclasses.replace(fast.plan, buckets=(shipped,))
 
 
 def test_every_tool_that_reads_files_has_a_row_of_its_own(fast: Executable) -> None:
     bucket = fast.plan.buckets[0]
-    files = [one for one in bucket.contestants if one.as_it_comes]
+    files = [one for one in bucket.race.contestants if one.as_it_comes]
     assert {one.implementation.backend for one in files if one.implementation} == {"onnxruntime", "openvino"}
     (own,) = (one for one in files if one.name == str(FILE))
     assert own.accepted and own.other_tool and own.kind == "baseline" and own.median_ms
@@ -88,7 +90,7 @@ def test_the_file_is_only_in_artifacts_that_run_it(fast: Executable, tmp_path: P
     written = fast.save(tmp_path / "a.bricolage")
     with zipfile.ZipFile(written) as archive:
         assert (USER_FILE in archive.namelist()) == any(
-            one.implementation.config.as_it_comes for one in fast.plan.buckets[0].regions
+            one.implementation.config.as_it_comes for one in fast.plan.buckets[0].program.regions
         )
 
 
@@ -123,7 +125,9 @@ def test_a_tool_that_refuses_the_file_is_told_in_its_row() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     options = Options(effort="instant", backends=("onnxruntime", "openvino"))
     bucket = bricolage.optimize(model, options).plan.buckets[0]
-    rows = {one.implementation.backend: one for one in bucket.contestants if one.as_it_comes and one.implementation}
+    rows = {
+        one.implementation.backend: one for one in bucket.race.contestants if one.as_it_comes and one.implementation
+    }
     assert rows["onnxruntime"].accepted
     assert not rows["openvino"].accepted and rows["openvino"].reason.startswith(("refused", "failed"))
 

@@ -134,7 +134,7 @@ def test_a_decision_rests_on_the_model_of_costs(tmp_path: Path) -> None:
     )
     assert optimize(model, options).plan.buckets != first.buckets
     without = replace(options, backends=("onnxruntime",), effort="quick", budget_s=2.0, predict=False, rewrite=False)
-    assert optimize(model, without).plan.buckets[0].model_use is None
+    assert optimize(model, without).plan.buckets[0].record.model_use is None
 
 
 @pytest.mark.parametrize("backends", [("native", "onnxruntime"), ("onnxruntime",)])
@@ -143,9 +143,17 @@ def test_an_instant_decision_is_right_and_says_what_it_rests_on(tmp_path: Path, 
 
     found = optimize(regions.conv_net(tmp_path).path, Options(backends=backends, effort="instant", threads=1))
     (bucket,) = found.plan.buckets
-    assert bucket.winner.accepted and bucket.winner.error is not None and bucket.winner.error <= bucket.bound
-    assert not any(cost.alternatives and cost.measured for cost in bucket.regions if cost.count < bucket.operators)
-    assert bucket.model_use is not None and bucket.model_use.model.endswith(load_costs(SHIPPED).provenance["made"])
+    assert (
+        bucket.race.winner.accepted
+        and bucket.race.winner.error is not None
+        and bucket.race.winner.error <= bucket.verification.bound
+    )
+    assert not any(
+        cost.alternatives and cost.measured for cost in bucket.program.regions if cost.count < bucket.program.operators
+    )
+    assert bucket.record.model_use is not None and bucket.record.model_use.model.endswith(
+        load_costs(SHIPPED).provenance["made"]
+    )
 
 
 @pytest.mark.parametrize("other", [{"predict": False}, {"objective": "throughput"}], ids=str)
@@ -153,5 +161,5 @@ def test_an_instant_decision_needs_no_model_and_may_be_for_throughput(tmp_path: 
     from tests.backends import regions
 
     found = optimize(regions.conv_net(tmp_path).path, Options(effort="instant", backends=("onnxruntime",), **other))
-    assert found.plan.buckets[0].chosen.startswith("onnxruntime")
+    assert found.plan.buckets[0].race.chosen.startswith("onnxruntime")
     assert (found.plan.operating_point is not None) is ("objective" in other)

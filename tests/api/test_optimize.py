@@ -34,6 +34,7 @@ from bricolage.measure.specs import Regime
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
+from tests.plan.bucket_facts import alter_bucket
 
 QUICK = {"backends": ("onnxruntime", "openvino"), "budget_s": 12.0, "threads": 1}
 INSTANT = {**QUICK, "backends": ("onnxruntime",), "effort": "instant"}
@@ -194,8 +195,10 @@ def test_an_artifact_from_elsewhere_is_refused_politely(fast: Executable, tmp_pa
 
 
 def test_a_plan_for_missing_backends_runs_on_what_is_there(fast: Executable, tmp_path: Path) -> None:
-    regions = tuple(dataclasses.replace(r, implementation=Implementation("gone")) for r in fast.plan.buckets[0].regions)
-    buckets = tuple(dataclasses.replace(b, regions=regions) for b in fast.plan.buckets[:1])
+    regions = tuple(
+        dataclasses.replace(r, implementation=Implementation("gone")) for r in fast.plan.buckets[0].program.regions
+    )
+    buckets = tuple(alter_bucket(b, regions=regions) for b in fast.plan.buckets[:1])
     foreign = Executable(dataclasses.replace(fast.plan, buckets=buckets), fast._source.directory)
     artifact = foreign.save(tmp_path / "gone.bricolage")
     with pytest.raises(ForeignArtifact, match="gone is not installed"):
@@ -212,7 +215,7 @@ def test_users_inputs_are_checked() -> None:
 
 def test_a_batch_without_a_size_takes_one(caplog: pytest.LogCaptureFixture) -> None:
     fast = bricolage.optimize(parse(NET, **weights()), BRIEF)
-    assert [bucket.sizes for bucket in fast.plan.buckets] == [{"batch": 1}]
+    assert [bucket.program.sizes for bucket in fast.plan.buckets] == [{"batch": 1}]
     assert "the batch 'batch' takes 1" in caplog.text
 
 
@@ -221,7 +224,7 @@ def test_open_dimensions_are_asked_for_at_once() -> None:
     with pytest.raises(UnboundDimension, match="--shape high=224 --shape wide=224"):
         bricolage.optimize(parse(open_net, **weights()), BRIEF)
     fast = bricolage.optimize(parse(open_net, **weights()), BRIEF, shapes={"high": 16, "wide": [16]})
-    assert [bucket.sizes for bucket in fast.plan.buckets] == [{"batch": 1, "high": 16, "wide": 16}]
+    assert [bucket.program.sizes for bucket in fast.plan.buckets] == [{"batch": 1, "high": 16, "wide": 16}]
 
 
 def test_unknown_words_are_refused() -> None:
@@ -273,7 +276,7 @@ def test_a_torch_module_with_example_inputs() -> None:
     fast = bricolage.optimize(module, Options(**INSTANT), example_inputs=(x,))
     torch.testing.assert_close(fast(x), module(x).detach(), rtol=1e-4, atol=1e-5)
     assert module.training, "the caller's module is left as it was"
-    assert fast.plan.buckets[0].inputs_from == "example inputs", "they serve for measuring, too"
+    assert fast.plan.buckets[0].verification.inputs_from == "example inputs", "they serve for measuring, too"
 
 
 def test_a_new_option_makes_another_decision(tmp_path: Path) -> None:
@@ -307,9 +310,9 @@ def test_full_effort_tunes_what_does_well(monkeypatch: pytest.MonkeyPatch) -> No
     options = Options(backends=("native",), shapes={"batch": (1,)}, effort="full", budget_s=120.0, threads=1)
     tuned = bricolage.optimize(parse(NET, **weights()), options)
     bucket = tuned.plan.buckets[0]
-    tuning = next(one for one in bucket.agenda if one.name == "kernel tuning")
+    tuning = next(one for one in bucket.record.agenda if one.name == "kernel tuning")
     assert tuning.outcome == "measured", "it searched; whether it finds anything is the machine's"
-    assert all(c.accepted for c in bucket.contestants if " tuned " in c.name)
+    assert all(c.accepted for c in bucket.race.contestants if " tuned " in c.name)
     for actual, wanted in zip(tuned(sample(1)), expected(sample(1)), strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
 

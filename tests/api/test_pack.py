@@ -25,10 +25,11 @@ from bricolage.graph.prepare import prepare
 from bricolage.plan import artifact
 from bricolage.plan.agenda_record import AgendaItem
 from bricolage.plan.pack import PackTarget
-from bricolage.plan.plan import Contestant
+from bricolage.plan.race_outcome import Contestant
 from bricolage.work.implementation import Implementation
 from tests.api.test_optimize import NET, expected, sample, weights
 from tests.graph.models import parse
+from tests.plan.bucket_facts import alter_bucket
 
 OPTIONS = Options(backends=("onnxruntime",), effort="instant", budget_s=6.0, shapes={"batch": (1,)})
 TARGETS = (PackTarget("here"), PackTarget("one", threads=1), PackTarget("rough", precision="medium", threads=1))
@@ -141,7 +142,7 @@ def test_what_gained_nothing_above_is_not_tried_below(made: Packed) -> None:
         alone("other", 9.0),
     )
     names = {"chosen": "quick f32", "best_baseline": "quick f32", "best_other": "other f32"}
-    parent = replace(made.plans[0].buckets[0], agenda=agenda, contestants=contestants, **names)  # type: ignore[arg-type]
+    parent = alter_bucket(made.plans[0].buckets[0], agenda=agenda, contestants=contestants, **names)
     start = Start.after(parent)
     assert start.without == {"a", "d", "whole model on far f32"} and start.budget < 1
     assert [one.backend for one in start.first] == ["quick", "near", "other"]

@@ -17,7 +17,9 @@ from bricolage.driver.stages import profiling
 from bricolage.errors import BadOption
 from bricolage.measure.pool import Pool
 from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import RaceOutcome
 from tests.graph.models import parse
+from tests.plan.bucket_facts import alter_bucket
 
 NET = """<ir_version: 8, opset_import: ["" : 18]> net (float[8,64] x) => (float[8,64] y) { y = Tanh(x) }"""
 SHORT = Options(backends=("onnxruntime",), budget_s=0.5, threads=1)
@@ -39,7 +41,7 @@ def going_on(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     """As outside the tests, on a machine that is quiet, whatever this one is."""
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setitem(PROFILES, "quick", replace(PROFILES["quick"], continued=2))  # type: ignore[arg-type]
-    monkeypatch.setattr(Bucket, "under_load", False)
+    monkeypatch.setattr(RaceOutcome, "under_load", False)
     yield
 
 
@@ -66,16 +68,16 @@ def decided(pool: Pool, **more: Any) -> tuple[Bucket, Heard]:
 
 def test_a_provisional_decision_is_gone_on_with_until_it_is_final(pool: Pool) -> None:
     first, heard = decided(pool)
-    assert first.provisional == ("no time",) and "no time" in {one.outcome for one in first.agenda}
-    assert first.continued == 0 and heard.measured and GOING_ON not in heard.phases
+    assert first.record.provisional == ("no time",) and "no time" in {one.outcome for one in first.record.agenda}
+    assert first.record.continued == 0 and heard.measured and GOING_ON not in heard.phases
     stored, heard = decided(pool, provisional=True)
     assert stored == first and not heard.measured
     last = first
-    while last.provisional:
+    while last.record.provisional:
         following, heard = decided(pool)
-        assert heard.measured and GOING_ON in heard.phases and following.continued == last.continued + 1
+        assert heard.measured and GOING_ON in heard.phases and following.record.continued == last.record.continued + 1
         last = following
-    assert last.continued <= 2
+    assert last.record.continued <= 2
     again, heard = decided(pool)
     assert again == last and not heard.measured and GOING_ON not in heard.phases
 
@@ -84,20 +86,22 @@ def test_what_load_disturbed_is_gone_on_with_in_quiet_and_no_interruption_loses_
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROFILES, "quick", replace(PROFILES["quick"], continued=1))  # type: ignore[arg-type]
-    monkeypatch.setattr(Bucket, "under_load", True)
+    monkeypatch.setattr(RaceOutcome, "under_load", True)
     monkeypatch.setattr(bucket_decision, "share_taken", lambda _: 0.5)
     first, second = decided(pool)[0], decided(pool)[0]
-    assert "load" in first.provisional and second.provisional == ("load",) and second.continued == 1
+    assert (
+        "load" in first.record.provisional and second.record.provisional == ("load",) and second.record.continued == 1
+    )
     third, heard = decided(pool)
     assert third == second and not heard.measured, "the machine is as busy as then"
     monkeypatch.setattr(bucket_decision, "share_taken", lambda _: 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(profiling, "measure_dropped", interrupt)
-        assert decided(pool)[0] == replace(second, interrupted=True)
+        assert decided(pool)[0] == alter_bucket(second, interrupted=True)
     assert decided(pool, provisional=True)[0] == second
-    monkeypatch.setattr(Bucket, "under_load", False)
+    monkeypatch.setattr(RaceOutcome, "under_load", False)
     last, heard = decided(pool)
-    assert heard.measured and last.continued == 2 and last.provisional == ()
+    assert heard.measured and last.record.continued == 2 and last.record.provisional == ()
 
 
 def interrupt(*_: object) -> None:

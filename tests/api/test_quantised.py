@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bricolage.backends import registry
 from bricolage.base import scratch
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import decode, encode
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import BOUNDS, Options
@@ -24,7 +25,7 @@ from bricolage.device.host import select_device
 from bricolage.driver import promising_variants
 from bricolage.driver.byte_checks import byte_products, check_products
 from bricolage.driver.context import DecisionContext, open_context
-from bricolage.driver.decide import _bucket
+from bricolage.driver.decide import _describe_decision
 from bricolage.driver.final_race import FinalRace, race_result
 from bricolage.driver.given_samples import GivenData, samples_of
 from bricolage.driver.items import items
@@ -34,9 +35,11 @@ from bricolage.driver.sources import GivenModel, Source, open_source, working_fo
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import DecisionState
 from bricolage.errors import MetricFails
-from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.quantised import EXACT_BOUND, is_quantised
+from tests.plan.bucket_facts import alter_bucket
 
 LOW = Options(backends=("onnxruntime",), effort="instant", threads=1, precision="low")
 
@@ -90,9 +93,10 @@ def prepared(opened: tuple[DecisionContext, Source], given: GivenData, **changed
     context, source = replace(context, options=replace(LOW, **changed)), replace(source, data=given)
     graph = source.buckets[0].graph
     samples = samples_of(graph, given, context.options)
-    session = replace(context.session(source, graph), samples=samples)
+    budget = DecisionBudget.of(context.options, len(graph)).within(1000.0)
+    session = replace(context.session(source, graph, budget=budget), samples=samples)
     inputs, _ = context.inputs(source, graph, session)
-    state = DecisionState(session, [GraphVariant(ORIGINAL, graph)], inputs, source.digest, 1000.0)
+    state = DecisionState(session, [GraphVariant(ORIGINAL, graph)], inputs, source.digest)
     for stage in (Reference(), Baselines()):
         stage.run(state, Deadline(math.inf))
     return state
@@ -106,7 +110,7 @@ def decided(opened: tuple[DecisionContext, Source]) -> tuple[DecisionState, Buck
     FinalRace().run(state, Deadline(math.inf))
     result = race_result(state)
     assert result is not None
-    return state, _bucket(state.session, state, result, [])
+    return state, _describe_decision(state, result, [], Deadline(math.inf))
 
 
 def test_the_agenda_has_it_where_data_is_given_at_low(opened: tuple[DecisionContext, Source]) -> None:
@@ -123,19 +127,21 @@ def test_the_agenda_has_it_where_data_is_given_at_low(opened: tuple[DecisionCont
 
 def test_it_is_judged_by_exact_integers_and_by_the_float_model(decided: tuple[DecisionState, Bucket]) -> None:
     state, bucket = decided
-    (found,) = bucket.quantised
+    (found,) = bucket.verification.quantised
     assert found.outcome == "raced" and found.products == 2 and not found.floats
     assert found.error is not None and 1e-4 < found.error < BOUNDS["low"]
-    profile = state.profiles[CALIBRATED]
-    assert is_quantised(profile.graph.model) and profile.oracle.accepted == EXACT_BOUND
-    assert {one.error for one in bucket.contestants if CALIBRATED in one.name and one.error is not None}
-    for one in bucket.contestants:
+    variant = state.timed_variants[CALIBRATED]
+    assert is_quantised(variant.graph.model) and variant.oracle.accepted == EXACT_BOUND
+    assert {one.error for one in bucket.race.contestants if CALIBRATED in one.name and one.error is not None}
+    for one in bucket.race.contestants:
         if one.median_ms is not None:
             assert one.held_back_error is not None and one.reached == one.held_back_error
             exact = found.error if CALIBRATED in one.name else 0.0
             assert one.held_back_error == pytest.approx(exact, rel=0.3, abs=1e-5)
-    assert bucket.accuracy is not None and bucket.accuracy.limit == pytest.approx(BOUNDS["low"])
-    assert bucket.accuracy.reached is not None and bucket.accuracy.samples == 3
+    assert bucket.verification.accuracy is not None and bucket.verification.accuracy.limit == pytest.approx(
+        BOUNDS["low"]
+    )
+    assert bucket.verification.accuracy.reached is not None and bucket.verification.accuracy.samples == 3
 
 
 def test_the_plan_keeps_it_and_the_same_data_makes_it_again(decided: tuple[DecisionState, Bucket]) -> None:
@@ -143,8 +149,8 @@ def test_the_plan_keeps_it_and_the_same_data_makes_it_again(decided: tuple[Decis
     assert decode(Bucket, encode(bucket)) == bucket
     graph, samples = state.oracle.graph, state.session.samples
     made = next(promising_variants.remade(graph, CALIBRATED, state.session.options, samples))
-    assert made.key == state.profiles[CALIBRATED].variant.key
-    shipped = replace(bucket, variant=CALIBRATED, operators=len(made.graph), regions=())
+    assert made.key == state.timed_variants[CALIBRATED].graph_variant.key
+    shipped = alter_bucket(bucket, variant=CALIBRATED, operators=len(made.graph), regions=())
     again = promising_variants.made_again(shipped, graph, state.session.options, samples)
     assert again is not None and again.quantised
     assert promising_variants.made_again(shipped, graph) is None, "without the data nothing says its scales"
@@ -155,7 +161,7 @@ def test_where_no_product_bears_the_accuracy_asked_for_that_is_told(opened: tupl
     QuantisedGraphItem(CALIBRATED).run(state, Deadline(math.inf))
     (found,) = state.quantised
     assert found.outcome == "not made" and "misses" in found.verdict and "SQNR (dB) of at least 60" in found.verdict
-    assert CALIBRATED not in state.profiles and not state.challengers
+    assert CALIBRATED not in state.timed_variants and not state.challengers
 
 
 def test_what_misses_the_accuracy_on_samples_held_back_is_told_and_does_not_race(
@@ -171,7 +177,7 @@ def test_what_misses_the_accuracy_on_samples_held_back_is_told_and_does_not_race
     QuantisedGraphItem(CALIBRATED).run(state, Deadline(math.inf))
     (found,) = state.quantised
     assert found.outcome == "too inaccurate" and "near 0 on 3 samples, at least 1 is asked for" in found.verdict
-    assert CALIBRATED not in state.profiles and not state.challengers
+    assert CALIBRATED not in state.timed_variants and not state.challengers
     assert state.original.times, "float meets it"
 
 
@@ -196,12 +202,12 @@ def test_a_backend_that_multiplies_bytes_inexactly_is_refused_by_single_products
     decided: tuple[DecisionState, Bucket],
 ) -> None:
     """In a deep graph ties hide it; a product from bytes has none."""
-    profile = decided[0].profiles[CALIBRATED]
-    (region,) = byte_products(profile.graph)
+    variant = decided[0].timed_variants[CALIBRATED]
+    (region,) = byte_products(variant.graph)
     assert [one.op_type for one in region.operators].count("MatMul") == 1
     read = {value.dtype for value in region.inputs if value.const_value is None}
     assert read == {ir.DataType.UINT8}, "from bytes on"
-    before = dict(profile.whole)
-    check_products(profile, lambda: False)
-    assert profile.whole == before and profile.times, "ONNX Runtime is exact where the processor is"
-    assert profile.oracle.files(region)[2] == EXACT_BOUND
+    before = dict(variant.whole)
+    check_products(variant, lambda: False)
+    assert variant.whole == before and variant.times, "ONNX Runtime is exact where the processor is"
+    assert variant.oracle.files(region)[2] == EXACT_BOUND

@@ -113,7 +113,7 @@ def test_branches_that_lose_nothing_side_by_side_run_so(tmp_path: Path, monkeypa
     assert found.kept and found.speedup is not None and found.speedup.low > 1.0
     assert found.proposals[0].makespan_ms < found.sequential_ms
     fast = load(out)
-    planned = fast.plan.buckets[0].schedule
+    planned = fast.plan.buckets[0].program.schedule
     assert planned is not None and len(set(planned.cores)) > 1 and planned.speedup == found.speedup.value
     np.testing.assert_allclose(fast(X), Y, rtol=1e-6)
     spans = {span.step: span for span in fast.trace({"x": X}).spans}
@@ -132,10 +132,10 @@ def test_optimize_ships_branches_side_by_side(tmp_path: Path) -> None:
     options = Options(backends=("layers",), budget_s=150.0, rewrite=False)
     fast = bricolage.optimize(parse(text), options)
     bucket = fast.plan.buckets[0]
-    (attempt,) = bucket.attempts
+    (attempt,) = bucket.record.attempts
     assert "entered the race" in attempt.verdict and attempt.regions == 4
-    assert bucket.schedule is not None and bucket.chosen.endswith("scheduled") and bucket.significant
-    assert len(bucket.schedule.ms) == len(bucket.regions) == 4
+    assert bucket.program.schedule is not None and bucket.race.chosen.endswith("scheduled") and bucket.race.significant
+    assert len(bucket.program.schedule.ms) == len(bucket.program.regions) == 4
     relu = np.maximum(X, 0)
     np.testing.assert_allclose(fast(X), -np.exp(np.tanh(relu)) - np.tanh(np.exp(relu)), rtol=1e-5)
     spans = {span.step: span for span in fast.trace({"x": X}).spans}

@@ -18,8 +18,8 @@ from bricolage.costs.latency import Latency
 from bricolage.errors import BadOption, MissingBackend, NoBackend, UnboundDimension, UnknownBackend, UnknownFamily
 from bricolage.graph.extract import write_whole
 from bricolage.measure.race_record import Race
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.rule import Example
 from bricolage.tune.rewrites import RewriteTuner, judge_race
 

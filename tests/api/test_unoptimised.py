@@ -50,12 +50,12 @@ def test_the_plan_names_the_unoptimised_session_and_why_at_every_size(tmp_path: 
     optimize(padded_pool(), OPTIONS, inputs={"x": x[3]}).save(tmp_path / "model.bric")
     fast = load(tmp_path / "model.bric")
     (bucket,) = fast.plan.buckets
-    contestants = {one.name: one for one in bucket.contestants}
+    contestants = {one.name: one for one in bucket.race.contestants}
     if contestants["onnxruntime f32"].accepted:
         pytest.skip("this version merges the pad rightly")
-    assert bucket.chosen == "onnxruntime f32-unoptimised"
+    assert bucket.race.chosen == "onnxruntime f32-unoptimised"
     assert "Pad should be smaller than kernel" in contestants["onnxruntime f32"].reason
-    assert "onnxruntime f32 was refused" in contestants[bucket.chosen].reason
+    assert "onnxruntime f32 was refused" in contestants[bucket.race.chosen].reason
     for given in x.values():
         np.testing.assert_allclose(fast.run({"x": given})["y"], averaged(given), rtol=1e-5, atol=1e-6)
 
@@ -71,6 +71,6 @@ def test_without_measuring_the_placement_names_it_too() -> None:
 def test_the_plan_says_which_optimisations_are_left_out() -> None:
     x = np.random.default_rng(0).normal(size=(1, 1, 4, 3)).astype(np.float32)
     (bucket,) = optimize(padded_pool("MaxPool"), OPTIONS, inputs={"x": x}).plan.buckets
-    (own,) = (one for one in bucket.contestants if one.name == "onnxruntime f32")
+    (own,) = (one for one in bucket.race.contestants if one.name == "onnxruntime f32")
     without = switched_off(registry.get("onnxruntime"), to_model(padded_pool("MaxPool")))
     assert own.accepted and all(name in own.reason for name in without) == bool(without)

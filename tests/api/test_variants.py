@@ -22,12 +22,14 @@ from bricolage.driver.sources import GivenModel, open_source, working_folder
 from bricolage.errors import ForeignPlan, UnreadableArtifact
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
-from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRegion
+from bricolage.plan.plan import Bucket
 from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig, RewriteStep
+from bricolage.plan.shipped_program import ORIGINAL, PlannedRegion
 from bricolage.rewrite.variants import REWRITTEN, TAILORED, rewritten_variants, tailored_variant
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
+from tests.plan.bucket_facts import alter_bucket
 
 OPTIONS = Options(backends=("onnxruntime",), budget_s=20.0, threads=1, shapes={"batch": (1, 2)})
 NET = """<ir_version: 8, opset_import: ["" : 18]> net (float[batch,8,16,16] x) => (float[batch,8,16,16] y) {
@@ -81,7 +83,7 @@ def rewritten(raced: Executable) -> Executable:
             Implementation("onnxruntime"), numbers, len(variant.graph), "all", "", 0, 0, None, measured=False
         )
         buckets.append(
-            dataclasses.replace(
+            alter_bucket(
                 bucket,
                 graph=file,
                 variant=REWRITTEN,
@@ -97,15 +99,17 @@ def rewritten(raced: Executable) -> Executable:
 
 def test_rewritten_variants_race_and_are_checked(raced: Executable) -> None:
     for bucket in raced.plan.buckets:
-        found = {contestant.name: contestant for contestant in bucket.contestants}
+        found = {contestant.name: contestant for contestant in bucket.race.contestants}
         assert {"onnxruntime f32", "onnxruntime f32 rewritten"} <= set(found)
         one = found["onnxruntime f32 rewritten"]
-        assert one.kind == "plan" and one.accepted and one.error is not None and one.error <= bucket.bound
+        assert one.kind == "plan" and one.accepted and one.error is not None and one.error <= bucket.verification.bound
         assert found["onnxruntime f32"].kind == "baseline"
-        assert bucket.best_baseline == "onnxruntime f32", "what rewriting gains is measured against the original"
+        assert bucket.race.best_baseline == "onnxruntime f32", "what rewriting gains is measured against the original"
         # Which one ships is the machine's to say.
-        assert bucket.chosen == "onnxruntime f32" + (f" {bucket.variant}" if bucket.variant != ORIGINAL else "")
-        assert bool(bucket.rules) == (bucket.variant != ORIGINAL)
+        assert bucket.race.chosen == "onnxruntime f32" + (
+            f" {bucket.program.variant}" if bucket.program.variant != ORIGINAL else ""
+        )
+        assert bool(bucket.program.rules) == (bucket.program.variant != ORIGINAL)
 
 
 def test_what_decisions_saw_is_in_the_log(raced: Executable) -> None:
@@ -113,7 +117,7 @@ def test_what_decisions_saw_is_in_the_log(raced: Executable) -> None:
     with Database() as database:
         lines = list(database.decision_log())
         exported = [line for line in database.export_lines() if '"decision"' in line]
-    quiet = [bucket for bucket in raced.plan.buckets if not bucket.under_load]
+    quiet = [bucket for bucket in raced.plan.buckets if not bucket.race.under_load]
     networks = {line.times.network for line in lines if line.times is not None}
     assert len(networks) == len(quiet) and len(exported) == len(lines)
     for attempt in (line.attempt for line in lines if line.attempt is not None):
@@ -125,8 +129,8 @@ def test_without_rewriting_there_is_only_the_original(raced: Executable) -> None
         parse(NET, **weights()), dataclasses.replace(OPTIONS, rewrite=False, shapes={"batch": (1,)})
     )
     (bucket,) = plain.plan.buckets
-    assert bucket.variant == ORIGINAL and not bucket.rules
-    assert not [contestant for contestant in bucket.contestants if contestant.name.endswith(REWRITTEN)]
+    assert bucket.program.variant == ORIGINAL and not bucket.program.rules
+    assert not [contestant for contestant in bucket.race.contestants if contestant.name.endswith(REWRITTEN)]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
@@ -144,7 +148,7 @@ def test_an_artifact_holds_the_weights_that_rules_made(rewritten: Executable, tm
         np.testing.assert_allclose(loaded(sample(batch)), expected(sample(batch)), rtol=1e-4, atol=1e-5)
     buckets = bench(path, dataclasses.replace(OPTIONS, budget_s=5.0)).buckets
     for bucket in buckets:
-        planned = next(contestant for contestant in bucket.contestants if contestant.name == "bricolage")
+        planned = next(contestant for contestant in bucket.race.contestants if contestant.name == "bricolage")
         assert planned.accepted, planned.reason
 
 
@@ -153,7 +157,7 @@ def test_plans_of_one_model_race_each_other(raced: Executable, rewritten: Execut
     ours, theirs = rewritten.save(tmp_path / "ours.bricolage"), raced.save(tmp_path / "theirs.bricolage")
     options = dataclasses.replace(OPTIONS, budget_s=5.0)
     for bucket in bench(ours, options, rivals=[theirs, ours]).buckets:
-        found = {c.name: c for c in bucket.contestants}
+        found = {c.name: c for c in bucket.race.contestants}
         assert {"bricolage", "theirs (rival 1)", "ours (rival 2)", "onnxruntime f32"} <= set(found)
         refused = {name for name, c in found.items() if c.reason.startswith("refused")}
         assert refused <= {"onnxruntime f32-parallel"}, "there is nothing to run side by side"
@@ -164,7 +168,7 @@ def test_plans_of_one_model_race_each_other(raced: Executable, rewritten: Execut
     onnx.save(ir.to_proto(other), tmp_path / "other.onnx")
     with pytest.raises(ForeignPlan, match="inputs or outputs"):
         bench(tmp_path / "other.onnx", options, rivals=[ours])
-    larger = dataclasses.replace(rewritten.plan.buckets[0], operators=9)
+    larger = alter_bucket(rewritten.plan.buckets[0], operators=9)
     odd = Executable(dataclasses.replace(rewritten.plan, buckets=(larger,)), rewritten._source.directory)
     with pytest.raises(UnreadableArtifact, match="3 operators, not 9"):
         odd.save(tmp_path / "odd.bricolage")
@@ -174,12 +178,12 @@ def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Exec
     graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
     bucket = raced.plan.buckets[0]
     made = promising_variants.made_again(bucket, graph)
-    assert made is not None and made.name == bucket.variant
-    assert promising_variants.made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
-    other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.regions)
-    assert promising_variants.made_again(dataclasses.replace(bucket, regions=other), graph) is None
+    assert made is not None and made.name == bucket.program.variant
+    assert promising_variants.made_again(alter_bucket(bucket, operators=bucket.program.operators + 1), graph) is None
+    other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.program.regions)
+    assert promising_variants.made_again(alter_bucket(bucket, regions=other), graph) is None
     lost = (RewriteStep("no-such-rule", 0, ("y",), ()),)
-    searched = dataclasses.replace(bucket, variant="searched-1", steps=lost, rewrite_config=None)
+    searched = alter_bucket(bucket, variant="searched-1", steps=lost, rewrite_config=None)
     assert promising_variants.made_again(searched, graph) is None
 
 
@@ -193,7 +197,7 @@ def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) ->
     region = PlannedRegion(
         Implementation("onnxruntime"), everything, len(variant.graph), "all", variant.key, 0, 0, None, measured=False
     )
-    bucket = dataclasses.replace(
+    bucket = alter_bucket(
         raced.plan.buckets[0],
         operators=len(variant.graph),
         regions=(region,),

@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, encode, parse
+from bricolage.base.codec import FLAT, DecodeError, Length, Matching, Within, decode, encode, parse
 from bricolage.base.options import Options
 
 Scalar = bool | int | float | str
@@ -67,6 +67,93 @@ def test_what_was_encoded_is_decoded(made: Everything) -> None:
     found = decode(Everything, through_json(made))
     assert found == made
     assert [type(value) for _, value in found.scalars] == [type(value) for _, value in made.scalars], "True is not 1"
+
+
+@dataclass(frozen=True)
+class EndNumbers:
+    """A part whose fields stand among those of others."""
+
+    first: int
+    last: Annotated[int, Within(0, 9)] = 9
+
+
+@dataclass(frozen=True)
+class NamedLength:
+    """Another part, which refuses odd lengths."""
+
+    name: str
+    length: int = 2
+
+    def __post_init__(self) -> None:
+        if self.length % 2:
+            raise ValueError(f"{self.length} is odd")
+
+
+@dataclass(frozen=True)
+class TwoParts:
+    """One object of JSON in memory as two parts, and a field of its own."""
+
+    ends: EndNumbers = field(metadata=FLAT)
+    named: NamedLength = field(metadata=FLAT)
+    note: str = ""
+
+    KEY_ORDER: ClassVar[tuple[str, ...]] = ("name", "first", "note", "last", "length")
+
+
+@dataclass(frozen=True)
+class PartOfPart:
+    """A part of a part, in the order of its fields."""
+
+    outer: TwoParts = field(metadata=FLAT)
+    more: tuple[TwoParts, ...] = ()
+
+
+TWO_PARTS = TwoParts(EndNumbers(1, 3), NamedLength("x", 4), "n")
+FLATTENED = {"name": "x", "first": 1, "note": "n", "last": 3, "length": 4}
+
+
+def test_flat_fields_stand_in_the_object_that_they_are_a_part_of() -> None:
+    assert list(encode(TWO_PARTS).items()) == list(FLATTENED.items()), "in the order of its class"
+    assert decode(TwoParts, FLATTENED) == TWO_PARTS
+    assert decode(TwoParts, {"name": "x", "first": 1}) == TwoParts(EndNumbers(1), NamedLength("x")), (
+        "each with its defaults"
+    )
+    nested = PartOfPart(TWO_PARTS, (TWO_PARTS,))
+    assert encode(nested) == {**FLATTENED, "more": [FLATTENED]} and decode(PartOfPart, encode(nested)) == nested
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"ends": {"first": 1}}, "plan has the unknown field 'ends'"),
+        ({"first": None}, "plan.first is no int"),
+        ({"last": 10, "length": 3}, "plan.last is not between 0 and 9"),
+        ({"length": 3}, "plan: 3 is odd"),
+    ],
+)
+def test_damaged_parts_are_told_as_if_there_were_none(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(DecodeError, match=f"^{re.escape(sentence)}$"):
+        decode(TwoParts, {**FLATTENED, **change})
+    with pytest.raises(DecodeError, match="^plan lacks the field 'first'$"):
+        decode(TwoParts, {"name": "x"})
+
+
+def test_keys_are_named_once_each() -> None:
+    @dataclass(frozen=True)
+    class KeyTwice:
+        ends: EndNumbers = field(metadata=FLAT)
+        first: int = 0
+
+    @dataclass(frozen=True)
+    class KeyForgotten:
+        ends: EndNumbers = field(metadata=FLAT)
+
+        KEY_ORDER: ClassVar[tuple[str, ...]] = ("first",)
+
+    with pytest.raises(TypeError, match="KeyTwice has the key 'first' twice"):
+        decode(KeyTwice, {})
+    with pytest.raises(TypeError, match="KEY_ORDER of KeyForgotten does not name each of its keys once"):
+        decode(KeyForgotten, {})
 
 
 def plain(**changed: object) -> dict[str, object]:

@@ -173,14 +173,6 @@ def test_the_bound_is_the_words_unless_a_tolerance_is_given() -> None:
     assert Options(precision="medium", tolerance=1e-5).bound == 1e-5
 
 
-@given(options, st.integers(0, 100_000))
-def test_the_race_and_a_compilation_fit_into_the_budget(made: Options, operators: int) -> None:
-    budget = made.budget(operators)
-    assert 0 < made.race_seconds(operators) <= budget * made.profile.shares.race
-    assert made.race_seconds(operators) <= made.profile.race_seconds
-    assert budget / 2 <= made.compile_limit(operators) <= budget
-
-
 def test_more_effort_accepts_less_risk_and_has_more_time() -> None:
     profiles = [PROFILES[effort] for effort in EFFORTS]
     assert [one.risk for one in profiles] == sorted((one.risk for one in profiles), reverse=True)
@@ -290,19 +282,5 @@ def test_flags_make_the_same_options(monkeypatch: pytest.MonkeyPatch, made: Opti
         assert parsed(made.flags()) == made
 
 
-def test_the_default_budget_has_an_end() -> None:
-    for effort in EFFORTS:
-        options = Options(effort=effort, threads=1)
-        assert options.budget(10) < options.budget(1_000) < options.budget(200_000) <= 3 * 3600.0
-    assert Options(budget_s=5.0, threads=1).budget(200_000) == 5.0
-
-
 def test_one_size_may_stand_alone() -> None:
     assert Options(shapes={"batch": 4, "length": [1, 2]}).shapes == {"batch": (4,), "length": (1, 2)}
-
-
-def test_reading_the_model_is_off_a_budget_in_seconds_up_to_half_of_it() -> None:
-    given = Options(budget_s=60.0)
-    assert given.budget_left(100, 6.0) == 54.0
-    assert given.budget_left(100, 50.0) == 30.0
-    assert Options().budget_left(100, 50.0) == Options().budget(100)

@@ -14,7 +14,7 @@ from benchmarks.integers.images import line, words
 from benchmarks.integers.networks import CALIBRATION, GROUPS, QUANTISABLES, Quantisable
 from bricolage.backends import registry
 from bricolage.device.host import host
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.verify.accuracy_measures import AccuracyDemand
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.latency import Result, averages, baselines_table, stored, table, without
-from bricolage.plan.plan import Contestant
+from bricolage.plan.race_outcome import Contestant
 from bricolage.work.implementation import Implementation, KernelConfig
 
 

@@ -21,7 +21,7 @@ from benchmarks.real.written import Answer, check, truth
 from bricolage.api.optimize import optimize
 from bricolage.base.codec import decode
 from bricolage.base.options import Options
-from bricolage.plan.plan import Contestant
+from bricolage.plan.race_outcome import Contestant
 
 RIGHT = Answer("1×16", error=3e-7, right=True)
 GOOD = Row(

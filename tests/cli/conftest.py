@@ -20,9 +20,12 @@ from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.plan import artifact
-from bricolage.plan.plan import Contestant, Plan, PlannedRegion, TensorSpec
+from bricolage.plan.plan import Plan, TensorSpec
 from bricolage.plan.planned_interface import input_specs, output_specs
+from bricolage.plan.race_outcome import Contestant
+from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.work.implementation import Implementation
+from tests.plan.bucket_facts import alter_bucket
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +45,7 @@ def save(plan: Plan, graphs: list[Graph | None], folder: Path, path: Path) -> Pa
     folder.mkdir(parents=True)
     for bucket, graph in zip(plan.buckets, graphs, strict=True):
         assert graph is not None
-        write_model(graph.model, folder / bucket.graph)
+        write_model(graph.model, folder / bucket.program.graph)
         write_model(graph.model, folder / artifact.MODEL)
         plan = dataclasses.replace(plan, inputs=input_specs(graph.model), outputs=output_specs(graph.model))
     artifact.save(plan, folder, path)
@@ -96,7 +99,7 @@ def runnable(tmp_path: Path) -> Path:
         accepted=True,
         implementation=Implementation("onnxruntime"),
     )
-    bucket = dataclasses.replace(
+    bucket = alter_bucket(
         bucket,
         operators=2,
         chosen=single.name,

@@ -50,7 +50,7 @@ def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
     )
     assert (found.returncode == errors.OK) == (result["significant"] and result["chosen"] != result["best_baseline"])
     plan = decode(Plan, result["plan"])
-    assert plan.buckets[0].chosen == result["chosen"] and plan.provenance.options.threads == 1
+    assert plan.buckets[0].race.chosen == result["chosen"] and plan.provenance.options.threads == 1
     assert sorted(path.name for path in Path().iterdir()) == ["out.bricolage", "out.html"]
     assert "wrote out.bricolage and out.html" in found.stderr
     assert ("(exit code 3)" in found.stderr) == (found.returncode == errors.NO_GAIN)

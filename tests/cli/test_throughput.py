@@ -72,7 +72,7 @@ def test_from_a_model_to_an_operating_point_and_what_is_told_of_it(tmp_path: Pat
     assert len(tried) > 1 and tried <= {"openvino", "native"}, "those within reach, of whatever processor"
     assert {one.kind for one in told.servers} >= {"copies", "queue"}
     assert {(one.streams, one.threads) for one in told.servers if one.kind == "copies"} == {(2, 1), (1, 2)}
-    assert [dict(bucket.sizes) for bucket in plan.buckets][-1] == {"batch": won.batch}
+    assert [dict(bucket.program.sizes) for bucket in plan.buckets][-1] == {"batch": won.batch}
 
     x = np.random.default_rng(1).standard_normal((won.batch, 8)).astype(np.float32)
     with load("out.bricolage") as fast:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bricolage.backends.interface import ANY, Backend, Claim, RegionModel, op
 from bricolage.backends.kernel_trials import KernelTiming
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import encode
 from bricolage.base.options import Options, Precision
 from bricolage.base.progress import Silent
@@ -28,8 +29,8 @@ from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Event, Measurer, judge_cost
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
 from bricolage.measure.worker_process import Answer
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import Step
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.config_space import REGION, ConfigSpace
 from bricolage.work.implementation import Implementation, KernelConfig, named
@@ -334,16 +335,18 @@ def made_up_state(
     answers: Answers | None = None,
     *,
     options: Options | None = None,
-    budget_s: float = 100.0,
+    budget_s: float | None = None,
     variants: Sequence[GraphVariant] = (),
 ) -> tuple[DecisionState, MadeUpMeasurer]:
-    """A state whose reference is computed and of which nothing is measured. The folder exists."""
-    measurer = MadeUpMeasurer(folder, answers or Answers())
-    session = Session(
-        options or Options(threads=1), tuple(backends), host(), cast(Measurer, measurer), Store(folder), Silent()
-    )
+    """A state whose reference is computed and of which nothing is measured. The folder exists. `budget_s`: by default those of the
+    options, or 100."""
+    measurer, options = MadeUpMeasurer(folder, answers or Answers()), options or Options(threads=1)
+    budget = DecisionBudget.of(options, len(graph))
+    if budget_s is not None or not budget.by_user:
+        budget = budget.within(100.0 if budget_s is None else budget_s)
+    session = Session(options, tuple(backends), host(), cast(Measurer, measurer), Store(folder), Silent(), budget)
     generator = np.random.default_rng(0)
     inputs = {info.name: generator.standard_normal(info.sizes).astype(info.numpy) for info in graph.inputs}
-    state = DecisionState(session, [GraphVariant(ORIGINAL, graph), *variants], inputs, "model", budget_s)
+    state = DecisionState(session, [GraphVariant(ORIGINAL, graph), *variants], inputs, "model")
     Reference().run(state, cast(Any, None))
     return state, measurer

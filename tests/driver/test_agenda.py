@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.deadline import Deadline
+from bricolage.base.efforts import PROFILES
 from bricolage.base.options import Options
 from bricolage.driver.agenda import Agenda, Item, Promise
 from bricolage.driver.stages.profiling import Baselines
@@ -107,7 +108,7 @@ def test_what_was_asked_for_comes_first_and_takes_no_time_from_the_others(state:
 
 
 def test_what_was_asked_for_keeps_to_a_budget_that_was_given(state: DecisionState) -> None:
-    state.session = replace(state.session, options=replace(state.session.options, budget_s=30.0))
+    state.session = replace(state.session, budget=replace(state.budget, by_user=True))
     told = work(
         state,
         Made("sure", 0.5, 1.0),
@@ -150,7 +151,7 @@ def test_three_words_say_why_something_is_left_out(state: DecisionState) -> None
 
 def test_what_is_shorter_is_left_out_at_a_smaller_risk(state: DecisionState) -> None:
     """A tenth holds for a sixth of the budget; half of that, for half as long."""
-    sixth = state.budget_s / 6
+    sixth = state.budget.total_s / 6
     work(state, Made("long", chance=0.09, seconds=2 * sixth), Made("short", chance=0.09, seconds=sixth / 2))
     work(state, Made("shorter", chance=0.04, seconds=sixth / 2), Made("sixth", chance=0.11, seconds=sixth))
     told = {one.name: one.outcome for one in state.agenda}
@@ -158,13 +159,13 @@ def test_what_is_shorter_is_left_out_at_a_smaller_risk(state: DecisionState) -> 
 
 
 def test_instant_alone_leaves_out_what_is_unknown(state: DecisionState) -> None:
-    state.session = replace(state.session, options=replace(state.session.options, effort="instant"))
+    state.session = replace(state.session, budget=replace(state.budget, profile=PROFILES["instant"]))
     told = work(state, Made("unknown", 0.5, 20.0, chance=None), Made("likely", 0.5, chance=0.51))
     assert told == [("likely", "measured"), ("unknown", "unlikely")] and state.agenda[1].chance is None
 
 
 def test_full_leaves_out_only_what_is_bounded(state: DecisionState) -> None:
-    state.session = replace(state.session, options=replace(state.session.options, effort="full"))
+    state.session = replace(state.session, budget=replace(state.budget, profile=PROFILES["full"]))
     told = work(state, Made("never", 0.5, chance=0.001, bounded=False), Made("small", 0.02, chance=1.0))
     assert told == [("never", "measured"), ("small", "bounded")]
 
@@ -208,8 +209,7 @@ class Bare:
     def __init__(self) -> None:
         self.agenda: list[AgendaItem] = []
         self.mixtures = {"first": 1.0}
-        self.session = SimpleNamespace(options=Options())
-        self.budget_s = 6.0
+        self.budget = DecisionBudget.of(Options(), 0).within(6.0)
 
     @property
     def standings(self) -> dict[str, float]:

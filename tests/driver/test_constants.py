@@ -192,7 +192,7 @@ def test_optimize_with_a_constant(tmp_path: Path, pool: Pool) -> None:
     inputs = {"x": SAMPLE, "sr": np.array(16000)}
     proto = onnx.parser.parse_model(NET)
     fast = bricolage.optimize(proto, options, inputs=inputs, constants={"sr": 16000}, pool=pool, output=path)
-    assert not fast.plan.buckets[0].constant_gains
+    assert not fast.plan.buckets[0].record.constant_gains
     for run in (fast, bricolage.load(path)):
         assert [str(one) for one in run.plan.constants] == ["sr = 16000"]
         y, z = run(SAMPLE[:1], 16000)  # a size that was not planned
@@ -208,7 +208,7 @@ def test_what_a_constant_would_help_is_told(pool: Pool) -> None:
     options = Options(backends=("onnxruntime",), budget_s=60.0, threads=1, effort="instant")
     inputs = {"x": SAMPLE, "sr": np.array(8000)}
     fast = bricolage.optimize(onnx.parser.parse_model(NET), options, inputs=inputs, pool=pool)
-    (gain,) = fast.plan.buckets[0].constant_gains
+    (gain,) = fast.plan.buckets[0].record.constant_gains
     assert (gain.name, gain.value, gain.decided, gain.operators[1]) == ("sr", "8000", 1, 3)
     assert gain.operators[0] > 3 and gain.implementation == "onnxruntime f32" and (gain.median_ms or 0) > 0
     (line,) = constant_gains(fast.plan.buckets[0])

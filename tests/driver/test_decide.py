@@ -18,7 +18,8 @@ from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.measure.specs import CandidateSpec
 from bricolage.plan.number_sets import parse_numbers
-from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.driver.made_up import Answers, First, Fusing, MadeUpMeasurer, Second, made_up_state, whole
 from tests.graph.models import graph
@@ -43,21 +44,21 @@ def decided(folder: Path, model: Graph, answers: Answers | None = None) -> tuple
 
 def test_one_contestant_ships_and_the_plan_says_how_it_was_decided(tmp_path: Path, model: Graph) -> None:
     bucket, measurer = decided(tmp_path, model)
-    assert measurer.asked and bucket.chosen == bucket.best_baseline == "first f32"
-    (region,) = bucket.regions
+    assert measurer.asked and bucket.race.chosen == bucket.race.best_baseline == "first f32"
+    (region,) = bucket.program.regions
     assert region.implementation == FIRST and parse_numbers(region.operators) == (0, 1, 2)
     assert region.cost_ms == 3.0 and region.measured
-    assert not bucket.significant and not bucket.interrupted and bucket.variant == ORIGINAL
-    assert bucket.decided_by == "prior evidence" and bucket.speedup_vs_baseline == 1.0
-    assert bucket.operators == 3 and bucket.bound >= bucket.original_error >= 0.0
+    assert not bucket.race.significant and not bucket.record.interrupted and bucket.program.variant == ORIGINAL
+    assert bucket.race.decided_by == "prior evidence" and bucket.race.speedup_vs_baseline == 1.0
+    assert bucket.program.operators == 3 and bucket.verification.bound >= bucket.verification.original_error >= 0.0
 
 
 def test_every_stage_is_accounted_for(tmp_path: Path, model: Graph) -> None:
     bucket, _ = decided(tmp_path, model)
-    assert list(bucket.seconds) == list(bucket.shares)
-    assert {"reference", "baselines", "agenda", "race"} == set(bucket.seconds)
-    assert all(seconds >= 0 for seconds in bucket.seconds.values())
-    assert sum(bucket.shares.values()) <= OPTIONS.budget(3)
+    assert list(bucket.record.seconds) == list(bucket.record.shares)
+    assert {"reference", "baselines", "agenda", "race"} == set(bucket.record.seconds)
+    assert all(seconds >= 0 for seconds in bucket.record.seconds.values())
+    assert sum(bucket.record.shares.values()) <= OPTIONS.budget_s
 
 
 def test_what_others_took_is_given_back_and_the_plan_says_how_much(
@@ -67,9 +68,9 @@ def test_what_others_took_is_given_back_and_the_plan_says_how_much(
     monkeypatch.setitem(PROFILES, "quick", replace(quick, shares=replace(quick.shares, given_back=1.0)))  # type: ignore[arg-type]
     monkeypatch.setattr("bricolage.driver.decide.TimeTaken", lambda _: lambda: 7.0)
     bucket, _ = decided(tmp_path, model)
-    assert bucket.disturbance.given_back_s == 7.0
+    assert bucket.race.disturbance.given_back_s == 7.0
     monkeypatch.setattr("bricolage.driver.decide.TimeTaken", lambda _: lambda: 1e9)
-    assert decided(tmp_path, model)[0].disturbance.given_back_s == OPTIONS.budget_s, "as much again at most"
+    assert decided(tmp_path, model)[0].race.disturbance.given_back_s == OPTIONS.budget_s, "as much again at most"
 
 
 def test_ctrl_c_keeps_what_is_known_and_the_plan_says_so(tmp_path: Path, model: Graph) -> None:
@@ -81,8 +82,8 @@ def test_ctrl_c_keeps_what_is_known_and_the_plan_says_so(tmp_path: Path, model: 
 
     measurer.before = interrupt
     bucket = decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
-    assert bucket.interrupted and bucket.chosen == "second f32", "the better by what was known then"
-    assert [(one.name, one.outcome) for one in bucket.agenda] == [("regions", "interrupted")]
+    assert bucket.record.interrupted and bucket.race.chosen == "second f32", "the better by what was known then"
+    assert [(one.name, one.outcome) for one in bucket.record.agenda] == [("regions", "interrupted")]
 
 
 def test_nothing_ships_that_is_wrong(tmp_path: Path, model: Graph) -> None:
@@ -94,8 +95,8 @@ def test_a_backend_that_disagrees_with_itself_ships_without_its_optimisations(tm
     answers = Answers(errors={"fusing f32": 0.5})
     state, _ = made_up_state(tmp_path, model, [Fusing()], answers, options=OPTIONS)
     bucket = decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
-    assert bucket.chosen == "fusing f32-unoptimised"
-    (wrong,) = (one for one in bucket.contestants if one.name == "fusing f32")
+    assert bucket.race.chosen == "fusing f32-unoptimised"
+    (wrong,) = (one for one in bucket.race.contestants if one.name == "fusing f32")
     assert not wrong.accepted and "right without its graph optimisations" in wrong.reason
 
 
@@ -106,7 +107,8 @@ def test_a_backend_whose_optimisations_refuse_the_graph_takes_part_without_them_
     state, _ = made_up_state(tmp_path, model, [Fusing()], answers, options=OPTIONS)
     bucket = decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
     refused, without = (
-        next(one for one in bucket.contestants if one.name == name) for name in ("fusing f32", "fusing f32-unoptimised")
+        next(one for one in bucket.race.contestants if one.name == name)
+        for name in ("fusing f32", "fusing f32-unoptimised")
     )
     assert not refused.accepted and refused.median_ms is None and "a rank is wrong" in refused.reason
     assert (
@@ -155,5 +157,5 @@ def test_variations_on_which_nobody_is_right_are_left_out(
 def test_a_competition_is_baselines_and_a_race(tmp_path: Path, model: Graph) -> None:
     state, measurer = made_up_state(tmp_path, model, [First()], options=OPTIONS)
     bucket = compete(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model", [])
-    assert list(bucket.seconds) == ["reference", "baselines", "race"] and bucket.chosen == "first f32"
+    assert list(bucket.record.seconds) == ["reference", "baselines", "race"] and bucket.race.chosen == "first f32"
     assert len(measurer.asked) == 1, "no regions"

@@ -15,7 +15,7 @@ from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph, Region
 from bricolage.plan.number_sets import parse_numbers
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.work.implementation import Assignment
 from tests.driver.made_up import Answers, First, Partial, made_up_state, whole
 from tests.graph.models import graph
@@ -38,9 +38,9 @@ def state(tmp_path: Path) -> DecisionState:
 
 
 def test_a_region_is_told_with_its_evidence(state: DecisionState) -> None:
-    profile, search = state.original, state.searches[ORIGINAL]
+    variant, search = state.original, state.searches[ORIGINAL]
     placement = (Assignment(0b00011, PARTIAL), Assignment(0b00100, FIRST), Assignment(0b11000, PARTIAL))
-    told = planned_regions(profile, placement, search.predictor)
+    told = planned_regions(variant, placement, search.predictor)
     assert [parse_numbers(region.operators) for region in told] == [(0, 1), (2,), (3, 4)]
     assert [region.title for region in told] == ["Relu, Tanh", "MatMul", "Exp, Relu"]
     assert [region.cost_ms for region in told] == pytest.approx([1.0, 1.0, 1.0])

@@ -86,28 +86,28 @@ def test_the_choice_does_not_depend_on_order_and_exists_where_anything_is_known(
 
 def test_sums_of_regions_are_evidence_unless_others_disturbed_them(tmp_path: Path) -> None:
     state, measurer = made_up_state(tmp_path, graph("a=Relu(x) y=Tanh(a)"), [First(), Second()])
-    profile = state.original
-    profile.whole = {FIRST: timed(10.0, 9.0, 15.0), SECOND: timed(12.0, 9.5, 30.0)}
+    variant = state.original
+    variant.whole = {FIRST: timed(10.0, 9.0, 15.0), SECOND: timed(12.0, 9.5, 30.0)}
     groups = tuple(CandidateGroup(key, (1 << n,), (FIRST, SECOND), Work(1, 1), "segment") for n, key in enumerate("ab"))
-    profile.candidates = replace(profile.candidates, groups=groups, segments=(1, 2))
-    profile.regions.add([Measurement("a", SECOND, timed(3.0))])
-    assert sum_of_regions(profile, SECOND) is None, "one segment was not measured"
-    profile.regions.add([Measurement("b", SECOND, timed(4.0))])
-    assert sum_of_regions(profile, SECOND) == 7.0
-    profile.regions.add([Measurement(key, FIRST, timed(6.0)) for key in "ab"])
+    variant.candidates = replace(variant.candidates, groups=groups, segments=(1, 2))
+    variant.regions.add([Measurement("a", SECOND, timed(3.0))])
+    assert sum_of_regions(variant, SECOND) is None, "one segment was not measured"
+    variant.regions.add([Measurement("b", SECOND, timed(4.0))])
+    assert sum_of_regions(variant, SECOND) == 7.0
+    variant.regions.add([Measurement(key, FIRST, timed(6.0)) for key in "ab"])
 
     def all_of_it() -> list[Evidence]:
-        return [of_baseline(str(one), cost, profile, one) for one, cost in profile.whole.items()]
+        return [of_baseline(str(one), cost, variant, one) for one, cost in variant.whole.items()]
 
     assert fastest(all_of_it()) == "second f32"
-    profile.regions.add([Measurement("b", SECOND, beside(4.0))])
-    assert sum_of_regions(profile, SECOND) is None and fastest(all_of_it()) == "first f32"
-    measurer.earlier[profile.whole_spec(SECOND)] = timed(7.0)
+    variant.regions.add([Measurement("b", SECOND, beside(4.0))])
+    assert sum_of_regions(variant, SECOND) is None and fastest(all_of_it()) == "first f32"
+    measurer.earlier[variant.whole_spec(SECOND)] = timed(7.0)
     assert fastest(all_of_it()) == "second f32", "so is an earlier run"
     placement = (Assignment(1, FIRST), Assignment(2, SECOND))
-    assert of_plan("mixed", placement, profile).ms is None
-    measurer.on_record[profile.placement_spec(placement)] = timed(5.0)
-    assert of_plan("mixed", placement, profile).ms == pytest.approx(5.0)
+    assert of_plan("mixed", placement, variant).ms is None
+    measurer.on_record[variant.placement_spec(placement)] = timed(5.0)
+    assert of_plan("mixed", placement, variant).ms == pytest.approx(5.0)
 
 
 def test_the_race_and_what_was_known_weigh_as_far_as_they_are_sure() -> None:

@@ -26,7 +26,8 @@ from bricolage.driver.final_race import (
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.plan.plan import ORIGINAL, Contestant
+from bricolage.plan.race_outcome import Contestant
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.work.implementation import AS_IT_COMES, Assignment, Implementation, KernelConfig, Placement, Team
 from tests.driver.made_up import First, MadeUpMeasurer, Second, Third, latency, made_up_state, whole
 from tests.graph.models import graph
@@ -450,7 +451,7 @@ def test_without_a_race_tuned_kernels_do_not_ship(begin: Begin, monkeypatch: pyt
 
 def test_the_gain_over_the_best_other_tool_is_of_the_same_rounds(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drift that both had cancels: medians of the whole race would say something else."""
-    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
+    monkeypatch.setattr("bricolage.plan.race_outcome.OWN_ENGINE", "first")
     state, _ = begin({"first": timed(10.0), "second": timed(17.0), "third": timed(30.0)})
     state.challenge(Challenger("mixed", MIXED, None))
     drift = [1.0, 3.0] * 6
@@ -468,7 +469,7 @@ def test_the_gain_over_the_best_other_tool_is_of_the_same_rounds(begin: Begin, m
 def test_beside_neighbours_the_gain_over_the_best_other_tool_is_by_all_evidence(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
+    monkeypatch.setattr("bricolage.plan.race_outcome.OWN_ENGINE", "first")
     state, _ = begin({"first": timed(10.0), "second": timed(20.0)})
     ran = made_up_race({"first f32": [10.0, 30.0] * 6, "second f32": [10.1, 30.0] * 6})
     decided(monkeypatch, state, disturbed(ran, "first f32", "second f32"))
@@ -481,7 +482,7 @@ def test_beside_neighbours_the_gain_over_the_best_other_tool_is_by_all_evidence(
 def test_without_a_race_the_gain_over_the_best_other_tool_is_of_what_was_known(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
+    monkeypatch.setattr("bricolage.plan.race_outcome.OWN_ENGINE", "first")
     state, _ = begin({"first": timed(10.0), "second": timed(20.0)})
     decided(monkeypatch, state, None)
     result = race_result(state)
@@ -490,7 +491,7 @@ def test_without_a_race_the_gain_over_the_best_other_tool_is_of_what_was_known(
 
 
 def test_where_only_our_engine_runs_it_there_is_no_other_tool(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
+    monkeypatch.setattr("bricolage.plan.race_outcome.OWN_ENGINE", "first")
     state, _ = begin({"first": timed(10.0), "second": failed()})
     decided(monkeypatch, state, None)
     result = race_result(state)
@@ -500,7 +501,7 @@ def test_where_only_our_engine_runs_it_there_is_no_other_tool(begin: Begin, monk
 
 def test_the_race_keeps_its_share_of_the_budget(begin: Begin) -> None:
     state, _ = begin({})
-    assert FinalRace().share(state) == state.session.options.race_seconds(2)
+    assert FinalRace().share(state) == state.budget.race_s
 
 
 @pytest.mark.parametrize(

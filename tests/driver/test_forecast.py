@@ -75,9 +75,9 @@ def costs(times: Mapping[str, float], spread: float = 2.0) -> LearnedCosts:
 
 def with_costs(state: DecisionState, found: LearnedCosts | None) -> DecisionState:
     """A state in which nothing is measured, with a model."""
-    for profile in state.profiles.values():
-        profile.session = replace(profile.session, costs=found)
-        profile.__dict__.pop("forecast", None)  # what is compiled ahead was chosen by it
+    for variant in state.timed_variants.values():
+        variant.session = replace(variant.session, costs=found)
+        variant.__dict__.pop("forecast", None)  # what is compiled ahead was chosen by it
     state.session = state.original.session
     return state
 
@@ -239,7 +239,7 @@ def test_the_best_other_tool_and_the_best_of_ours_are_measured_first(
     tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tool is measured though all of ours are expected to be faster: else nothing would say what the user gains over it."""
-    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "tiled")
+    monkeypatch.setattr("bricolage.plan.race_outcome.OWN_ENGINE", "tiled")
     monkeypatch.setattr(Tiled, "configs", lambda *_: named("f32", "f32-tiles", "f32-small"))
     state, _ = made_up_state(tmp_path, model, [Tiled(), First(), Second(), Sluggish()], options=INSTANT)
     ours = {"tiled f32": 1.2, "tiled f32-tiles": 1.1, "tiled f32-small": 1.3}
@@ -308,22 +308,22 @@ def test_a_look_says_what_a_mixture_saves_by_predicted_costs_of_its_parts(
     body = "a=MatMul(x,w) b=Tanh(a) c=MatMul(b,w) d=Tanh(c) y=MatMul(d,w)"
     state, measurer = made_up_state(tmp_path, graph(body, "float[64,64] x", "float[64,64] y", w=w), [First(), Second()])
     state = with_costs(state, costs({"first f32": 2.0, "second f32": 2.0}))
-    profile = state.original
-    assert look_at_placements(profile, Deadline(100.0)) is None, "no whole graph is measured to compare with"
+    variant = state.original
+    assert look_at_placements(variant, Deadline(100.0)) is None, "no whole graph is measured to compare with"
     Baselines().run(state, Deadline(100.0))
     times = {FIRST: (1.0, 1.5), SECOND: (4.0, tanh_ms)}
 
     def predicted(region: int, one: Implementation) -> Estimate:
-        kinds = [operator.op_type for operator in profile.graph.operators if region >> operator.number & 1]
+        kinds = [operator.op_type for operator in variant.graph.operators if region >> operator.number & 1]
         ms = sum(times[one][kind == "Tanh"] for kind in kinds)
         return Estimate(ms, ms / 1.1, ms * 1.1, "learned")
 
-    groups = profile.candidates.groups
+    groups = variant.candidates.groups
     regions = {(group.key, one): predicted(group.regions[0], one) for group in groups for one in group.implementations}
-    whole = {one: predicted(profile.graph.everything.bits, one) for one in times}
-    profile.__dict__["forecast"] = Forecast(regions, whole)
+    whole = {one: predicted(variant.graph.everything.bits, one) for one in times}
+    variant.__dict__["forecast"] = Forecast(regions, whole)
     asked = len(measurer.asked)
-    look = look_at_placements(profile, Deadline(100.0))
+    look = look_at_placements(variant, Deadline(100.0))
     assert look is not None and (look.chance > 0.0) is is_mixed and len(measurer.asked) == asked
     assert ("the best mixture saves" if is_mixed else "no mixture is faster") in str(look)
     assert look.low <= look.saving <= look.high

@@ -63,8 +63,8 @@ def decided(
     options = replace(options, rewrite=False)  # a tuner of rewrites wants a real measurer
     state, _ = made_up_state(folder, model, backends, answers, options=options, **more)
     state.session = replace(state.session, record=known)
-    for profile in state.profiles.values():
-        profile.session = replace(profile.session, record=known)
+    for variant in state.timed_variants.values():
+        variant.session = replace(variant.session, record=known)
     deadline = Deadline(100.0)
     Baselines().run(state, deadline)
     state.whole_s = 3.0  # the made-up measurer takes none
@@ -144,7 +144,7 @@ def test_ways_that_never_gained_are_left_out_and_others_taken(tmp_path: Path, mo
         "rewritten", graph("a=Tanh(x) c=MatMul(a,w) d=Exp(c) y=Relu(d)", "float[64,64] x", "float[64,64] y", w=W)
     )
     never = decided(tmp_path, model, [First()], record(), variants=[other])
-    assert outcomes(never)["rewritten graph"] == "unlikely" and not never.profiles["rewritten"].whole
+    assert outcomes(never)["rewritten graph"] == "unlikely" and not never.timed_variants["rewritten"].whole
     taken = decided(tmp_path, model, [First()], record(ways=0.2), variants=[other])
     assert outcomes(taken)["rewritten graph"] == "measured"
     assert [c.variant for c in taken.challengers] == ["rewritten"] and taken.incumbent_ms == 4.0
@@ -165,7 +165,7 @@ def test_rules_that_change_little_are_bounded_by_what_they_change(tmp_path: Path
     assert entry.outcome == "bounded" and entry.bound == pytest.approx(relu) == pytest.approx(
         compute_changed_share(state)
     )
-    assert "rules change operators with" in entry.because and not state.profiles["rewritten"].whole
+    assert "rules change operators with" in entry.because and not state.timed_variants["rewritten"].whole
     attempt = Attempt("rewritten graphs", "n", "matrix", "first", 0.0, bound=entry.bound)
     assert (
         attempt.says_nothing
@@ -336,8 +336,8 @@ def test_ctrl_c_at_every_item_ships_what_is_known(tmp_path: Path, model: Graph, 
     measurer.before = interrupt
     session = replace(state.session, record=record(1.0, 0.8, 1.2, 1.1, ways=0.2))
     bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
-    assert bucket.interrupted and bucket.chosen in ("first f32", "sluggish f32")
-    cut = [one for one in bucket.agenda if one.outcome == "interrupted"]
+    assert bucket.record.interrupted and bucket.race.chosen in ("first f32", "sluggish f32")
+    cut = [one for one in bucket.record.agenda if one.outcome == "interrupted"]
     assert cut and all(one.gain >= 0.02 and one.bound != 0.0 for one in cut)
 
 
@@ -355,8 +355,8 @@ def test_ctrl_c_within_low_precisions_ships_what_is_known(tmp_path: Path, asked:
     measurer.before = interrupt
     session = replace(state.session, record=record(ways=0.2))
     bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
-    assert bucket.interrupted and bucket.chosen == "narrow f32"
-    assert "interrupted" in [one.outcome for one in bucket.agenda]
+    assert bucket.record.interrupted and bucket.race.chosen == "narrow f32"
+    assert "interrupted" in [one.outcome for one in bucket.record.agenda]
 
 
 def test_a_budget_too_short_for_anything_ships_a_baseline(tmp_path: Path, model: Graph) -> None:
@@ -364,9 +364,9 @@ def test_a_budget_too_short_for_anything_ships_a_baseline(tmp_path: Path, model:
     state, _ = made_up_state(tmp_path, model, [First(), Sluggish()], Answers({"sluggish": 0.5}), options=options)
     session = replace(state.session, record=record(1.0, 0.8, 1.2, 1.1))
     bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
-    assert bucket.chosen == "first f32" and not bucket.interrupted
-    assert {one.name: one.outcome for one in bucket.agenda}[NAME] == "no time"
-    contestant = next(one for one in bucket.contestants if one.name == "sluggish f32")
+    assert bucket.race.chosen == "first f32" and not bucket.record.interrupted
+    assert {one.name: one.outcome for one in bucket.record.agenda}[NAME] == "no time"
+    contestant = next(one for one in bucket.race.contestants if one.name == "sluggish f32")
     assert "expected to take" in contestant.reason and contestant.median_ms is None
 
 

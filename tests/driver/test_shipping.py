@@ -106,9 +106,9 @@ def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, poo
     tried = TriedArtifacts(Database(tmp_path / "costs.sqlite"), ["key"])
     written = ship_plan(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried)
     (bucket,) = written.buckets
-    assert bucket.chosen == "quick f32"
+    assert bucket.race.chosen == "quick f32"
     assert tried.known(0) and decode(Bucket, tried.database.get_race("key")) == bucket
-    (reason,) = (one.reason for one in bucket.contestants if not one.accepted)
+    (reason,) = (one.reason for one in bucket.race.contestants if not one.accepted)
     assert "n=1" in reason and "SIGABRT" in reason
     run = load(path)
     for x in (X, X[:2]):
@@ -122,8 +122,8 @@ def test_what_is_too_coarse_at_another_size_gives_way_to_a_wider_arithmetic_of_i
     opened, plan = decided(tmp_path / "run", "coarse int8", "coarse f32")
     tried = TriedArtifacts(Database(tmp_path / "costs.sqlite"), ["key"])
     (bucket,) = ship_plan(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried).buckets
-    assert bucket.chosen == "coarse f32"
-    assert [one.name for one in bucket.contestants if not one.accepted] == ["coarse int8"]
+    assert bucket.race.chosen == "coarse f32"
+    assert [one.name for one in bucket.race.contestants if not one.accepted] == ["coarse int8"]
 
 
 def test_nothing_is_written_where_nothing_is_right(tmp_path: Path, pool: Pool) -> None:

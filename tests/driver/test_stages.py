@@ -20,7 +20,6 @@ from bricolage.costs.measurements import Measurement
 from bricolage.costs.models.track_record import Compiling, TrackRecord
 from bricolage.driver.mixture_items import Placements, RegionsItem
 from bricolage.driver.pricing import price_candidates
-from bricolage.driver.profile import Profile
 from bricolage.driver.promising_variants import promising, select_divided_variants
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages import graph_variants
@@ -29,12 +28,13 @@ from bricolage.driver.stages.kernel_tuning import KernelTuning
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import Challenger, DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.errors import AllWrong, NoBackend, NoPlacement, NotAccurate, NotWritable, Unclaimed
 from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
 from bricolage.measure.specs import CandidateSpec
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.search.operator_prices import price_operators
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.cost import CostModel, Setting
@@ -78,8 +78,8 @@ def run(state: DecisionState, *stages: Stage[DecisionState], seconds: float = 10
     return deadline
 
 
-def whole_times(profile: Profile) -> dict[str, float]:
-    return {str(one): round(ms, 9) for one, ms in profile.times.items()}
+def whole_times(variant: TimedVariant) -> dict[str, float]:
+    return {str(one): round(ms, 9) for one, ms in variant.times.items()}
 
 
 # --- baselines ------------------------------------------------------------------------------------------------------
@@ -282,12 +282,12 @@ def test_a_full_disk_is_no_missing_backend(tmp_path: Path, model: Graph) -> None
 def test_regions_are_measured_on_all_that_run_them(tmp_path: Path, model: Graph) -> None:
     state, measurer = made_up_state(tmp_path, model, [First(), Partial()])
     run(state, Baselines(), Regions())
-    profile = state.original
-    assert {one.implementation for one in profile.regions} == {FIRST, PARTIAL}
-    product = profile.region_key(Region(model, 1 << next(o.number for o in model.operators if o.op_type == "MatMul")))
-    assert FIRST in profile.regions.of(product) and PARTIAL not in profile.regions.of(product)
+    variant = state.original
+    assert {one.implementation for one in variant.regions} == {FIRST, PARTIAL}
+    product = variant.region_key(Region(model, 1 << next(o.number for o in model.operators if o.op_type == "MatMul")))
+    assert FIRST in variant.regions.of(product) and PARTIAL not in variant.regions.of(product)
     regions = [spec for spec in measurer.asked if not spec.alone]
-    assert len(regions) == len(set(regions)) == len(profile.regions)
+    assert len(regions) == len(set(regions)) == len(variant.regions)
 
 
 def test_with_one_backend_no_region_is_promising(tmp_path: Path, model: Graph) -> None:
@@ -329,7 +329,7 @@ def test_rewritten_variants_are_timed_where_the_original_did_well(tmp_path: Path
         tmp_path, model, [First(), Second(), Third()], answers, variants=[variant("rewritten", SHORTER)]
     )
     run(state, Baselines(), RewrittenVariants())
-    assert whole_times(state.profiles["rewritten"]) == {"first f32": 4.0, "second f32": 7.6}
+    assert whole_times(state.timed_variants["rewritten"]) == {"first f32": 4.0, "second f32": 7.6}
     assert [(c.name, c.variant) for c in state.challengers] == [("first f32 rewritten", "rewritten")]
 
 
@@ -346,7 +346,7 @@ def test_measured_operators_are_of_the_fastest_over_all_variants(tmp_path: Path,
     run(state, Baselines(), RewrittenVariants(), Regions())
     measured = measured_operators(state)
     assert {operator_key(o) for o in model.operators} <= measured.keys()
-    by_type = {o.op_type: measured[operator_key(o)] for p in state.profiles.values() for o in p.graph.operators}
+    by_type = {o.op_type: measured[operator_key(o)] for p in state.timed_variants.values() for o in p.graph.operators}
     assert by_type == {"Relu": 0.1, "Tanh": 0.25, "MatMul": 4.0, "Exp": 0.25, "Abs": 0.25}
 
 
@@ -405,7 +405,7 @@ def test_the_search_minimises_measured_times_first(
     assert sum(map(cost, model.operators)) == pytest.approx(scale), "the graph's scale"
     other = graph("y=Softmax(x)").operators[0]
     assert cost(other) == calibrated.predict(operator_work(other).operators), "the model, where nothing was measured"
-    assert asked["limits"].seconds <= state.session.options.profile.shares.rewrite_search * state.budget_s
+    assert asked["limits"].seconds <= state.budget.part_s("rewrite_search")
 
 
 def test_a_budget_that_ends_while_costs_are_learnt_ends_the_search(
@@ -437,14 +437,14 @@ def test_the_original_is_placed_too_where_a_backend_knows_only_its_patterns(tmp_
     for backends, expected in (([First(), Second()], ["rewritten"]), ([First(), Dense()], ["rewritten", ORIGINAL])):
         state, _ = made_up_state(tmp_path, model, backends, answers, variants=[rewritten])
         run(state, Baselines(), RewrittenVariants())
-        assert [profile.variant.name for profile in select_divided_variants(state)] == expected
+        assert [timed_variant.name for timed_variant in select_divided_variants(state)] == expected
     run(state, Regions(), Placing())
     assert list(state.searches) == ["rewritten", ORIGINAL]
     assert any(one.implementation.backend == "dense" for c in state.challengers for one in c.placement)
     slow = replace(answers, operators={**answers.operators, "Gemm": 0.5})
     state, _ = made_up_state(tmp_path, model, [First(), Dense()], slow, variants=[rewritten])
     run(state, Baselines(), RewrittenVariants())
-    assert [profile.variant.name for profile in select_divided_variants(state)] == ["rewritten"], (
+    assert [timed_variant.name for timed_variant in select_divided_variants(state)] == ["rewritten"], (
         "what could not win is left out"
     )
 
@@ -457,10 +457,12 @@ def test_a_variant_found_by_search_reaches_placement(
     answers = Answers({"first f32": 1.0, "second": 1.02, "partial": 0.5}, {"MatMul": 3.0})
     state, _ = made_up_state(tmp_path, model, [First(), Second(), Partial()], answers)
     run(state, Baselines(), Regions(), RewriteSearch())
-    assert list(state.profiles) == [ORIGINAL, "searched-1"] and [v.name for v in state.variants] == list(state.profiles)
-    found = state.profiles["searched-1"]
+    assert list(state.timed_variants) == [ORIGINAL, "searched-1"] and [v.name for v in state.variants] == list(
+        state.timed_variants
+    )
+    found = state.timed_variants["searched-1"]
     assert whole_times(found) == {"first f32": 6.0, "second f32": 6.12} and not found.regions
-    assert [p.variant.name for p in promising(state.profiles)] == ["searched-1"]
+    assert [p.name for p in promising(state.timed_variants)] == ["searched-1"]
     assert [(c.name, c.variant) for c in state.challengers] == [("first f32 searched-1", "searched-1")]
     run(state, Regions(), Placing())
     assert {one.implementation for one in found.regions} == {FIRST, SECOND, PARTIAL}
@@ -490,8 +492,8 @@ def test_a_variant_that_is_slower_is_not_placed(
     answers = Answers({"partial": 0.05}, {"MatMul": 10.0})
     state, _ = made_up_state(tmp_path, model, [First(), Partial()], answers, options=FULL)
     run(state, Baselines(), Regions(), RewriteSearch(), Regions(), Placing())
-    assert list(state.searches) == [ORIGINAL] and not state.profiles["searched-1"].regions
-    assert "searched-1" in {c.variant for c in state.challengers}, "but it races, since a profile is coarse"
+    assert list(state.searches) == [ORIGINAL] and not state.timed_variants["searched-1"].regions
+    assert "searched-1" in {c.variant for c in state.challengers}, "but it races, since one measurement is coarse"
 
 
 # --- kernels --------------------------------------------------------------------------------------------------------

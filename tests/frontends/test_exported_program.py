@@ -77,8 +77,8 @@ def test_what_is_compressed_is_refused(program: Path, tmp_path: Path) -> None:
 
 def test_it_is_optimised_for_the_sizes_of_its_examples(program: Path) -> None:
     fast = optimize(program, Options(budget_s=4.0, backends=("native",)))
-    assert fast.plan.model == "small" and list(fast.plan.buckets[0].sizes.values()) == [6]
-    assert fast.plan.buckets[0].inputs_from == "example inputs"
+    assert fast.plan.model == "small" and list(fast.plan.buckets[0].program.sizes.values()) == [6]
+    assert fast.plan.buckets[0].verification.inputs_from == "example inputs"
     module = torch.export.load(program).module()
     for rows in (6, 4):
         x = torch.randn(rows, 8)

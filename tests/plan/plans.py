@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 
 from bricolage.base.codec import Length, Matching, Within
 from bricolage.base.options import PRECISIONS, Options
+from bricolage.plan.accuracy_record import Verification
 from bricolage.plan.constant_inputs import ConstantInput
+from bricolage.plan.decision_record import DecisionRecord
 from bricolage.plan.disturbance_record import Disturbance
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.race_outcome import RaceOutcome
 from bricolage.plan.rewrite_steps import RewriteStep
 from bricolage.plan.schedules import PlannedSchedule
+from bricolage.plan.shipped_program import PlannedRegion, ShippedProgram
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.work.implementation import KernelConfig
+from tests.plan.bucket_facts import make_bucket
 
 
 def plans() -> st.SearchStrategy[Plan]:
@@ -89,7 +94,8 @@ def _configs() -> st.SearchStrategy[KernelConfig]:
 
 @st.composite
 def _buckets(draw: st.DrawFn) -> Bucket:
-    hints = typing.get_type_hints(Bucket, include_extras=True)
+    parts = [ShippedProgram, RaceOutcome, Verification, DecisionRecord]
+    hints = {name: hint for part in parts for name, hint in typing.get_type_hints(part, include_extras=True).items()}
     given = {name: draw(of_type(hints[name])) for name in hints if name not in ("regions", "steps", "schedule")}
     given["operators"] = operators = draw(st.integers(0, 12))
     owners = draw(st.lists(st.integers(0, 2), min_size=operators, max_size=operators))
@@ -109,14 +115,14 @@ def _buckets(draw: st.DrawFn) -> Bucket:
         facts = {name: draw(of_type(rest[name])) for name in rest if name not in ("cores", "ms")}
         ms = [draw(of_type(typing.get_args(rest["ms"])[0])) for _ in regions] if draw(st.booleans()) else []
         given["schedule"] = PlannedSchedule(cores=tuple(cores), ms=tuple(ms), **facts)
-    return Bucket(steps=draw(st.lists(of_type(RewriteStep), max_size=2).map(tuple)), **given)
+    return make_bucket(steps=draw(st.lists(of_type(RewriteStep), max_size=2).map(tuple)), **given)
 
 
 @st.composite
 def _plans(draw: st.DrawFn) -> Plan:
     hints = typing.get_type_hints(Plan, include_extras=True)
     given = {name: draw(of_type(hints[name])) for name in hints if name != "constants"}
-    overridden = {name for bucket in given["buckets"] for name in bucket.overridden}
+    overridden = {name for bucket in given["buckets"] for name in bucket.program.overridden}
     optional = [spec.name for spec in given["defaults"] if spec.name not in overridden]
     names = draw(st.sets(st.sampled_from(optional))) if optional else ()
     return Plan(

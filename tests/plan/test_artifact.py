@@ -11,7 +11,11 @@ from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritabl
 from bricolage.graph.extract import graph_of, write_model
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, TensorSpec
+from bricolage.plan.accuracy_record import Verification
+from bricolage.plan.decision_record import DecisionRecord
+from bricolage.plan.plan import Bucket, Plan, Provenance, TensorSpec
+from bricolage.plan.race_outcome import Contestant, Quality, RaceOutcome
+from bricolage.plan.shipped_program import PlannedRegion, ShippedProgram
 from bricolage.work.implementation import Implementation
 from tests.graph.models import graph
 
@@ -24,10 +28,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def a_plan() -> Plan:
     region = PlannedRegion(Implementation("onnxruntime"), "0-1", 2, "MatMul+Relu", "k", 8, 8, 1.0, True)
     winner = Contestant("onnxruntime f32", "baseline", 1.0, (1.0, 1.0), 0.0, True)
-    bucket = Bucket(
-        {}, "graph-0.onnx", 2, "onnxruntime f32", (region,), (winner,), "onnxruntime f32", 1.0, (1.0, 1.0), False, None, 0.0, 1e-6,
-        Quality(None, 0.0, 0.0),
-    )  # fmt: skip
+    race = RaceOutcome("onnxruntime f32", (winner,), "onnxruntime f32", 1.0, (1.0, 1.0), False, Quality(None, 0.0, 0.0))
+    program = ShippedProgram({}, "graph-0.onnx", 2, (region,))
+    bucket = Bucket(program, race, Verification(0.0, 1e-6), DecisionRecord(None))
     provenance = Provenance("0", {}, "f0", "h", Options(threads=1), "2026-01-01T00:00:00Z")
     inputs, outputs = (TensorSpec("x", "float32", (3, 64)),), (TensorSpec("y", "float32", (3, 64)),)
     return Plan("m", "d0", inputs, outputs, (bucket,), provenance)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.plan.disturbance_record import Disturbance
 from bricolage.plan.number_sets import format_numbers, parse_numbers
-from bricolage.plan.plan import Bucket, Contestant, Plan, Quality
+from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.schedules import PlannedSchedule
+from bricolage.plan.shipped_program import ShippedProgram
 from tests.plan.plans import plans
 
 
@@ -96,11 +97,7 @@ def test_schedules_that_make_no_sense_are_refused(change: dict[str, object], mes
 
 
 def test_a_schedule_is_of_all_regions() -> None:
-    contestant = Contestant("a", "baseline", None, None, None, True)
-    ends = {"chosen": "a", "best_baseline": "a", "contestants": (contestant,)}
-    facts = {"speedup_vs_baseline": 1.0, "speedup_ci": (1.0, 1.0), "significant": False, "predicted_ms": None}
-    quality = {"original_error": 0.0, "bound": 0.0, "quality": Quality(None, None, 0.0)}
-    bucket = Bucket(sizes={}, graph="graph-0.onnx", operators=0, regions=(), **ends, **facts, **quality)  # type: ignore[arg-type]
+    bucket = Bucket.unraced(ShippedProgram({}, "graph-0.onnx", 0, ()), "a", 0.0)
     data = encode(bucket)
     assert decode(Bucket, data) == bucket
     data["schedule"] = {**SCHEDULE, "cores": [[0]]}

@@ -11,19 +11,13 @@ import onnx_ir as ir
 
 from bricolage.base.options import Options
 from bricolage.graph.graph import Graph
+from bricolage.plan.decision_record import Transfer
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import (
-    Alternative,
-    Bucket,
-    Contestant,
-    Plan,
-    PlannedRegion,
-    Provenance,
-    Quality,
-    TensorSpec,
-    Transfer,
-)
+from bricolage.plan.plan import Bucket, Plan, Provenance, TensorSpec
+from bricolage.plan.race_outcome import Contestant, Quality
+from bricolage.plan.shipped_program import Alternative, PlannedRegion
 from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
+from tests.plan.bucket_facts import alter_bucket, make_bucket
 
 VERSIONS = {"onnxruntime": "1.23.0", "openvino": "2025.4.0", "torch": "2.8.0", "tvm": "0.27.0"}
 SHAPE = ir.Shape([1, 64, 56, 56])
@@ -167,7 +161,7 @@ def bucket_of(
         for a in names
         for b in names
     )
-    bucket = Bucket(
+    bucket = make_bucket(
         sizes={},
         graph="graph-0.onnx",
         operators=len(graph),
@@ -258,6 +252,6 @@ def several() -> tuple[Plan, list[Graph | None]]:
     """Two shape buckets."""
     one, graph_one = bucket_of(SMALL_SOURCES, SMALL_KINDS, seed=3)
     two, graph_two = bucket_of(SMALL_SOURCES, SMALL_KINDS, seed=4, gain=False)
-    one = dataclasses.replace(one, sizes={"batch": 1, "sequence": 128})
-    two = dataclasses.replace(two, sizes={"batch": 8, "sequence": 128}, graph="graph-1.onnx")
+    one = alter_bucket(one, sizes={"batch": 1, "sequence": 128})
+    two = alter_bucket(two, sizes={"batch": 8, "sequence": 128}, graph="graph-1.onnx")
     return plan_of(one, two), [graph_one, graph_two]

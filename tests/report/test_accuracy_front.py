@@ -12,6 +12,7 @@ from bricolage.plan.plan import Bucket
 from bricolage.report import accuracy_front, words
 from bricolage.report.accuracy_front import Plotted, accuracy_pareto
 from bricolage.report.summary import bucket_summary
+from tests.plan.bucket_facts import alter_bucket
 from tests.report import report_samples
 
 BUCKET: Bucket = report_samples.small()[0].buckets[0]
@@ -36,7 +37,7 @@ def test_the_front_is_what_nothing_beats_in_both(found: list[Plotted]) -> None:
 
 def with_integers() -> Bucket:
     """The sample's first contestants, one of them in integers."""
-    first, second, *others = BUCKET.contestants
+    first, second, *others = BUCKET.race.contestants
     first = replace(first, median_ms=1.0, error=1e-8, reached=0.03, held_back_error=0.03)
     second = replace(second, median_ms=2.0, error=2e-7, reached=2e-7, held_back_error=2e-7)
     tried = QuantisedGraph(
@@ -45,7 +46,7 @@ def with_integers() -> Bucket:
     judged = JudgedAccuracy(
         "relative", "relative error", 0.1, at_least=False, samples=3, origin="3 samples", reached=0.03
     )
-    return replace(
+    return alter_bucket(
         BUCKET,
         contestants=(first, second, *others),
         accuracy=judged,
@@ -58,11 +59,11 @@ def with_integers() -> Bucket:
 def test_points_show_the_error_against_the_float_model() -> None:
     bucket = with_integers()
     found = {point.name: point.error for point in accuracy_front.points(bucket, {})}
-    assert found[bucket.contestants[0].name] == 0.03, "and not the one against exact integers"
+    assert found[bucket.race.contestants[0].name] == 0.03, "and not the one against exact integers"
     drawn = accuracy_front.accuracy_figure(bucket, {})
     assert drawn.count("<circle") == len(found) and 'class="front"' in drawn
-    alike = tuple(replace(one, error=1e-7, held_back_error=None) for one in bucket.contestants)
-    assert accuracy_front.accuracy_figure(replace(bucket, contestants=alike), {}) == "", (
+    alike = tuple(replace(one, error=1e-7, held_back_error=None) for one in bucket.race.contestants)
+    assert accuracy_front.accuracy_figure(alter_bucket(bucket, contestants=alike), {}) == "", (
         "where all are about as accurate it says nothing"
     )
 

@@ -9,11 +9,13 @@ import report_samples as samples
 
 from bricolage.base.codec import decode, encode
 from bricolage.plan.agenda_record import AgendaItem
-from bricolage.plan.plan import Bucket, Contestant
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant
 from bricolage.report import agenda_rows, tables, words
 from bricolage.report.explain import overview
 from bricolage.report.html import render
 from bricolage.report.summary import bucket_summary
+from tests.plan.bucket_facts import alter_bucket
 
 ITEMS = (
     AgendaItem(
@@ -37,7 +39,7 @@ ITEMS = (
 
 def with_agenda() -> Bucket:
     plan, _ = samples.small()
-    return dataclasses.replace(plan.buckets[0], agenda=ITEMS)
+    return alter_bucket(plan.buckets[0], agenda=ITEMS)
 
 
 def test_sentences_lead_with_what_was_measured_and_give_each_reason_a_line() -> None:
@@ -49,7 +51,7 @@ def test_sentences_lead_with_what_was_measured_and_give_each_reason_a_line() -> 
         "expected to be lost by all that was left out: 5.3 %",
     ]
     plan, _ = samples.small()
-    assert agenda_rows.sentences(dataclasses.replace(plan.buckets[0], contestants=())) == []
+    assert agenda_rows.sentences(alter_bucket(plan.buckets[0], contestants=())) == []
 
 
 def test_contestants_of_which_nothing_was_compiled_are_a_line_for_each_reason() -> None:
@@ -66,7 +68,7 @@ def test_contestants_of_which_nothing_was_compiled_are_a_line_for_each_reason() 
         Contestant(name, "baseline", None, None, None, False, reason)
         for name, reason in zip(left, reasons, strict=True)
     )
-    bucket = dataclasses.replace(bucket, contestants=(*bucket.contestants, *contestants))
+    bucket = alter_bucket(bucket, contestants=(*bucket.race.contestants, *contestants))
     assert not {"xla f32", "ours f32"} & {one.name for one in words.rank_contestants(bucket)}
     assert "no time: it was up before its turn: ours f32, theirs f32" in agenda_rows.sentences(bucket)
     assert sum("xla f32" in line for line in agenda_rows.sentences(bucket)) == 1

@@ -58,9 +58,9 @@ def test_overview_fits_and_hides_the_cheap_ones(width: int) -> None:
     bucket = plan.buckets[0]
     text = tables.render_text(explain.overview(bucket, graphs[0]), width)
     assert max(map(len, text.splitlines())) <= width
-    assert f"and {len(bucket.regions) - explain.SHOWN} regions that take less time" in text
+    assert f"and {len(bucket.program.regions) - explain.SHOWN} regions that take less time" in text
     whole = tables.render_text(explain.overview(bucket, graphs[0], everything=True), width)
-    assert "take less time" not in whole and len(whole.splitlines()) > len(bucket.regions)
+    assert "take less time" not in whole and len(whole.splitlines()) > len(bucket.program.regions)
 
 
 def test_json_holds_the_evidence() -> None:

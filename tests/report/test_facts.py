@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 import report_samples as samples
 
-from bricolage.plan.plan import Alternative
+from bricolage.plan.shipped_program import Alternative
 from bricolage.report.facts import region_facts
 from bricolage.work.implementation import Implementation, KernelConfig
+from tests.plan.bucket_facts import alter_bucket
 
 
 def test_neighbours_are_those_of_the_graph() -> None:
@@ -42,8 +43,10 @@ def test_runner_up_must_have_given_a_right_answer() -> None:
     wrong = Alternative(
         Implementation("xla", KernelConfig("bf16")), "wrong", 1e-6, (1e-6, 1e-6), 0.5, "error too large"
     )
-    first = dataclasses.replace(bucket.regions[0], alternatives=(wrong, *bucket.regions[0].alternatives))
-    bucket = dataclasses.replace(bucket, regions=(first, *bucket.regions[1:]))
+    first = dataclasses.replace(
+        bucket.program.regions[0], alternatives=(wrong, *bucket.program.regions[0].alternatives)
+    )
+    bucket = alter_bucket(bucket, regions=(first, *bucket.program.regions[1:]))
     fact = region_facts(bucket, graphs[0])[0]
     assert fact.runner_up is not None and fact.runner_up.implementation.backend != "xla"
     assert fact.margin == pytest.approx((fact.runner_up.median_ms or 0) / (first.cost_ms or 1) - 1)
@@ -52,18 +55,18 @@ def test_runner_up_must_have_given_a_right_answer() -> None:
 def test_clear_needs_intervals_apart() -> None:
     plan, _ = samples.small()
     region = dataclasses.replace(
-        plan.buckets[0].regions[0],
+        plan.buckets[0].program.regions[0],
         implementation=Implementation("a"), cost_ms=1.0,
         alternatives=(
             Alternative(Implementation("a"), "ok", 1.0, (0.9, 1.1), 0.0),
             Alternative(Implementation("b"), "ok", 1.2, (1.05, 1.3), 0.0),
         ),
     )  # fmt: skip
-    close = region_facts(dataclasses.replace(plan.buckets[0], regions=(region,)))[0]
+    close = region_facts(alter_bucket(plan.buckets[0], regions=(region,)))[0]
     assert close.clear is False
     apart = dataclasses.replace(region.alternatives[1], ci_ms=(1.11, 1.3))
     region = dataclasses.replace(region, alternatives=(region.alternatives[0], apart))
-    assert region_facts(dataclasses.replace(plan.buckets[0], regions=(region,)))[0].clear is True
+    assert region_facts(alter_bucket(plan.buckets[0], regions=(region,)))[0].clear is True
 
 
 def test_plan_of_another_graph_is_refused() -> None:

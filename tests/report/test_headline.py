@@ -9,9 +9,11 @@ import pytest
 import report_samples as samples
 
 from bricolage.base.codec import decode, encode
-from bricolage.plan.plan import Bucket, Contestant, Plan
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.race_outcome import Contestant
 from bricolage.report import headline
 from bricolage.work.implementation import Implementation, KernelConfig
+from tests.plan.bucket_facts import alter_bucket
 
 
 def single(name: str, ms: float, over: float | None = None, **more: Any) -> Contestant:
@@ -36,7 +38,7 @@ def bucket(*contestants: Contestant, chosen: str, **more: Any) -> Bucket:
         "best_other": "openvino f32",
         **more,
     }
-    return dataclasses.replace(base, **facts)
+    return alter_bucket(base, **facts)
 
 
 def test_our_engine_alone_is_a_success_told_as_one() -> None:
@@ -65,7 +67,7 @@ def test_a_plan_has_both_figures() -> None:
     assert headline.gains(shown) and headline.gains(shown, 9.0) and not headline.gains(shown, 10.0)
     told = headline.no_gain_sentence(dataclasses.replace(samples.small()[0], buckets=(shown,)), 10.0)
     assert told.endswith("no plan beats the best single configuration by 10 %")
-    unsure = dataclasses.replace(shown, significant=False, decided_by="race and prior evidence")
+    unsure = alter_bucket(shown, significant=False, decided_by="race and prior evidence")
     assert headline.verdict(unsure).endswith("That is not significant; all evidence together decided.")
 
 
@@ -116,7 +118,7 @@ def test_what_is_ours_is_no_other_tool(name: str) -> None:
         one = dataclasses.replace(one, implementation=Implementation("openvino", config))
     plan = Contestant("openvino+onnxruntime plan", "plan", 0.2, (0.2, 0.2), 1e-7, True)
     assert not one.other_tool and not plan.other_tool and OPENVINO.other_tool
-    assert bucket(one, plan, ORT, OPENVINO, chosen=name, best_other="").other == OPENVINO
+    assert bucket(one, plan, ORT, OPENVINO, chosen=name, best_other="").race.other == OPENVINO
 
 
 def test_plans_of_before_load_and_speak_of_separate_measurements() -> None:
@@ -140,7 +142,7 @@ def test_without_a_race_the_verdict_says_so() -> None:
 
 
 def test_a_winner_that_did_not_race_is_only_named() -> None:
-    shown = dataclasses.replace(bucket(NATIVE, OPENVINO, chosen="native f32"), contestants=(), chosen="torch f64")
+    shown = alter_bucket(bucket(NATIVE, OPENVINO, chosen="native f32"), contestants=(), chosen="torch f64")
     assert headline.verdict(shown) == "shipping torch f64, which was not timed" and headline.hero(shown) == "–"
     untimed = dataclasses.replace(NATIVE, median_ms=None, ci_ms=None)
     assert (
@@ -162,10 +164,8 @@ def test_a_comparison_tells_how_the_plan_stands() -> None:
 
 
 def test_of_several_shapes_the_best_gain_leads() -> None:
-    small = dataclasses.replace(bucket(NATIVE, OPENVINO, chosen="native f32"), sizes={"batch": 1})
-    large = dataclasses.replace(
-        bucket(single("native f32", 0.6, 1.2), OPENVINO, chosen="native f32"), sizes={"batch": 8}
-    )
+    small = alter_bucket(bucket(NATIVE, OPENVINO, chosen="native f32"), sizes={"batch": 1})
+    large = alter_bucket(bucket(single("native f32", 0.6, 1.2), OPENVINO, chosen="native f32"), sizes={"batch": 8})
     told = headline.no_gain_sentence(dataclasses.replace(samples.small()[0], buckets=(large, small)))
     assert told.startswith(
         "native f32 is 1.73 [1.70, 1.76] times as fast as openvino f32, the best other tool here (batch=1); "

@@ -12,6 +12,7 @@ import report_samples as samples
 
 from bricolage.report.html import remake, render
 from bricolage.report.palette import slots
+from tests.plan.bucket_facts import alter_bucket
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 
@@ -72,7 +73,7 @@ def test_page_is_complete_and_self_contained() -> None:
 
 def test_every_region_is_a_box_a_row_and_a_record() -> None:
     plan, graphs = samples.nasnet_like()
-    count = len(plan.buckets[0].regions)
+    count = len(plan.buckets[0].program.regions)
     assert count >= 300
     reader = read(render(plan, graphs))
     classes = [attributes.get("class") or "" for _, attributes in reader.tags if "data-region" in attributes]
@@ -104,10 +105,10 @@ def test_hostile_names_stay_text() -> None:
     assert graphs[0] is not None
     graphs[0].operators[0].node.name = evil
     bucket = plan.buckets[0]
-    regions = tuple(dataclasses.replace(r, title=evil) for r in bucket.regions)
-    contestants = tuple(dataclasses.replace(c, reason=evil) for c in bucket.contestants)
+    regions = tuple(dataclasses.replace(r, title=evil) for r in bucket.program.regions)
+    contestants = tuple(dataclasses.replace(c, reason=evil) for c in bucket.race.contestants)
     named = dataclasses.replace(contestants[-1], name=evil)
-    bucket = dataclasses.replace(bucket, regions=regions, contestants=(*contestants[:-1], named))
+    bucket = alter_bucket(bucket, regions=regions, contestants=(*contestants[:-1], named))
     reader = read(render(dataclasses.replace(plan, model=evil, buckets=(bucket,)), graphs, evil))
     tags = [tag for tag, _ in reader.tags]
     assert tags.count("script") == 2 and "img" not in tags
@@ -117,9 +118,9 @@ def test_hostile_names_stay_text() -> None:
 def test_page_without_graph_and_without_costs() -> None:
     plan, _ = samples.small()
     bucket = plan.buckets[0]
-    bare = tuple(dataclasses.replace(r, cost_ms=None, transfer_ms=0.0, alternatives=()) for r in bucket.regions)
-    left = {"contestants": bucket.contestants[:1], "best_baseline": bucket.chosen, "best_other": ""}
-    bucket = dataclasses.replace(bucket, regions=bare, transfers=(), seconds={}, **left)
+    bare = tuple(dataclasses.replace(r, cost_ms=None, transfer_ms=0.0, alternatives=()) for r in bucket.program.regions)
+    left = {"contestants": bucket.race.contestants[:1], "best_baseline": bucket.race.chosen, "best_other": ""}
+    bucket = alter_bucket(bucket, regions=bare, transfers=(), seconds={}, **left)
     page = render(dataclasses.replace(plan, buckets=(bucket,)), [None])
     read(page)
     assert "drawn without their connections" in page and "Transfer costs" not in page
@@ -127,7 +128,7 @@ def test_page_without_graph_and_without_costs() -> None:
 
 def test_winner_without_race_is_shown() -> None:
     plan, graphs = samples.small()
-    bucket = dataclasses.replace(plan.buckets[0], chosen="torch f64", contestants=())
+    bucket = alter_bucket(plan.buckets[0], chosen="torch f64", contestants=())
     assert "ships <strong>torch f64</strong>" in render(dataclasses.replace(plan, buckets=(bucket,)), graphs)
 
 
@@ -135,8 +136,8 @@ def test_the_final_race_is_named_where_there_was_one() -> None:
     plan, graphs = samples.small()
     assert "measured in turns in the final race" in render(plan, graphs)
     bucket = plan.buckets[0]
-    surveyed = tuple(dataclasses.replace(c, first_run_ms=None) for c in bucket.contestants)
-    page = render(dataclasses.replace(plan, buckets=(dataclasses.replace(bucket, contestants=surveyed),)), graphs)
+    surveyed = tuple(dataclasses.replace(c, first_run_ms=None) for c in bucket.race.contestants)
+    page = render(dataclasses.replace(plan, buckets=(alter_bucket(bucket, contestants=surveyed),)), graphs)
     assert "measured in turns; whiskers" in page and "in the final race" not in page
 
 
@@ -152,10 +153,10 @@ def test_numbers_in_svg_are_finite() -> None:
     plan, graphs = samples.small()
     bucket = plan.buckets[0]
     worst = dataclasses.replace(
-        bucket.contestants[1], error=float("inf"), accepted=False, median_ms=0.0, ci_ms=(0.0, 0.0)
+        bucket.race.contestants[1], error=float("inf"), accepted=False, median_ms=0.0, ci_ms=(0.0, 0.0)
     )
-    perfect = dataclasses.replace(bucket.contestants[2], error=0.0)
-    bucket = dataclasses.replace(bucket, contestants=(bucket.contestants[0], worst, perfect), original_error=0.0)
+    perfect = dataclasses.replace(bucket.race.contestants[2], error=0.0)
+    bucket = alter_bucket(bucket, contestants=(bucket.race.contestants[0], worst, perfect), original_error=0.0)
     page = render(dataclasses.replace(plan, buckets=(bucket,)), graphs)
     figures = "".join(re.findall(r"<svg.*?</svg>", page, re.S))
     assert not re.search(r'="[^"]*\b(nan|inf)\b', figures)

@@ -17,15 +17,16 @@ from bricolage.report.facts import region_facts
 from bricolage.report.html import render
 from bricolage.report.perfetto import chrome_trace
 from bricolage.runtime.spans import RunSpan
+from tests.plan.bucket_facts import alter_bucket
 
 
 def test_a_trace_has_a_row_for_each_thread_and_an_event_for_each_call() -> None:
     plan, _ = samples.small()
     bucket = plan.buckets[0]
-    count = len(bucket.regions)
+    count = len(bucket.program.regions)
     assert count >= 2
     cores = tuple((step % 2,) for step in range(count))
-    bucket = dataclasses.replace(bucket, schedule=PlannedSchedule(cores, "by hand", 1.0, 1.0, 2.0))
+    bucket = alter_bucket(bucket, schedule=PlannedSchedule(cores, "by hand", 1.0, 1.0, 2.0))
     starts = [1_000_000 + 2_000 * step for step in range(count)]
     spans = [RunSpan(step, start, start + 1_000, 70 + step % 2, step % 2) for step, start in enumerate(starts)]
     made = json.loads(json.dumps(chrome_trace("m.onnx", bucket, spans)))
@@ -37,7 +38,7 @@ def test_a_trace_has_a_row_for_each_thread_and_an_event_for_each_call() -> None:
     assert [(call["ts"], call["dur"], call["tid"]) for call in calls] == [
         (2.0 * n, 1.0, 1 + n % 2) for n in range(count)
     ]
-    assert calls[0]["cat"] == bucket.regions[0].implementation.backend and calls[1]["args"]["cores"] == [1]
+    assert calls[0]["cat"] == bucket.program.regions[0].implementation.backend and calls[1]["args"]["cores"] == [1]
     rows = [event["args"]["name"] for event in made["traceEvents"] if event["name"] == "thread_name"]
     assert rows == ["thread 70", "thread 71"]
 
@@ -71,7 +72,7 @@ def page(plan: Plan, graphs: Sequence[Graph | None], bucket: Bucket) -> str:
 def test_what_was_tried_is_told() -> None:
     plan, graphs = samples.small()
     tried = ScheduleAttempt("native f32", 5, 4.0, 2.5, "measured, it is slower", 3.0, 4.25)
-    bucket = dataclasses.replace(plan.buckets[0], attempts=(tried,))
+    bucket = alter_bucket(plan.buckets[0], attempts=(tried,))
     line = concurrency.attempt(tried)
     for fact in ("native f32 (4.00 ms)", "in 5 regions", "at least 2.50 ms", "predicted 3.00 ms", "measured 4.25 ms"):
         assert fact in line
@@ -82,17 +83,17 @@ def test_what_was_tried_is_told() -> None:
 
 def test_a_schedule_is_told_with_its_bounds() -> None:
     plan, graphs = samples.small()
-    cores = ((0,),) * len(plan.buckets[0].regions)
-    bucket = dataclasses.replace(plan.buckets[0], schedule=PlannedSchedule(cores, "CPR", 3.0, 2.5, 4.0))
+    cores = ((0,),) * len(plan.buckets[0].program.regions)
+    bucket = alter_bucket(plan.buckets[0], schedule=PlannedSchedule(cores, "CPR", 3.0, 2.5, 4.0))
     told = concurrency.describe_concurrency(bucket, region_facts(bucket, graphs[0]), 2)
     assert "raced" not in told
     some = tuple(0.5 for _ in cores)
-    regions_ = tuple(dataclasses.replace(one, start_ms=0.5 * n) for n, one in enumerate(bucket.regions))
+    regions_ = tuple(dataclasses.replace(one, start_ms=0.5 * n) for n, one in enumerate(bucket.program.regions))
     kept = PlannedSchedule(cores, "CPR", 3.0, 2.5, 4.0, 1.25, (1.1, 1.3), some)
-    won = dataclasses.replace(bucket, regions=regions_, schedule=kept)
+    won = alter_bucket(bucket, regions=regions_, schedule=kept)
     assert "1.250 times as fast" in concurrency.describe_concurrency(won, region_facts(won, graphs[0]), 2)
     (picture,) = re.findall(r'<svg class="chart"[^>]*aria-label="Predicted schedule.*?</svg>', page(plan, graphs, won))
-    count = len(won.regions)
+    count = len(won.program.regions)
     assert picture.count("<rect") == count and "core 0" in picture and "no schedule below" in picture
     assert "Predicted schedule" not in page(plan, graphs, bucket), "a plan without times"
     assert "by CPR" in told and "3.00 ms" in told and "2.50 ms" in told and "4.00 ms" in told

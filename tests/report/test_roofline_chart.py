@@ -41,7 +41,7 @@ def test_the_roof_is_the_larger_of_arithmetic_and_bytes() -> None:
 
 def test_kernels_that_took_time_are_ranked_and_those_that_compute_are_dots() -> None:
     plan, _ = samples.small()
-    regions = {1: plan.buckets[0].regions[0]}
+    regions = {1: plan.buckets[0].program.regions[0]}
     found = timed_kernels(regions, {1: MADE})
     assert [one.name for one in found] == ["1.1", "1.0", "1.2"]
     assert sum(one.share for one in found) == pytest.approx(1.0)
@@ -52,7 +52,7 @@ def test_kernels_that_took_time_are_ranked_and_those_that_compute_are_dots() -> 
 
 def test_without_roof_or_arithmetic_there_is_no_figure() -> None:
     plan, _ = samples.small()
-    regions = {1: plan.buckets[0].regions[0]}
+    regions = {1: plan.buckets[0].program.regions[0]}
     assert (
         roofline(timed_kernels(regions, {1: Anatomy(MADE.kernels, "")}), {}, {regions[1].implementation.backend: 0})
         == ""

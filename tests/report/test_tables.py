@@ -8,6 +8,7 @@ import report_samples as samples
 from rich.console import Console
 
 from bricolage.report import tables
+from tests.plan.bucket_facts import alter_bucket
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -86,8 +87,8 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_are_neither_markup_nor_terminal_commands() -> None:
     plan, _ = samples.small()
     bucket = plan.buckets[0]
-    odd = dataclasses.replace(bucket.contestants[-1], name="[bold]x\x1b[2J", reason="[/nothing] \x1b]0;t\x07")
-    bucket = dataclasses.replace(bucket, contestants=(*bucket.contestants[:-1], odd))
+    odd = dataclasses.replace(bucket.race.contestants[-1], name="[bold]x\x1b[2J", reason="[/nothing] \x1b]0;t\x07")
+    bucket = alter_bucket(bucket, contestants=(*bucket.race.contestants[:-1], odd))
     text = tables.render_text(tables.contestants(bucket, 120), 120)
     assert r"[bold]x\x1b[2J" in text and r"[/nothing] \x1b]0;t\x07" in text and "\x1b" not in text
 
@@ -106,7 +107,7 @@ def test_a_mere_comparison_ships_nothing() -> None:
 def test_interrupted_search_says_so() -> None:
     plan, _ = samples.small()
     assert "interrupted" not in tables.render_text(tables.result(plan, 100))
-    bucket = dataclasses.replace(plan.buckets[0], interrupted=True)
+    bucket = alter_bucket(plan.buckets[0], interrupted=True)
     assert "interrupted: this is the best plan" in tables.render_text(
         tables.result(dataclasses.replace(plan, buckets=(bucket,)), 100)
     )

@@ -17,6 +17,7 @@ from bricolage.report import tuning
 from bricolage.report.html import render
 from bricolage.tune.kernel_search import Snapshot
 from bricolage.work.implementation import Implementation, KernelConfig
+from tests.plan.bucket_facts import alter_bucket
 
 WON = TunedTask(
     "conv-3", "conv", 2, {"m": 49, "n": 512}, 4.0, 2.5, (("pack", True), ("rows", 7)), 1.6, (1.5, 1.7), 40, 2
@@ -78,7 +79,7 @@ def test_the_page_is_complete_and_escapes_everything() -> None:
 
 def test_a_plan_tells_of_its_tuned_kernels() -> None:
     plan, graphs = samples.small()
-    bucket = dataclasses.replace(plan.buckets[0], tuned=(FOUND, TunedKernels(Implementation("tvm"), (SAME,))))
+    bucket = alter_bucket(plan.buckets[0], tuned=(FOUND, TunedKernels(Implementation("tvm"), (SAME,))))
     page = render(dataclasses.replace(plan, buckets=(bucket, *plan.buckets[1:])), graphs)
     read(page)
     assert "Tuned kernels of native f32" in page and "save 1.5 ms a run" in page.replace("1.50", "1.5")

@@ -7,8 +7,8 @@ from bricolage.costs.models.roofline import NOMINAL
 from bricolage.graph.graph import Graph
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.prepare import simplify
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig, RewriteStep
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.search.operator_prices import price_operators
 from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.rewrite.variants import (

@@ -22,8 +22,12 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
+from bricolage.plan.accuracy_record import Verification
+from bricolage.plan.decision_record import DecisionRecord
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, TensorSpec
+from bricolage.plan.plan import Bucket, Plan, Provenance, TensorSpec
+from bricolage.plan.race_outcome import Contestant, RaceOutcome
+from bricolage.plan.shipped_program import ORIGINAL, PlannedRegion, ShippedProgram
 from bricolage.verify.reference import evaluate
 from bricolage.work import bits
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig, Placement
@@ -203,23 +207,8 @@ def made_bucket(
     )
     entered = tuple(contestants) or (baseline(placement[0].implementation, 1.0),)
     best = entered[0].name
-    return Bucket(
-        sizes=sizes,
-        graph=Store(folder).graph(graph),
-        operators=len(graph),
-        chosen=best,
-        regions=regions,
-        contestants=entered,
-        best_baseline=best,
-        speedup_vs_baseline=1.0,
-        speedup_ci=(1.0, 1.0),
-        significant=False,
-        predicted_ms=None,
-        original_error=0.0,
-        bound=1e-6,
-        quality=Quality(None, None, 0.0),
-        variant=variant,
-    )
+    program = ShippedProgram(sizes, Store(folder).graph(graph), len(graph), regions, variant=variant)
+    return Bucket(program, RaceOutcome.unraced(best, entered), Verification(0.0, 1e-6), DecisionRecord(None))
 
 
 def graph_of_size(n: int, body: str = BODY) -> Graph:
@@ -231,7 +220,7 @@ def made_plan(folder: Path, *buckets: Bucket, options: Options | None = None, bo
     write_model(symbolic_model(body), folder / artifact.MODEL)
     options = options or Options(threads=1)
     device = select_device(options.isa, options.cores)
-    names = dict.fromkeys(name for bucket in buckets for name in bucket.backends)
+    names = dict.fromkeys(name for bucket in buckets for name in bucket.program.backends)
     versions = {name: registry.version(name) for name in names if name in registry.names() and name != Absent.name}
     origin = Provenance("0.1.0", versions, device.fingerprint(), str(device), options, "2026-01-02T03:04:05Z")
     ends = (TensorSpec("x", "float32", ("n", 4)),), (TensorSpec("y", "float32", ("n", 4)),)

@@ -52,7 +52,7 @@ def planned(folder: Path, text: str = TEXT, **constants: Any) -> Plan:
 @pytest.fixture(params=["made", "loaded"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Executable:
     plan = planned(tmp_path / "run")
-    assert plan.buckets[0].operators == 1
+    assert plan.buckets[0].program.operators == 1
     if request.param == "made":
         return Executable(plan, tmp_path / "run")
     artifact.save(plan, tmp_path / "run", tmp_path / "made.bricolage")

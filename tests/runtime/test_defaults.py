@@ -20,6 +20,7 @@ from bricolage.plan.planned_interface import default_specs, input_specs, output_
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import load
 from bricolage.work.implementation import Implementation, KernelConfig
+from tests.plan.bucket_facts import alter_bucket
 from tests.runtime.made_plans import made_bucket, made_plan, whole
 
 pytestmark = pytest.mark.usefixtures("backends")
@@ -40,7 +41,7 @@ def planned(folder: Path, **given: np.ndarray) -> Plan:
     (one,) = opened.buckets
     model = (folder / artifact.MODEL).read_bytes()
     bucket = made_bucket(folder, one.graph, whole(one.graph, QUICK), one.sizes)
-    plan = made_plan(folder, replace(bucket, overridden=dict(one.overridden)))
+    plan = made_plan(folder, alter_bucket(bucket, overridden=dict(one.overridden)))
     (folder / artifact.MODEL).write_bytes(model)
     ends = {"inputs": input_specs(opened.model), "outputs": output_specs(opened.model)}
     return replace(plan, **ends, defaults=default_specs(opened.model))

@@ -13,11 +13,13 @@ from bricolage.backends import registry
 from bricolage.base.options import Options
 from bricolage.device.buffers import allocate_aligned
 from bricolage.device.host import host, select_device
-from bricolage.plan.plan import Bucket, Contestant
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant
 from bricolage.runtime import programs
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import placement_of, ranked_baselines
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig, Placement
+from tests.plan.bucket_facts import alter_bucket
 from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, baseline, expected, graph_of_size, made_bucket, made_plan, whole
 
@@ -145,7 +147,7 @@ def test_a_variant_of_as_many_operators_is_not_taken_for_the_original(tmp_path: 
 
 
 def test_a_shape_with_another_structure_runs_on_a_quick_baseline(tmp_path: Path) -> None:
-    bucket = replace(bucket_of(tmp_path, DIVIDED), operators=5)
+    bucket = alter_bucket(bucket_of(tmp_path, DIVIDED), operators=5)
     assert check(Executable(made_plan(tmp_path, bucket), tmp_path), 5) == [("quick", ALL)]
 
 
@@ -181,7 +183,7 @@ def test_as_many_other_shapes_are_kept_as_there_is_room_for(tmp_path: Path, monk
 def test_ranked_baselines_are_accepted_and_timed(tmp_path: Path) -> None:
     plan = Contestant("a plan", "plan", 0.5, (0.5, 0.5), 0.0, accepted=True)
     bucket = bucket_of(tmp_path, DIVIDED, contestants=(*reversed(RANKED), plan, baseline(NIMBLE, None)))
-    assert ranked_baselines(bucket) == [SLOW, QUICK, NIMBLE]
+    assert ranked_baselines(bucket.race.contestants) == [SLOW, QUICK, NIMBLE]
 
 
 def test_a_temporary_folder_goes_with_its_executable(tmp_path: Path) -> None:

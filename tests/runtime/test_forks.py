@@ -157,7 +157,7 @@ def test_the_threads_of_a_schedule_are_started_again(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Quick, "after_fork", "lives")
     fast, x = executable(tmp_path, "quick"), sample()
     schedule = PlannedSchedule((host().cores[:1],), "by hand", 1.0, 1.0, 1.0)
-    plan = replace(fast.plan, buckets=(replace(fast.plan.buckets[0], schedule=schedule),))
+    plan = replace(fast.plan, buckets=(fast.plan.buckets[0].with_schedule(schedule),))
     beside = Executable(plan, tmp_path)
     y = beside(x)
     assert in_child(lambda: np.array_equal(beside(x), y)) is True

@@ -98,8 +98,8 @@ def test_elsewhere_the_best_baseline_that_is_installed_runs_it(tmp_path: Path) -
     fast = load(path, any_machine=True)
     np.testing.assert_allclose(fast(X), expected(X), rtol=1e-5)
     (bucket,) = fast.plan.buckets
-    assert [(r.implementation, r.operators, r.count) for r in bucket.regions] == [(SLOW, "0-3", 4)]
-    assert bucket.chosen == "slow-compiler f32" and bucket.winner.implementation == SLOW
+    assert [(r.implementation, r.operators, r.count) for r in bucket.program.regions] == [(SLOW, "0-3", 4)]
+    assert bucket.race.chosen == "slow-compiler f32" and bucket.race.winner.implementation == SLOW
 
 
 def test_elsewhere_without_a_baseline_only_who_takes_any_model_may_run_it(
@@ -116,14 +116,14 @@ def test_elsewhere_without_a_baseline_only_who_takes_any_model_may_run_it(
 
 def with_schedule(plan: Plan, *cores: tuple[int, ...]) -> Plan:
     schedule = PlannedSchedule(cores, "by hand", 1.0, 1.0, 2.0)
-    return replace(plan, buckets=(replace(plan.buckets[0], schedule=schedule),))
+    return replace(plan, buckets=(plan.buckets[0].with_schedule(schedule),))
 
 
 def test_a_schedule_is_kept_and_run_on_its_cores(tmp_path: Path) -> None:
     cores = host().cores
     plan = with_schedule(plan_of(tmp_path, QUICK, NIMBLE), (cores[0],), (cores[-1],))
     fast = load(saved(tmp_path, plan))
-    assert fast.plan.buckets[0].schedule == plan.buckets[0].schedule
+    assert fast.plan.buckets[0].program.schedule == plan.buckets[0].program.schedule
     assert [resources.device.cores for *_, resources in Quick.compiled] == [(cores[0],), (cores[-1],)]
     assert not any(resources.alone for *_, resources in Quick.compiled)
     np.testing.assert_allclose(fast(X), expected(X), rtol=1e-6)
@@ -140,7 +140,7 @@ def test_elsewhere_there_is_no_schedule(tmp_path: Path) -> None:
     with pytest.raises(ForeignArtifact, match=r"cores that this process may not use \(999999"):
         load(path)
     fast = load(path, any_machine=True)
-    assert fast.plan.buckets[0].schedule is None
+    assert fast.plan.buckets[0].program.schedule is None
     np.testing.assert_allclose(fast(X), expected(X), rtol=1e-6)
 
 

@@ -22,6 +22,7 @@ from bricolage.trust.changed_program import SubjectProgram
 from bricolage.trust.changes import fused_kernels
 from bricolage.trust.subjects import of_backends, plan_subject
 from bricolage.work.implementation import Implementation, KernelConfig
+from tests.plan.bucket_facts import alter_bucket
 from tests.runtime import made_plans
 from tests.trust.test_bisect import layers, whole
 
@@ -66,7 +67,7 @@ def test_a_plan_of_a_rewritten_graph(tmp_path: Path) -> None:
     placement = whole(variant.graph, "sound")
     bucket = made_plans.made_bucket(tmp_path, variant.graph, placement, {}, variant=REWRITTEN)
     keyed = Identities(variant.graph).key(variant.graph.everything)
-    bucket = dataclasses.replace(bucket, regions=(dataclasses.replace(bucket.regions[0], key=keyed),))
+    bucket = alter_bucket(bucket, regions=(dataclasses.replace(bucket.program.regions[0], key=keyed),))
     found = plan_subject(bucket, made, variant.graph)
     assert isinstance(found.retrace, Fixpoint) and found.placement == placement
     (tmp_path / "store").mkdir()
@@ -74,7 +75,7 @@ def test_a_plan_of_a_rewritten_graph(tmp_path: Path) -> None:
     store.share([made.model])
     program = SubjectProgram(found, store, Resources(1))
     assert [change.kind for change in program.changes] == ["rewrite"] * sum(variant.rules.values()) + ["region"]
-    other = dataclasses.replace(bucket, operators=bucket.operators + 1)  # as rules of another version made it
+    other = alter_bucket(bucket, operators=bucket.program.operators + 1)  # as rules of another version made it
     assert isinstance(plan_subject(other, made, variant.graph).retrace, Finished)
 
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.backends import registry
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Silent
@@ -73,13 +74,15 @@ def search(example: Example, folder: Path, only: tuple[str, ...] = ()) -> Rewrit
     simplify(start)
     graph = prepare(start.clone(), {})
     oracle = Oracle(graph, {"x": np.zeros((6, 8), np.float32)}, Store(folder), 1e-5, "model")
+    options = Options(threads=1, budget_s=300.0)
     own = RewriteTuner(
         start,
         {},
         choose_rules(only, stable=True, generated=False),
         oracle,
         registry.get("onnxruntime"),
-        Options(threads=1, budget_s=300.0),
+        options,
+        DecisionBudget.of(options, len(graph)),
         cast(Measurer, None),  # races do not measure here
         Silent(),
         device=host(),

@@ -36,5 +36,5 @@ def adopt_options(source: Path, options: Options, given: Collection[str] | None 
 
 
 def _planned_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
-    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
-    return {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
+    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.program.sizes)
+    return {name: tuple(bucket.program.sizes[name] for bucket in plan.buckets) for name in names}

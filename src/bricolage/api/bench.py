@@ -25,8 +25,9 @@ from bricolage.driver.throughput_decision import compare_operating_points
 from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
 from bricolage.plan import artifact
-from bricolage.plan.plan import ORIGINAL, Plan
+from bricolage.plan.plan import Plan
 from bricolage.plan.planned_interface import input_specs, output_specs
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.runtime.programs import placement_of
 
@@ -84,8 +85,7 @@ def bench(
                 session = context.session(opened, bucket.graph)
                 arrays, origin = context.inputs(opened, bucket.graph, session)
                 bucket_plan = compete(session, variants, arrays, opened.digest, challengers)
-                sizes, overridden = dict(bucket.sizes), dict(bucket.overridden)
-                decided.append(replace(bucket_plan, sizes=sizes, overridden=overridden, inputs_from=origin))
+                decided.append(bucket.complete_decision(bucket_plan, origin))
         return make_plan(opened, decided, options, backends, device)
 
 
@@ -131,15 +131,15 @@ def _racing(
         if {str(constant) for constant in plan.constants} != {str(constant) for constant in opened.constants}:
             raise ForeignPlan(name=name, difference="its constant inputs are others")
         for bucket in plan.buckets:
-            if dict(bucket.sizes) != dict(prepared.sizes):
+            if dict(bucket.program.sizes) != dict(prepared.sizes):
                 continue
             variant = variants[0]
-            if bucket.variant != ORIGINAL:
-                variant = GraphVariant(f"{bucket.variant} {name}", graph_of(kept / bucket.graph))
+            if bucket.program.variant != ORIGINAL:
+                variant = GraphVariant(f"{bucket.program.variant} {name}", graph_of(kept / bucket.program.graph))
                 write_variant_files(variant, opened.store)
                 variants.append(variant)
-            if len(variant.graph) != bucket.operators:
-                difference = f"it has {bucket.operators} operators where the model has {len(variant.graph)}"
+            if len(variant.graph) != bucket.program.operators:
+                difference = f"it has {bucket.program.operators} operators where the model has {len(variant.graph)}"
                 raise ForeignPlan(name=name, difference=difference)
             challengers.append(Challenger(name, placement_of(bucket), None, variant.name))
             break

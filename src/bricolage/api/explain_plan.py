@@ -16,7 +16,8 @@ from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.number_sets import parse_numbers
 from bricolage.plan.pack import PackEntry
-from bricolage.plan.plan import Plan, PlannedRegion
+from bricolage.plan.plan import Plan
+from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.work import bits as bitset
 
 
@@ -31,7 +32,7 @@ class UnpackedPlan:
 
     def graphs(self) -> list[Graph]:
         """Of the plan's buckets, in their order."""
-        return [graph_of(self.directory / bucket.graph) for bucket in self.plan.buckets]
+        return [graph_of(self.directory / bucket.program.graph) for bucket in self.plan.buckets]
 
     def kernels(self, graph: Graph, planned: Mapping[int, PlannedRegion]) -> dict[int, Anatomy]:
         """The kernels of those regions of a bucket's graph whose backends show them, compiled and timed on this machine, under the

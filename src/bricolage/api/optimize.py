@@ -52,7 +52,7 @@ def optimize(
             `inputs` have. A call may leave them out, and is refused with another value.
         replan: decide afresh, whatever is on record for the same model, options, versions and hardware. Costs that were measured
             are used again, failures that may have been bad luck are not. A decision on record that is provisional
-            (`Bucket.provisional`) is gone on with by default, and taken as it is where `provisional` is asked for.
+            (`DecisionRecord.provisional`) is gone on with by default, and taken as it is where `provisional` is asked for.
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
         pool: worker processes that stay for the next model; by default there are own ones, which end with the decision.
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at

@@ -145,5 +145,5 @@ def find_rule_uses(source: Path) -> list[RuleUse]:
         raise MissingFile(path=source)
     if zipfile.is_zipfile(source):
         plan, directory = artifact.load_artifact(source)
-        source = directory / plan.buckets[0].graph
+        source = directory / plan.buckets[0].program.graph
     return list_rule_uses(source)

@@ -1,6 +1,7 @@
 """Dataclasses to JSON and back, by their type annotations. Unknown fields, wrong types and values out of range are errors, not
 surprises: what was decoded is valid. A type says which values it has as `Annotated[int, Within(0, 100)]`; what several fields
-must fulfil together, the dataclass checks in `__post_init__`.
+must fulfil together, the dataclass checks in `__post_init__`. A field that is a dataclass and `FLAT` has no key: its fields stand
+among those of the class that it is a part of, in the order that `KEY_ORDER` of that class gives, or in their own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ T = TypeVar("T")
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A value that JSON can hold."""
 JsonObject: TypeAlias = dict[str, Json]
+FLAT: Mapping[str, bool] = types.MappingProxyType({"flat": True})
+"""Metadata of a field whose own fields stand in the object of the class that has it: `part: Part = field(metadata=FLAT)`."""
 _MOST_BYTES = 1 << 24
 """Of a file that a user writes."""
 
@@ -110,7 +113,7 @@ def read_file(path: Path) -> Any:
 def encode(value: object) -> Any:
     """A structure of dicts, lists, strings, numbers and None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return _encode_dataclass(value)
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, Path):
@@ -120,6 +123,15 @@ def encode(value: object) -> Any:
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
     return value
+
+
+def _encode_dataclass(value: Any) -> dict[str, Any]:
+    kind: Any = type(value)
+    encoded: dict[str, Any] = {}
+    for f in dataclasses.fields(value):
+        item = getattr(value, f.name)
+        encoded |= _encode_dataclass(item) if f.metadata.get("flat") else {f.name: encode(item)}
+    return {name: encoded[name] for name in _keys(kind)} if hasattr(kind, "KEY_ORDER") else encoded
 
 
 def decode(kind: type[T], data: object, path: str = "plan") -> T:
@@ -193,23 +205,49 @@ def _decode_union(arguments: tuple[Any, ...], data: object, path: str) -> Any:
 def _decode_dataclass(kind: Any, data: object, path: str) -> Any:
     if not isinstance(data, dict):
         raise DecodeError(f"{path} is no object")
-    hints = _hints(kind)
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    unknown = set(data) - set(fields)
+    keys = _keys(kind)
+    unknown = set(data) - set(keys)
     if unknown:
         raise DecodeError(f"{path} has the unknown field '{sorted(unknown)[0]}'")
     values: dict[str, Any] = {}
-    for name, f in fields.items():
+    for name, (f, hint) in keys.items():
         if name in data:
-            values[name] = _decode(hints[name], data[name], f"{path}.{name}")
+            values[name] = _decode(hint, data[name], f"{path}.{name}")
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise DecodeError(f"{path} lacks the field '{name}'")
     try:
-        return kind(**values)
+        return _build_dataclass(kind, values)
     except BricolageError as error:
         raise DecodeError(f"{path}: {error.sentence}") from error
     except ValueError as error:
         raise DecodeError(f"{path}: {error}") from error
+
+
+def _build_dataclass(kind: Any, values: Mapping[str, Any]) -> Any:
+    """A `kind` of the values of its keys, those of its flat fields among them."""
+    given: dict[str, Any] = {}
+    for f in dataclasses.fields(kind):
+        if f.metadata.get("flat"):
+            given[f.name] = _build_dataclass(_hints(kind)[f.name], values)
+        elif f.name in values:
+            given[f.name] = values[f.name]
+    return kind(**given)
+
+
+@functools.cache
+def _keys(kind: Any) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+    """The keys of the object of a dataclass, in order, each with its field and the type of that."""
+    keys: dict[str, tuple[dataclasses.Field[Any], Any]] = {}
+    for f in dataclasses.fields(kind):
+        hint = _hints(kind)[f.name]
+        own_keys = _keys(hint) if f.metadata.get("flat") else {f.name: (f, hint)}
+        if twice := keys.keys() & own_keys.keys():
+            raise TypeError(f"{kind.__name__} has the key '{sorted(twice)[0]}' twice")
+        keys |= own_keys
+    order = getattr(kind, "KEY_ORDER", tuple(keys))
+    if sorted(order) != sorted(keys):
+        raise TypeError(f"KEY_ORDER of {kind.__name__} does not name each of its keys once")
+    return {name: keys[name] for name in order}
 
 
 @functools.cache

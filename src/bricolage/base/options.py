@@ -30,10 +30,6 @@ MOST_THREADS_A_CORE = 8
 """More than that is refused: nothing is gained, and a decision would take hours."""
 _LARGEST = 2**40
 """Size of a dimension, and megabytes: beyond any machine."""
-_LEAST_LEFT = 0.5
-"""Share of a budget that is left to measuring, however long the model took to read."""
-_MOST_COUNTED = 4_000
-"""Operators that add to the default budget: a graph of 50,000 would have hours otherwise."""
 
 Precision = Literal["highest", "high", "medium", "low"]
 Objective = Literal["latency", "throughput"]
@@ -323,26 +319,6 @@ class Options:
     def profile(self) -> EffortProfile:
         """What the effort word means."""
         return PROFILES[self.effort]
-
-    def budget(self, operators: int) -> float:
-        """Seconds for measuring and searching a graph of that many operators, the final race included."""
-        if self.budget_s is not None:
-            return self.budget_s
-        return self.profile.budget_s + min(operators, _MOST_COUNTED) * self.profile.operator_s
-
-    def budget_left(self, operators: int, spent_s: float) -> float:
-        """What of a budget that was given in seconds is left when reading and preparing the model has taken some: half of it at
-        least, so that there is time to measure. An effort's own budget begins behind that."""
-        budget = self.budget(operators)
-        return budget if self.budget_s is None else max(budget - spent_s, budget * _LEAST_LEFT)
-
-    def race_seconds(self, operators: int) -> float:
-        """Seconds for the final race: the profile's, but never more than its share of the budget."""
-        return min(self.profile.race_seconds, self.budget(operators) * self.profile.shares.race)
-
-    def compile_limit(self, operators: int) -> float:
-        """Seconds that one candidate may compile."""
-        return max(min(self.profile.compile_limit_s, self.budget(operators)), self.budget(operators) / 2)
 
     @property
     def bound(self) -> float:

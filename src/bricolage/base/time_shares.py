@@ -1,6 +1,6 @@
 """How the time of a decision is cut: every fraction of a budget, and every number of seconds, in one place.
 
-`efforts.EffortProfile` holds one `Shares`; commands that measure take their parts from it. What a single request may take before
+`efforts.EffortProfile` holds one `Shares`; `budget.DecisionBudget` cuts a decision by it. What a single request may take before
 its process is ended is no share: such limits stand where the request is made.
 """
 

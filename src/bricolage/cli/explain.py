@@ -107,8 +107,8 @@ def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
         if view.as_json:
             documents.append(because.bucket_json(bucket, chosen, shown))
             continue
-        if bucket.sizes:
-            output.show_result(plain_text(words.format_shape(bucket.sizes), "bold"))
+        if bucket.program.sizes:
+            output.show_result(plain_text(words.format_shape(bucket.program.sizes), "bold"))
         if view.op is None:
             output.show_result(because.overview(bucket, graph, view.everything, plan.provenance.options.threads))
         for region in chosen if view.op is not None else ():

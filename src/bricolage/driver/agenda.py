@@ -23,9 +23,6 @@ from bricolage.plan.agenda_record import UNKNOWN_CHANCE, AgendaItem, ItemOutcome
 from bricolage.work.gain import LEAST_GAIN
 
 _LOG = logging.getLogger(__name__)
-_LONG = 1 / 6
-"""Share of the budget. What takes as long or longer is left out at the risk of the effort; what is shorter, at a risk that is
-smaller in proportion, since it costs less to try."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Agenda(Stage[DecisionState]):
     bounded or unlikely, or the time does not reach for any other."""
 
     name: ClassVar[str] = "agenda"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants", "whole_s"})
     adds: ClassVar[frozenset[str]] = frozenset(
         {
             "agenda",
@@ -106,7 +103,7 @@ class Agenda(Stage[DecisionState]):
             "divided",
             "looks",
             "mixtures",
-            "profiles",
+            "timed_variants",
             "quantised",
             "searches",
             "tuned",
@@ -202,17 +199,12 @@ def _reason_to_leave_out(item: Item, promise: Promise, state: DecisionState) -> 
     """As `Promise.reason_to_leave_out`, at the risk of the effort; what was asked for, or informs, is tried however unlikely it
     is."""
     never = item.asked or item.informs
-    return promise.reason_to_leave_out(-1.0 if never else accepted_risk(promise.seconds, state))
-
-
-def accepted_risk(seconds: float, state: DecisionState) -> float:
-    """Chance of a gain up to which something that takes so long is left out."""
-    return state.session.options.profile.risk * min(1.0, seconds / (_LONG * state.budget_s))
+    return promise.reason_to_leave_out(-1.0 if never else state.budget.accepted_risk(promise.seconds))
 
 
 def _on_top(item: Item, state: DecisionState) -> bool:
     """Whether an item's time is no part of the budget: it was asked for, and no budget was."""
-    return item.asked and state.session.options.budget_s is None
+    return item.asked and not state.budget.by_user
 
 
 def _record_left_out_item(item: Item, state: DecisionState, late: ItemOutcome) -> AgendaItem | None:

@@ -18,10 +18,10 @@ _BOUNDED_BY_MEASURING = frozenset({"mixtures"})
 def log_decision(decision: Bucket, subject: DecisionSubject, name: str = "") -> list[LogLine]:
     """The times of whole networks, and an attempt for each way that was taken to its end; none of a decision that other processes
     disturbed, or that was interrupted. `name`: of the model, for people."""
-    if decision.under_load or decision.interrupted:
+    if decision.race.under_load or decision.record.interrupted:
         return []
     times = collect_whole_times(decision)
-    attempts = collect_attempts(decision.agenda, subject.network, subject.kind, subject.processor, name)
+    attempts = collect_attempts(decision.record.agenda, subject.network, subject.kind, subject.processor, name)
     whole = (
         [LogLine(VERSION, NetworkTimes(subject.network, subject.kind, subject.processor, times, name))] if times else []
     )
@@ -32,7 +32,7 @@ def collect_whole_times(decision: Bucket) -> dict[str, float]:
     """Milliseconds of the whole graph by implementation ("xla f32"), of those that are right."""
     return {
         f"{implementation.backend} {implementation.config.name}": contestant.median_ms
-        for contestant in decision.contestants
+        for contestant in decision.race.contestants
         if contestant.kind == "baseline" and contestant.accepted and not contestant.as_it_comes
         if (implementation := contestant.implementation) is not None and contestant.median_ms is not None
     }

@@ -12,13 +12,13 @@ import numpy as np
 
 from bricolage.base.options import Options
 from bricolage.driver.operating_point_search import NotBatched
-from bricolage.driver.profile import Profile
 from bricolage.driver.serving import Batch
 from bricolage.driver.session import Session
 from bricolage.driver.sources import PreparedBucket, Source, measuring_inputs
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 
@@ -77,8 +77,8 @@ class BatchedModel:
         if rows > 1:
             self._check_rows(arrays, graph, rows)
         kept = [_copy_file(path, f"batch-{rows}-{path.name}") for path in (inputs, expected)]
-        profile = Profile.of(GraphVariant(ORIGINAL, graph), oracle, session)
-        return Batch(rows, profile, kept[0], kept[1], bound, oracle.bound)
+        variant = TimedVariant.of(GraphVariant(ORIGINAL, graph), oracle, session)
+        return Batch(rows, variant, kept[0], kept[1], bound, oracle.bound)
 
     def _check_rows(self, arrays: Mapping[str, Any], graph: Graph, rows: int) -> None:
         together = self._evaluate(graph.model, arrays, dtype=np.float64)

@@ -14,6 +14,7 @@ from functools import partial
 from bricolage._version import __version__
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.base.options import Options
 from bricolage.costs.database import Database
@@ -33,8 +34,9 @@ from bricolage.driver.suggesting import suggest_constants
 from bricolage.graph.identity import Identities
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.time_taken import share_taken
-from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
+from bricolage.plan.plan import Bucket, Plan, Provenance
 from bricolage.plan.planned_interface import default_specs, input_specs, output_specs
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.accuracy_measures import AccuracyDemand
 from bricolage.verify.held_back import GivenSamples
@@ -91,11 +93,11 @@ class Start:
         """Without what was measured for the parent and gained nothing, what was far slower there alone, and searches for which
         there was no time. What is left needs less of it. Where threads or the instruction set are others, who runs the whole model
         fastest may be another one: all are raced that a decision of its own would race."""
-        idle = {item.name for item in parent.agenda if item.outcome == "measured" and item.gained <= 0.0}
-        idle -= {item.name for item in parent.agenda if item.gained > 0.0}
+        idle = {item.name for item in parent.record.agenda if item.outcome == "measured" and item.gained <= 0.0}
+        idle -= {item.name for item in parent.record.agenda if item.gained > 0.0}
         alone = [
             contestant
-            for contestant in parent.contestants
+            for contestant in parent.race.contestants
             if contestant.kind == "baseline" and contestant.implementation and contestant.accepted
         ]
         least = min(
@@ -106,9 +108,13 @@ class Start:
             for contestant in alone
             if contestant.median_ms is not None and contestant.median_ms <= _REACH * least
         ]
-        near += [contestant for contestant in alone if contestant.name == parent.best_other and contestant not in near]
+        near += [
+            contestant for contestant in alone if contestant.name == parent.race.best_other and contestant not in near
+        ]
         first = tuple(contestant.implementation for contestant in near if contestant.implementation is not None)
-        late = {item.name for item in parent.agenda if item.outcome == "no time" and not item.name.startswith(WHOLE)}
+        late = {
+            item.name for item in parent.record.agenda if item.outcome == "no time" and not item.name.startswith(WHOLE)
+        }
         far = {
             whole_model(contestant.implementation)
             for contestant in alone
@@ -150,9 +156,11 @@ def decide_bucket(
     if before is not None:
         context.progress.start("going on with a decision that is provisional")
         context.progress.finish()
-    measuring = context if before is None else replace(context, replan=before.under_load)  # which tries failures again
+    # Where others disturbed it, what failed is tried again.
+    measuring = context if before is None else replace(context, replan=before.race.under_load)
+    budget = DecisionBudget.of(context.options, len(bucket.graph), start.budget, spent_s)
     session = replace(
-        measuring.session(opened, bucket.graph, log),
+        measuring.session(opened, bucket.graph, log, budget),
         samples=samples,
         plan_of=partial(_plan_of, context, opened, bucket),
     )
@@ -164,28 +172,26 @@ def decide_bucket(
         digest=opened.digest,
         without=start.without,
         first=start.first,
-        share=start.budget,
-        spent_s=spent_s,
         earlier=earlier,
     )
     most = context.options.profile.continued
-    decision = replace(
-        decided,
-        sizes=dict(bucket.sizes),
-        overridden=dict(bucket.overridden),
-        inputs_from=origin,
+    decision = bucket.complete_decision(decided, origin)
+    record = replace(
+        decision.record,
         provisional=provisional_reasons(decided, before, most),
-        continued=0 if before is None else before.continued + 1,
+        continued=0 if before is None else before.record.continued + 1,
+        constant_gains=suggest_constants(session, opened, bucket, arrays, decided),
     )
-    decision = replace(decision, constant_gains=suggest_constants(session, opened, bucket, arrays, decision))
+    decision = replace(decision, record=record)
     if session.measurer.log.lost:
         _LOG.warning(
             "worker processes were ended from outside or by --memory-limit: the same command decides once more"
         )
-    elif not decision.interrupted:
+    elif not decision.record.interrupted:
         _keep(context, key, bucket, decision, opened.name)
     elif earlier is not None:  # it is no worse than what was found until now
-        return replace(_as_stored(earlier, opened), interrupted=True)
+        stored = _as_stored(earlier, opened)
+        return replace(stored, record=replace(stored.record, interrupted=True))
     return decision
 
 
@@ -198,8 +204,7 @@ def _keep(context: DecisionContext, key: str, bucket: PreparedBucket, decision: 
 
 def _plan_of(context: DecisionContext, opened: Source, prepared: PreparedBucket, decided: Bucket) -> Plan:
     """The plan of one decision for a bucket."""
-    bucket = replace(decided, sizes=dict(prepared.sizes), overridden=dict(prepared.overridden))
-    return make_plan(opened, [bucket], context.options, context.backends, context.device)
+    return make_plan(opened, [prepared.complete_decision(decided)], context.options, context.backends, context.device)
 
 
 def _recall_decision(
@@ -221,7 +226,8 @@ def _as_stored(earlier: Continuation, opened: Source) -> Bucket:
     """The decision on record, with the file of its graph."""
     if earlier.variant.name != ORIGINAL:
         write_variant_files(earlier.variant, opened.store)
-    return replace(earlier.before, graph=opened.store.graph(earlier.variant.graph))
+    program = replace(earlier.before.program, graph=opened.store.graph(earlier.variant.graph))
+    return replace(earlier.before, program=program)
 
 
 def decision_key(

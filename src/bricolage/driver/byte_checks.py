@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from bricolage.costs.measurements import Measurements
 from bricolage.driver.candidates import CandidateGroup
-from bricolage.driver.profile import Profile
 from bricolage.driver.region_costs import measure_groups
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.work import flops, workload
 from bricolage.measure.specs import Stop
@@ -22,25 +22,25 @@ _PRODUCTS = ({"MatMul", "Gemm"}, {"Conv"})
 _RECTIFIERS = frozenset({"Relu", "Clip"})
 
 
-def check_products(profile: Profile, stop: Stop) -> None:
+def check_products(variant: TimedVariant, stop: Stop) -> None:
     """Refuses implementations of a whole quantised graph that run one of its largest products from bytes otherwise than exactly."""
-    regions = byte_products(profile.graph)
-    able = tuple(implementation for implementation, cost in profile.whole.items() if cost.ms is not None)
+    regions = byte_products(variant.graph)
+    able = tuple(implementation for implementation, cost in variant.whole.items() if cost.ms is not None)
     if not regions or not able or stop():
         return
-    profile.session.progress.start("products of bytes", len(regions) * len(able))
+    variant.session.progress.start("products of bytes", len(regions) * len(able))
     for region in regions:
-        key = profile.region_key(region)
+        key = variant.region_key(region)
         group = CandidateGroup(key, (region.bits,), able, workload(region), "prefix")
-        costs = Measurements(measure_groups(profile, [group], stop)).of(key)
+        costs = Measurements(measure_groups(variant, [group], stop)).of(key)
         for implementation, cost in costs.items():
             if cost.outcome == "wrong":
                 names = "+".join(sorted({operator.op_type for operator in region.operators} & set().union(*_PRODUCTS)))
                 reason = f"it does not multiply bytes exactly: {names} alone: {cost.reason}"
-                profile.whole[implementation] = replace(
-                    profile.whole[implementation], outcome="wrong", latency=None, reason=reason
+                variant.whole[implementation] = replace(
+                    variant.whole[implementation], outcome="wrong", latency=None, reason=reason
                 )
-    profile.session.progress.finish()
+    variant.session.progress.finish()
 
 
 def byte_products(graph: Graph) -> list[Region]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.backends.interface import Backend
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
 from bricolage.base.undo import undo_on_failure
@@ -61,12 +62,14 @@ class DecisionContext:
             opened, graph, self.options, self.device, self.reference_pool or self.pool, log, self.findings
         )
 
-    def session(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> Session:
+    def session(
+        self, opened: Source, graph: Graph, log: MeasurementLog | None = None, budget: DecisionBudget | None = None
+    ) -> Session:
         """What one decision for a graph is made with: what computes references, backends that passed their self-check on its
         operators, the limits and rounds of the effort. Nothing that was loaded in the workers before is kept. What happens while
-        it measures is written into its `log`, a new one by default."""
+        it measures is written into its `log`, a new one by default; its `budget` is that of the options by default."""
         self.pool.clear()
-        log = log or MeasurementLog()
+        log, budget = log or MeasurementLog(), budget or DecisionBudget.of(self.options, len(graph))
         evaluate = self.reference(opened, graph, log)
         evaluate.start()
         checked = self_checked(self.backends, [graph], self.progress, retrying=self.replan)
@@ -74,8 +77,8 @@ class DecisionContext:
             self.database,
             self.pool,
             opened.store.directory,
-            limits=Limits(compile_s=self.options.compile_limit(len(graph))),
-            policy=TimingPolicy(self.options.profile.rounds, self.options.profile.most_rounds),
+            limits=Limits(compile_s=budget.compile_limit_s),
+            policy=TimingPolicy(budget.profile.rounds, budget.profile.most_rounds),
             cores=self.device.threads,
             retrying=self.replan,
             log=log,
@@ -88,6 +91,7 @@ class DecisionContext:
             measurer=measurer,
             store=opened.store,
             progress=self.progress,
+            budget=budget,
             evaluate=evaluate,
             network=opened.digest,
             costs=costs,
@@ -163,7 +167,7 @@ def open_reference(
     findings: ModelFindings | None = None,
 ) -> WorkerReference:
     """As `DecisionContext.reference`, for what only compares and decides nothing."""
-    limit_s = reference_limit(graph, options.budget(len(graph)))
+    limit_s = reference_limit(graph, DecisionBudget.of(options, len(graph)).whole_s)
     return WorkerReference(pool, device, opened.store.directory, limit_s, log, findings.answers if findings else None)
 
 

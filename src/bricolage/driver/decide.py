@@ -22,9 +22,12 @@ from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
 from bricolage.measure.statistics import Ratio, UncertainValue
 from bricolage.measure.time_taken import TimeTaken
-from bricolage.plan.accuracy_record import JudgedAccuracy
+from bricolage.plan.accuracy_record import JudgedAccuracy, Verification
 from bricolage.plan.agenda_record import AgendaItem
-from bricolage.plan.plan import Bucket, Contestant, ModelUse, Quality
+from bricolage.plan.decision_record import DecisionRecord, ModelUse
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant, Quality, RaceOutcome
+from bricolage.plan.shipped_program import ShippedProgram
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation
 
@@ -36,22 +39,18 @@ def decide(
     digest: str,
     without: Collection[str] = (),
     first: Sequence[Implementation] = (),
-    share: float = 1.0,
-    spent_s: float = 0.0,
     earlier: Continuation | None = None,
 ) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
     `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried, and the
-    baselines are `first` where there are several. It has this `share` of the budget, of which `spent_s` seconds are over already
-    (see `Options.budget_left`). `earlier`: what it goes on with. Sizes and the origin of the inputs are the caller's to add.
+    baselines are `first` where there are several. `earlier`: what it goes on with. Sizes and the origin of the inputs are the
+    caller's to add.
 
     Raises:
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing that can is accurate enough.
     """
-    budget_s = share * session.options.budget_left(len(variants[0].graph), spent_s)
-    state = DecisionState(session, list(variants), inputs, digest, budget_s)
-
+    state = DecisionState(session, list(variants), inputs, digest)
     settled: set[str] = set()
 
     def list_open_items(state: DecisionState) -> list[Item]:
@@ -63,7 +62,10 @@ def decide(
     bucket = _conclude(
         session, [Reference(first=first), Baselines(first=first), *earlier_stages, Agenda(list_open_items)], state
     )
-    return replace(bucket, agenda=(*earlier.settled(settled), *bucket.agenda)) if earlier is not None else bucket
+    if earlier is None:
+        return bucket
+    agenda = (*earlier.settled(settled), *bucket.record.agenda)
+    return replace(bucket, record=replace(bucket.record, agenda=agenda))
 
 
 def compete(
@@ -77,85 +79,114 @@ def compete(
 ) -> Bucket:
     """Only the race: every baseline and the given challengers, checked on variations of the inputs too unless they are not
     `varied`. Arguments and errors as `decide`."""
-    state = DecisionState(session, list(variants), inputs, digest, _budget(session, variants))
+    state = DecisionState(session, list(variants), inputs, digest)
     state.challenge(*challengers)
     return _conclude(session, [Reference(varied=varied), Baselines(every=True)], state)
 
 
-def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:
-    return session.options.budget(len(variants[0].graph))
-
-
 def _conclude(session: Session, stages: Sequence[Stage[DecisionState]], state: DecisionState) -> Bucket:
-    most = session.options.profile.shares.given_back
-    deadline = Deadline(state.budget_s, taken=TimeTaken(session.device.cores), most=most)
+    deadline = session.budget.start(TimeTaken(session.device.cores))
     times = Runner([*stages, FinalRace()]).run(state, deadline)
     result = race_result(state)
     if result is None:
         raise NotAccurate(error=float("inf"), bound=state.oracle.bound)
-    disturbance = replace(session.measurer.log.tally.found, given_back_s=round(deadline.given_back, 3))
-    return replace(_bucket(session, state, result, times), disturbance=disturbance, interrupted=deadline.interrupted)
+    return _describe_decision(state, result, times, deadline)
 
 
-def _bucket(session: Session, state: DecisionState, result: RaceResult, times: Sequence[StageTime]) -> Bucket:
-    profile = state.profiles[result.variant]
-    search = state.searches.get(result.variant)
-    tried = [ms for variant_search in state.searches.values() for ms in variant_search.measured_ms]
-    medians = {c.name: c.median_ms for c in result.contestants if c.median_ms is not None}
-    proposed = (c for c in state.challengers if c.name in medians and c.predicted_ms is not None)
-    shown = next((c for c in state.challengers if c.name == result.chosen), next(proposed, None))
-    predicted = shown.predicted_ms if shown is not None else None
-    # The model is judged on the plan it proposed, also where another contestant ships.
-    model = assess(medians[shown.name], predicted_ms=predicted) if shown is not None and predicted else None
-    baselines = [c.median_ms for c in result.contestants if c.kind == "baseline" and c.median_ms is not None]
-    losses = assess(medians[result.chosen], baselines_ms=baselines, everything_ms=[*medians.values(), *tried])
-    one_by_one = len(result.placement) > 1 and result.schedule is None
-    timeline = search.predictor.timeline(result.placement) if search is not None and one_by_one else None
-    names = dict.fromkeys(stage.name for stage in times)
-    seconds = {name: round(sum(stage.seconds for stage in times if stage.name == name), 3) for name in names}
+def _describe_decision(
+    state: DecisionState, result: RaceResult, times: Sequence[StageTime], deadline: Deadline
+) -> Bucket:
     return Bucket(
-        sizes={},
-        graph=session.store.graph(profile.graph),
-        operators=len(profile.graph),
-        chosen=result.chosen,
-        regions=planned_regions(
-            profile, result.placement, search.predictor if search is not None else None, result.starts_ms
+        _shipped_program(state, result),
+        _race_outcome(state, result, deadline),
+        Verification(
+            original_error=state.oracle.original_error,
+            bound=state.oracle.bound,
+            without_float64=tuple(sorted(state.oracle.borrowed)),
+            accuracy=_accuracy(state, result),
+            quantised=tuple(state.quantised),
         ),
-        contestants=tuple(_on_samples(state, contestant) for contestant in result.contestants),
-        best_baseline=result.best_baseline,
-        best_other=result.best_other,
-        pattern=result.pattern,
-        other_pattern=result.other_pattern,
-        speedup_vs_baseline=result.speedup.value,
-        speedup_ci=(result.speedup.low, result.speedup.high),
-        significant=result.significant,
-        predicted_ms=predicted,
-        original_error=state.oracle.original_error,
-        bound=state.oracle.bound,
-        without_float64=tuple(sorted(state.oracle.borrowed)),
-        quality=replace(losses, additive_error=model.additive_error if model is not None else None),
-        transfers=search.transfers if search is not None else (),
-        proof=search.proof if search is not None else None,
-        decided_by=result.decided_by,
+        _decision_record(state, result, times, deadline),
+    )
+
+
+def _shipped_program(state: DecisionState, result: RaceResult) -> ShippedProgram:
+    variant, search = state.timed_variants[result.variant], state.searches.get(result.variant)
+    predictor = search.predictor if search is not None else None
+    one_by_one = len(result.placement) > 1 and result.schedule is None
+    timeline = predictor.timeline(result.placement) if predictor is not None and one_by_one else None
+    return ShippedProgram(
+        sizes={},
+        graph=state.session.store.graph(variant.graph),
+        operators=len(variant.graph),
+        regions=planned_regions(variant, result.placement, predictor, result.starts_ms),
         peak_bytes=dict(timeline.peak_bytes) if timeline is not None else {},
-        seconds=seconds,
-        shares={time.name: round(time.share, 3) for time in times},
         variant=result.variant,
-        rules=profile.variant.rules,
-        steps=profile.variant.steps,
-        rewrite_config=profile.variant.rewrite_config,
-        model_use=_model_use(state),
-        model_error=state.calibration_error,
+        rules=variant.graph_variant.rules,
+        steps=variant.graph_variant.steps,
+        rewrite_config=variant.graph_variant.rewrite_config,
         schedule=result.schedule,
-        accuracy=_accuracy(state, result),
-        quantised=tuple(state.quantised),
-        attempts=tuple(state.attempts),
-        agenda=tuple(_with_race(state, item) for item in state.agenda),
         tuned=tuple(
             state.tuned[implementation]
             for implementation in dict.fromkeys(assignment.implementation for assignment in result.placement)
             if implementation in state.tuned
         ),
+    )
+
+
+def _race_outcome(state: DecisionState, result: RaceResult, deadline: Deadline) -> RaceOutcome:
+    return RaceOutcome(
+        chosen=result.chosen,
+        contestants=tuple(_on_samples(state, contestant) for contestant in result.contestants),
+        best_baseline=result.best_baseline,
+        speedup_vs_baseline=result.speedup.value,
+        speedup_ci=(result.speedup.low, result.speedup.high),
+        significant=result.significant,
+        quality=_quality(state, result),
+        decided_by=result.decided_by,
+        disturbance=replace(state.session.disturbance, given_back_s=round(deadline.given_back, 3)),
+        best_other=result.best_other,
+        pattern=result.pattern,
+        other_pattern=result.other_pattern,
+    )
+
+
+def _proposal(state: DecisionState, result: RaceResult) -> Challenger | None:
+    """The plan that the additive model is judged on: what ships; where another contestant does, the first that was predicted and
+    timed."""
+    timed = {c.name for c in result.contestants if c.median_ms is not None}
+    predicted = (c for c in state.challengers if c.name in timed and c.predicted_ms is not None)
+    return next((c for c in state.challengers if c.name == result.chosen), next(predicted, None))
+
+
+def _quality(state: DecisionState, result: RaceResult) -> Quality:
+    medians = {c.name: c.median_ms for c in result.contestants if c.median_ms is not None}
+    tried = [ms for search in state.searches.values() for ms in search.measured_ms]
+    baselines = [c.median_ms for c in result.contestants if c.kind == "baseline" and c.median_ms is not None]
+    losses = assess(medians[result.chosen], baselines_ms=baselines, everything_ms=[*medians.values(), *tried])
+    proposal = _proposal(state, result)
+    if proposal is None or not proposal.predicted_ms:
+        return losses
+    model = assess(medians[proposal.name], predicted_ms=proposal.predicted_ms)
+    return replace(losses, additive_error=model.additive_error)
+
+
+def _decision_record(
+    state: DecisionState, result: RaceResult, times: Sequence[StageTime], deadline: Deadline
+) -> DecisionRecord:
+    search, proposal = state.searches.get(result.variant), _proposal(state, result)
+    names = dict.fromkeys(stage.name for stage in times)
+    return DecisionRecord(
+        predicted_ms=proposal.predicted_ms if proposal is not None else None,
+        transfers=search.transfers if search is not None else (),
+        proof=search.proof if search is not None else None,
+        seconds={name: round(sum(stage.seconds for stage in times if stage.name == name), 3) for name in names},
+        shares={time.name: round(time.share, 3) for time in times},
+        interrupted=deadline.interrupted,
+        model_use=_model_use(state),
+        model_error=state.calibration_error,
+        attempts=tuple(state.attempts),
+        agenda=tuple(_with_race(state, item) for item in state.agenda),
     )
 
 
@@ -179,23 +210,23 @@ def _with_race(state: DecisionState, item: AgendaItem) -> AgendaItem:
 def _on_samples(state: DecisionState, one: Contestant) -> Contestant:
     """A contestant with what it reached on samples that are held back."""
     challenger = next((c for c in state.challengers if c.name == one.name), None)
-    profile = state.original if challenger is None else state.profiles[challenger.variant]
-    held = profile.oracle.held_back
+    variant = state.original if challenger is None else state.timed_variants[challenger.variant]
+    held = variant.oracle.held_back
     if held is None or (challenger is None and one.implementation is None):
         return one
     if challenger is not None:
-        spec = profile.placement_spec(challenger.placement, challenger.cores)
+        spec = variant.placement_spec(challenger.placement, challenger.cores)
     else:
         assert one.implementation is not None
-        spec = profile.whole_spec(one.implementation)
+        spec = variant.whole_spec(one.implementation)
     accuracy = held.reached.get(replace(spec, kept=True)) or held.reached.get(spec)
     return one if accuracy is None else replace(one, reached=accuracy.value, held_back_error=accuracy.error)
 
 
 def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None:
     """What was asked for on samples that are held back, and what the one that ships reached."""
-    profile = state.profiles[result.variant]
-    held = profile.oracle.held_back
+    variant = state.timed_variants[result.variant]
+    held = variant.oracle.held_back
     if held is None:
         return None
     shipped = next(
@@ -216,15 +247,15 @@ def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None
 def _model_use(state: DecisionState) -> ModelUse | None:
     """None where nothing was decided by predictions."""
     session = state.session
-    chose = session.options.profile.baselines is not None
-    used = [profile for profile in state.profiles.values() if profile.left_out] or [state.original] * chose
+    chose = session.profile.baselines is not None
+    used = [variant for variant in state.timed_variants.values() if variant.left_out] or [state.original] * chose
     if not used:
         return None
     return ModelUse(
         session.costs_title,
-        sum(len(profile.left_out) for profile in used),
-        sum(len(group.implementations) for profile in used for group in profile.candidates.groups),
-        tuple(sorted({str(implementation) for profile in used for implementation in profile.forecast.unknown})),
+        sum(len(variant.left_out) for variant in used),
+        sum(len(group.implementations) for variant in used for group in variant.candidates.groups),
+        tuple(sorted({str(implementation) for variant in used for implementation in variant.forecast.unknown})),
     )
 
 

@@ -7,28 +7,28 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
-from bricolage.driver.profile import Profile
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Region
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.work import workload
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import ORIGINAL, Alternative, PlannedRegion
+from bricolage.plan.shipped_program import ORIGINAL, Alternative, PlannedRegion
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Implementation, Placement
 from bricolage.work.placement_prediction import Predictor, operator_endpoints
 
 
 def planned_regions(
-    profile: Profile, placement: Placement, predictor: Predictor | None, starts_ms: Sequence[float] = ()
+    variant: TimedVariant, placement: Placement, predictor: Predictor | None, starts_ms: Sequence[float] = ()
 ) -> tuple[PlannedRegion, ...]:
     """The regions of a placement for the plan, in executable order; `starts_ms` where they have a schedule."""
-    graph, owner = profile.graph, operator_endpoints(placement)
+    graph, owner = variant.graph, operator_endpoints(placement)
     timeline = predictor.timeline(placement) if predictor is not None else None
     planned: list[PlannedRegion] = []
     for index, assignment in enumerate(placement):
         region = Region(graph, assignment.region)
-        key = profile.region_key(region)
-        alternatives = _alternatives(profile, region, key, predictor)
+        key = variant.region_key(region)
+        alternatives = _alternatives(variant, region, key, predictor)
         chosen = next((a for a in alternatives if a.implementation == assignment.implementation), None)
         amount = workload(region)
         planned.append(
@@ -61,10 +61,12 @@ def title(region: Region) -> str:
     return ", ".join(parts) + (f", +{len(kinds) - 4} kinds" if len(kinds) > 4 else "")
 
 
-def _alternatives(profile: Profile, region: Region, key: str, predictor: Predictor | None) -> tuple[Alternative, ...]:
+def _alternatives(
+    variant: TimedVariant, region: Region, key: str, predictor: Predictor | None
+) -> tuple[Alternative, ...]:
     alternatives: list[Alternative] = []
-    whole = region.bits == profile.graph.everything.bits
-    costs = profile.alone if whole else profile.regions.of(key)
+    whole = region.bits == variant.graph.everything.bits
+    costs = variant.alone if whole else variant.regions.of(key)
     for implementation, cost in costs.items():
         latency = cost.latency
         alternatives.append(
@@ -78,11 +80,11 @@ def _alternatives(profile: Profile, region: Region, key: str, predictor: Predict
             )
         )
     if not alternatives and predictor is not None:
-        claimed = profile.candidates.claimed
-        offered = [implementation for group in profile.candidates.groups for implementation in group.implementations]
+        claimed = variant.candidates.claimed
+        offered = [implementation for group in variant.candidates.groups for implementation in group.implementations]
         able = [
             implementation
-            for implementation in dict.fromkeys([*profile.whole, *offered])
+            for implementation in dict.fromkeys([*variant.whole, *offered])
             if claimed.get(implementation.backend, 0) & region.bits == region.bits
         ]
         works = [Work(implementation=implementation, region=region.bits) for implementation in able]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
-from bricolage.driver.profile import Profile
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.measure.race_record import Race
 from bricolage.measure.statistics import Ratio, UncertainValue, pool_estimates
 from bricolage.work.implementation import Implementation, Placement
@@ -67,25 +67,26 @@ class Evidence:
         return theirs.over(ours) if ours is not None and theirs is not None else None
 
 
-def of_baseline(name: str, cost: Cost, profile: Profile, implementation: Implementation) -> Evidence:
+def of_baseline(name: str, cost: Cost, variant: TimedVariant, implementation: Implementation) -> Evidence:
     """One implementation of the whole graph."""
-    earlier = profile.session.measurer.earlier.get(profile.whole_spec(implementation))
+    measurer = variant.session.measurer
+    earlier = measurer.earlier.get(variant.whole_spec(implementation))
     costs = (cost, earlier) if earlier is not None else (cost,)
-    return Evidence.of(name, costs, sum_of_regions(profile, implementation) if cost.latency is not None else None)
+    return Evidence.of(name, costs, sum_of_regions(variant, implementation) if cost.latency is not None else None)
 
 
-def of_plan(name: str, placement: Placement, profile: Profile, cores: Sequence[tuple[int, ...]] = ()) -> Evidence:
+def of_plan(name: str, placement: Placement, variant: TimedVariant, cores: Sequence[tuple[int, ...]] = ()) -> Evidence:
     """A placement, as it was measured end to end, with its schedule where it has one."""
-    return Evidence.of(name, profile.session.measurer.recorded(profile.placement_spec(placement, cores)))
+    return Evidence.of(name, variant.session.measurer.recorded(variant.placement_spec(placement, cores)))
 
 
-def sum_of_regions(profile: Profile, implementation: Implementation) -> float | None:
+def sum_of_regions(variant: TimedVariant, implementation: Implementation) -> float | None:
     """What an implementation takes for all segments of a graph, one after another, ms; None where one was not measured,
     or only under load."""
     total = 0.0
-    keys = {region: group.key for group in profile.candidates.groups for region in group.regions}
-    for segment in profile.candidates.segments:
-        cost = profile.regions.of(keys.get(segment, "")).get(implementation)
+    keys = {region: group.key for group in variant.candidates.groups for region in group.regions}
+    for segment in variant.candidates.segments:
+        cost = variant.regions.of(keys.get(segment, "")).get(implementation)
         if cost is None or cost.ms is None or cost.disturbed:
             return None
         total += cost.ms

@@ -16,7 +16,7 @@ from bricolage.driver.candidates import find_candidates
 from bricolage.driver.heuristic_placement import usable_backends
 from bricolage.driver.placement_problem import look_up_transfers
 from bricolage.driver.pricing import work_shares
-from bricolage.driver.profile import Profile
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.graph import Graph
 from bricolage.graph.to_work import to_work
@@ -50,25 +50,25 @@ class PlacementLook:
         return f"by known and predicted costs of regions the best mixture saves {interval}"
 
 
-def expected_ms(profile: Profile) -> dict[Implementation, float]:
+def expected_ms(variant: TimedVariant) -> dict[Implementation, float]:
     """What implementations of the whole graph are expected to take, in ms: as measured where that is on record, as predicted
     elsewhere. Those that compile slowly or are known to fail are absent; those that the model has not seen come after all others,
     the first configuration of every backend before second ones."""
-    session = profile.session
+    session = variant.session
     slow = {backend.name for backend in session.backends if backend.compiles_slowly}
-    data, offered = profile.oracle.data(profile.graph.everything), list[str]()
+    data, offered = variant.oracle.data(variant.graph.everything), list[str]()
     known_ms: dict[Implementation, float] = {}
     unknown: dict[Implementation, float] = {}
-    quick = [implementation for implementation in profile.candidates.whole if implementation.backend not in slow]
-    asked = [(profile.whole_spec(implementation), data) for implementation in quick]
-    for implementation, cost in zip(quick, session.measurer.cached(asked, profile.oracle.accepted), strict=True):
+    quick = [implementation for implementation in variant.candidates.whole if implementation.backend not in slow]
+    asked = [(variant.whole_spec(implementation), data) for implementation in quick]
+    for implementation, cost in zip(quick, session.measurer.cached(asked, variant.oracle.accepted), strict=True):
         if cost is not None and cost.ms is not None:
             known_ms[implementation] = cost.ms
-        elif cost is None and implementation in profile.forecast.unknown:
+        elif cost is None and implementation in variant.forecast.unknown:
             offered.append(implementation.backend)
-            unknown[implementation] = offered.count(implementation.backend) * profile.forecast.whole[implementation].ms
+            unknown[implementation] = offered.count(implementation.backend) * variant.forecast.whole[implementation].ms
         elif cost is None:
-            known_ms[implementation] = profile.forecast.whole[implementation].ms
+            known_ms[implementation] = variant.forecast.whole[implementation].ms
     last = max(known_ms.values(), default=0.0)
     return known_ms | {implementation: last + ms for implementation, ms in unknown.items()}
 
@@ -86,22 +86,23 @@ def expected_fastest(
     return sorted(predictions.whole.items(), key=lambda item: (item[0] in predictions.unknown, item[1].ms))
 
 
-def look_at_placements(profile: Profile, deadline: Deadline) -> PlacementLook | None:
+def look_at_placements(variant: TimedVariant, deadline: Deadline) -> PlacementLook | None:
     """What the best mixture could save over the fastest whole graph, by the exact placement of known and predicted costs of regions
     with boundaries; nothing is measured for it. Predictions are scaled so that those of whole graphs are what was measured. None
     where nothing is predicted or measured, or no choice of regions covers the graph. Teams of threads are those of the backends."""
-    if profile.session.costs is None or not profile.graph.static or len(profile.graph) < 2:
+    if variant.session.costs is None or not variant.graph.static or len(variant.graph) < 2:
         return None
-    estimates = _estimates(profile, profile.forecast.corrected(profile.times, power=1.0))
-    fastest = min({implementation for _, implementation in estimates}, key=profile.times.__getitem__, default=None)
+    estimates = _estimates(variant, variant.forecast.corrected(variant.times, power=1.0))
+    fastest = min({implementation for _, implementation in estimates}, key=variant.times.__getitem__, default=None)
     if fastest is None:
         return None
     candidates = [
         Candidate(region, implementation, estimate.ms) for (region, implementation), estimate in estimates.items()
     ]
     fastest_choices = [candidate for candidate in candidates if candidate.implementation == fastest]
-    graph, seconds = to_work(profile.graph), min(profile.session.options.profile.shares.bound_s, deadline.left)
-    transfers = look_up_transfers(profile, candidates)
+    shares = variant.session.budget.shares
+    graph, seconds = to_work(variant.graph), min(shares.bound_s, deadline.left)
+    transfers = look_up_transfers(variant, candidates)
     try:
         divided = solve(graph, fastest_choices, transfers, seconds / 2)
         mixture = solve(graph, candidates, transfers, seconds / 2)
@@ -110,20 +111,20 @@ def look_at_placements(profile: Profile, deadline: Deadline) -> PlacementLook | 
     if len({choice.implementation for choice in mixture.choices}) < 2:
         return PlacementLook(0.0, 0.0, 0.0, 0.0)
     # Where parts are predicted to take less than the whole of them, what that saves is an error of the model.
-    before_ms = min(profile.times[fastest], divided.total_ms)
+    before_ms = min(variant.times[fastest], divided.total_ms)
     moved = estimate_errors(mixture, divided, estimates, fastest)
     return estimate_saving(mixture.total_ms, before_ms, moved)
 
 
-def _estimates(profile: Profile, expected: Forecast) -> dict[tuple[int, Implementation], Estimate]:
+def _estimates(variant: TimedVariant, expected: Forecast) -> dict[tuple[int, Implementation], Estimate]:
     """Times of regions, as bit-sets, on implementations that run the whole graph: as measured, else as predicted; of operators that
     no region covers, their share of the whole graph's time."""
     estimates: dict[tuple[int, Implementation], Estimate] = {}
     covered: dict[Implementation, int] = {}
-    for group in profile.candidates.groups:
-        measured = profile.regions.of(group.key)
+    for group in variant.candidates.groups:
+        measured = variant.regions.of(group.key)
         for implementation in group.implementations:
-            if implementation not in profile.times or implementation in profile.forecast.unknown:
+            if implementation not in variant.times or implementation in variant.forecast.unknown:
                 continue
             cost = measured.get(implementation)
             if cost is not None and cost.ms is None:
@@ -134,8 +135,8 @@ def _estimates(profile: Profile, expected: Forecast) -> dict[tuple[int, Implemen
                 assert estimate is not None
                 estimates[region, implementation] = estimate
                 covered[implementation] = covered.get(implementation, 0) | (region if region.bit_count() == 1 else 0)
-    shares, everything = work_shares(profile), profile.graph.everything.bits
-    for implementation, ms in profile.times.items():
+    shares, everything = work_shares(variant), variant.graph.everything.bits
+    for implementation, ms in variant.times.items():
         if implementation in covered:
             for number in bitset.members(everything & ~covered[implementation]):
                 estimates.setdefault((1 << number, implementation), Estimate.of(ms * shares[number], "composed"))

@@ -13,7 +13,6 @@ from bricolage.base.options import Pattern
 from bricolage.costs.entries import Cost
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weigh_evidence
-from bricolage.driver.profile import Profile
 from bricolage.driver.race_table import (
     ITSELF,
     RaceDecision,
@@ -25,6 +24,7 @@ from bricolage.driver.race_table import (
 )
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.driver.whole_models import is_shared
 from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
@@ -32,9 +32,10 @@ from bricolage.measure.specs import CandidateSpec, PlannedCall, RegionTask
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.plan.field_types import DecidedBy
 from bricolage.plan.other_pattern import PatternLoss
-from bricolage.plan.plan import ORIGINAL, Contestant, other_tool
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant, other_tool
 from bricolage.plan.schedules import PlannedSchedule
-from bricolage.plan.unraced import unraced_bucket
+from bricolage.plan.shipped_program import ORIGINAL, ShippedProgram
 from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation, Placement
 
@@ -86,17 +87,17 @@ class FinalRace(Stage[DecisionState]):
     inverse variance. The fastest baseline is then the incumbent. The fastest challenger ships if it wins by more than 2 %."""
 
     name: ClassVar[str] = "race"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants", "challengers"})
     adds: ClassVar[frozenset[str]] = frozenset({"race"})
 
     def share(self, state: DecisionState) -> float:
         """The race's seconds: never given to anybody else."""
-        return state.session.options.race_seconds(len(state.variants[0].graph))
+        return state.budget.race_s
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Always runs, except after Ctrl-C, and, where the effort says so, if the fastest is known without it."""
         original = state.original
-        forgone = state.session.options.profile.forgone
+        forgone = state.session.profile.forgone
         if forgone is not None and not state.challengers and _is_settled(original, forgone):
             return
         baselines = {str(implementation): implementation for implementation in original.alone}
@@ -110,16 +111,16 @@ class FinalRace(Stage[DecisionState]):
         incumbent = next((name for name in racing if not baselines[name].tuned), racing[0])
         specs = {name: original.whole_spec(baselines[name]) for name in racing}
         specs.update(
-            {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
+            {c.name: state.timed_variants[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
         )
         specs = {name: replace(spec, kept=True) for name, spec in specs.items()}  # each is loaded several times
         if state.session.plan_of is not None and (state.incumbent_ms or math.inf) < _SHORT_MS:
             specs = {name: replace(spec, call=_call_of(state, name, spec)) for name, spec in specs.items()}
         if len(specs) > 1 and not deadline.interrupted:
             tasks = {
-                c.name: state.profiles[c.variant].task([specs[c.name]])
+                c.name: state.timed_variants[c.variant].task([specs[c.name]])
                 for c in state.challengers
-                if not state.profiles[c.variant].oracle.judges_as(original.oracle)
+                if not state.timed_variants[c.variant].oracle.judges_as(original.oracle)
             }
             state.race = _race(original, specs, incumbent, lambda: deadline.left, tasks)
 
@@ -167,7 +168,7 @@ def find_evidence(state: DecisionState, name: str) -> Evidence | None:
     challenger = next((candidate for candidate in state.challengers if candidate.name == name), None)
     if challenger is None:
         return None
-    return of_plan(name, challenger.placement, state.profiles[challenger.variant], challenger.cores)
+    return of_plan(name, challenger.placement, state.timed_variants[challenger.variant], challenger.cores)
 
 
 def _decision(state: DecisionState, arrived: Mapping[str, float]) -> RaceDecision | None:
@@ -193,7 +194,7 @@ def _decision(state: DecisionState, arrived: Mapping[str, float]) -> RaceDecisio
     elif ran.inconclusive:
         by = "race and prior evidence"
         evidence |= {
-            c.name: of_plan(c.name, c.placement, state.profiles[c.variant], c.cores)
+            c.name: of_plan(c.name, c.placement, state.timed_variants[c.variant], c.cores)
             for c in state.challengers
             if c.name in arrived
         }
@@ -203,11 +204,11 @@ def _decision(state: DecisionState, arrived: Mapping[str, float]) -> RaceDecisio
     return None if verdict is None else RaceDecision(*verdict, by, evidence)
 
 
-def _is_settled(profile: Profile, forgone: float) -> bool:
+def _is_settled(variant: TimedVariant, forgone: float) -> bool:
     """Whether the fastest by what was measured already surely loses no more than this share to any other."""
     evidence = [
-        of_baseline(str(implementation), cost, profile, implementation)
-        for implementation, cost in profile.alone.items()
+        of_baseline(str(implementation), cost, variant, implementation)
+        for implementation, cost in variant.alone.items()
         if cost.latency is not None
     ]
     best = min(evidence, key=lambda entry: entry.ms or math.inf, default=None)
@@ -305,15 +306,15 @@ def with_files(racing: Sequence[str], costs: Mapping[str, Cost], baselines: Mapp
 
 
 def _race(
-    profile: Profile,
+    variant: TimedVariant,
     specs: Mapping[str, CandidateSpec],
     incumbent: str,
     left: Callable[[], float],
     tasks: Mapping[str, RegionTask],
 ) -> Race:
-    session, effort = profile.session, profile.session.options.profile
+    session, effort = variant.session, variant.session.profile
     session.progress.start("final race", effort.pattern_rounds * len(specs))
-    inputs, expected, bound = profile.oracle.files(profile.graph.everything)
+    inputs, expected, bound = variant.oracle.files(variant.graph.everything)
     ran = race(
         session.measurer,
         specs,
@@ -321,12 +322,12 @@ def _race(
         expected,
         bound,
         rounds=effort.pattern_rounds,
-        seconds=session.options.race_seconds(len(profile.graph)),
+        seconds=session.budget.race_s,
         incumbent=incumbent,
         progress=lambda name, _: session.progress.advance(1, name),
         processes=effort.race_processes,
         left=left,
-        variations=profile.oracle.variations(),
+        variations=variant.oracle.variations(),
         tasks=tasks,
         pattern=session.options.pattern,
     )
@@ -339,20 +340,18 @@ def _call_of(state: DecisionState, name: str, spec: CandidateSpec) -> PlannedCal
     if spec.is_file:
         return None
     challenger = next((c for c in state.challengers if c.name == name), None)
-    profile = state.original if challenger is None else state.profiles[challenger.variant]
+    variant = state.original if challenger is None else state.timed_variants[challenger.variant]
     if challenger is None:
-        placement = profile.placement_of(
-            next(implementation for implementation in profile.whole if str(implementation) == name)
+        placement = variant.placement_of(
+            next(implementation for implementation in variant.whole if str(implementation) == name)
         )
     else:
         placement = challenger.placement
     session = state.session
     assert session.plan_of is not None
-    regions = planned_regions(profile, placement, None, ())
-    file = session.store.graph(profile.graph)
-    bucket = replace(
-        unraced_bucket(file, len(profile.graph), name, regions, state.oracle.bound),
-        variant=profile.variant.name,
-        schedule=challenger.schedule if challenger is not None else None,
-    )
-    return PlannedCall(session.plan_of(bucket), session.store.directory)
+    regions = planned_regions(variant, placement, None, ())
+    file = session.store.graph(variant.graph)
+    schedule = challenger.schedule if challenger is not None else None
+    shipped = ShippedProgram({}, file, len(variant.graph), regions, variant=variant.name, schedule=schedule)
+    plan = session.plan_of(Bucket.unraced(shipped, name, state.oracle.bound))
+    return PlannedCall(plan, session.store.directory)

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from bricolage.base.deadline import Deadline
 from bricolage.costs.models.roofline import least_ms
-from bricolage.driver.agenda import Item, Promise, accepted_risk, promise_known
+from bricolage.driver.agenda import Item, Promise, promise_known
 from bricolage.driver.describe import whole_model
 from bricolage.driver.mixture_items import LookAtPlacements, Placements, PrecisionsItem, RegionsItem
 from bricolage.driver.quantised_graphs import QuantisedGraphItem
@@ -76,19 +76,19 @@ class WholeModelItem(Item):
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By its track record on networks of the kind; by the roofline where it has none."""
-        profile, implementation, session = state.original, self.implementation, state.session
-        if implementation in profile.whole:
+        variant, implementation, session = state.original, self.implementation, state.session
+        if implementation in variant.whole:
             return None
         seconds = (
             state.whole_s
             if not session.backend(implementation.backend).compiles_slowly
             else _compile_s(state, implementation.backend)
         )
-        data = profile.oracle.data(profile.graph.everything)
-        (cost,) = session.measurer.cached([(profile.whole_spec(implementation), data)], profile.oracle.accepted)
+        data = variant.oracle.data(variant.graph.everything)
+        (cost,) = session.measurer.cached([(variant.whole_spec(implementation), data)], variant.oracle.accepted)
         incumbent = state.incumbent_ms
         if cost is not None and cost.outcome == "wrong" and incumbent is not None and state.mixing:
-            (timed,) = session.measurer.cached([(profile.whole_spec(implementation), data)], loosest(profile))
+            (timed,) = session.measurer.cached([(variant.whole_spec(implementation), data)], loosest(variant))
             ms = timed.ms if timed is not None and timed.ms is not None else self._least_ms(state)
             because = "it is known to be too inaccurate for the whole, and parts of the model may do with it"
             return Promise(1.0 - ms / incumbent, seconds, because, bound=1.0 - ms / incumbent)
@@ -98,7 +98,7 @@ class WholeModelItem(Item):
         if incumbent is None:
             return Promise(1.0, seconds, "nothing else is right")
         name, bound = f"{implementation.backend} {implementation.config.name}", 1.0 - self._least_ms(state) / incumbent
-        measured = {f"{other.backend} {other.config.name}": ms for other, ms in profile.times.items()}
+        measured = {f"{other.backend} {other.config.name}": ms for other, ms in variant.times.items()}
         expected = session.record.expect(name, state.subject, measured)
         if expected is None:
             because = f"by the roofline, since {name} has no record on {state.subject.kind} networks"
@@ -129,22 +129,22 @@ class WholeModelItem(Item):
 def _compile_s(state: DecisionState, backend: str) -> float:
     """Seconds until the whole is ready on a backend that compiles slowly: as long as it took in another configuration, else by the
     record, as many times as long as the baselines took over theirs: the machine may be slow, or busy."""
-    profile, record = state.original, state.session.record
+    variant, record = state.original, state.session.record
     compile_times = [
         cost.compile_s
-        for implementation, cost in profile.whole.items()
+        for implementation, cost in variant.whole.items()
         if implementation.backend == backend and cost.compile_s > 0
     ]
     if compile_times:
         return max(compile_times)
-    recorded_s = record.compile_s(backend, len(profile.graph))
+    recorded_s = record.compile_s(backend, len(variant.graph))
     if recorded_s is None:
         return _COMPILE_S
     quick = {
-        implementation.backend: cost.compile_s for implementation, cost in profile.whole.items() if cost.compile_s > 0
+        implementation.backend: cost.compile_s for implementation, cost in variant.whole.items() if cost.compile_s > 0
     }
     ratios = [
-        taken / expected for name, taken in quick.items() if (expected := record.compile_s(name, len(profile.graph)))
+        taken / expected for name, taken in quick.items() if (expected := record.compile_s(name, len(variant.graph)))
     ]
     return recorded_s * max(1.0, statistics.median(ratios)) if ratios else recorded_s
 
@@ -166,7 +166,7 @@ class RewrittenGraph(Item):
             return None
         near = near_fastest(state.original, state.original.times)
         track_record = by_tries(self.way, state, state.whole_s * len(near))
-        if track_record.reason_to_leave_out(accepted_risk(track_record.seconds, state)) is not None:
+        if track_record.reason_to_leave_out(state.budget.accepted_risk(track_record.seconds)) is not None:
             return track_record
         if self._changed is None:
             make_rewritten(state)
@@ -191,13 +191,12 @@ class TailoredRewrites(Item):
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By how often it gained."""
-        limit = state.session.options.profile.shares.rewrite_tuning * state.budget_s
+        limit = state.budget.part_s("rewrite_tuning")
         return by_tries(self.way, state, limit) if state.incumbent_ms is not None else None
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
-        limit = state.session.options.profile.shares.rewrite_tuning * state.budget_s
-        RewriteTuning().run(state, deadline.at_most(limit))
+        RewriteTuning().run(state, deadline.at_most(state.budget.part_s("rewrite_tuning")))
 
 
 class SearchedRewrites(Item):
@@ -210,9 +209,9 @@ class SearchedRewrites(Item):
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By how often it gained; once regions were measured."""
-        if not any(profile.regions for profile in state.profiles.values()):
+        if not any(variant.regions for variant in state.timed_variants.values()):
             return None
-        return by_tries(self.way, state, state.session.options.profile.shares.rewrite_search * state.budget_s)
+        return by_tries(self.way, state, state.budget.part_s("rewrite_search"))
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Learns costs, searches, and times what it finds."""
@@ -274,9 +273,7 @@ class KernelsItem(Item):
     @staticmethod
     def _seconds(state: DecisionState) -> float:
         """The least in which anything can be found, or the share of the budget where that is more."""
-        shares = state.session.options.profile.shares
-        least = shares.tuning.turn_s + _OPENING * state.whole_s
-        return max(least, shares.kernel_tuning * state.budget_s)
+        return state.budget.kernel_tuning_s(_OPENING * state.whole_s)
 
 
 class Schedules(Item):

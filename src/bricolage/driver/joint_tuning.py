@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from bricolage.backends import registry
 from bricolage.base.deadline import Deadline
 from bricolage.base.time_shares import TuningShares
-from bricolage.driver.profile import Profile
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.errors import BadOption
 from bricolage.plan.program_step import Step
 from bricolage.plan.tuned import TunedKernels
@@ -38,8 +38,7 @@ _REACH = 1.05
 class Arm:
     """One combination of what earlier passes decide."""
 
-    profile: Profile
-    """Of the graph variant."""
+    variant: TimedVariant
     implementation: Implementation
     usual_ms: float
     """Of the whole, with kernels by rules of thumb."""
@@ -66,26 +65,26 @@ class Arm:
 Told = Callable[[Implementation, Snapshot], None]
 
 
-def arms(profiles: Sequence[Profile], tuner: KernelTuner, deadline: Deadline) -> list[Arm]:
+def arms(variants: Sequence[TimedVariant], tuner: KernelTuner, deadline: Deadline) -> list[Arm]:
     """The combinations that could become the fastest by tuning: every implementation of every variant's whole that comes near the
     fastest, and the structures that its backend also offers, as far as time reaches; the fastest first."""
     candidates = [
-        Arm(profile, implementation, ms)
-        for profile in profiles
-        for implementation, ms in profile.times.items()
-        if profile.session.backend(implementation.backend).tunable and not implementation.config.parameters
+        Arm(variant, implementation, ms)
+        for variant in variants
+        for implementation, ms in variant.times.items()
+        if variant.session.backend(implementation.backend).tunable and not implementation.config.parameters
     ]
-    fastest = min((ms for profile in profiles for ms in profile.times.values()), default=math.inf)
+    fastest = min((ms for variant in variants for ms in variant.times.values()), default=math.inf)
     near = sorted((arm for arm in candidates if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
-    structures = deadline.at_most(_shares(profiles).structures * deadline.left)
+    structures = deadline.at_most(_shares(variants[0]).structures * deadline.left)
     for arm in list(near):
         if structures() or arm.usual_ms > near[0].usual_ms * _REACH:
             break
         others = tuner.structures(_step(arm), structures)
         if others and not structures():
-            arm.profile.measure_whole(others, structures)
-        times = arm.profile.times
-        near += [Arm(arm.profile, other, times[other]) for other in others if other in times]
+            arm.variant.measure_whole(others, structures)
+        times = arm.variant.times
+        near += [Arm(arm.variant, other, times[other]) for other in others if other in times]
     return sorted((arm for arm in near if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
 
 
@@ -107,7 +106,7 @@ def search_arms(found: Sequence[Arm], tuner: KernelTuner, deadline: Deadline, or
     if order == "sequential":
         _turn(found[0], tuner, deadline, told, final=True)
         return [found[0]]
-    alive = list(found[: max(1, int(deadline.left / (2 * _shares([found[0].profile]).turn_s)))])
+    alive = list(found[: max(1, int(deadline.left / (2 * _shares(found[0].variant).turn_s)))])
     turned: list[Arm] = []
     try:
         while alive and not deadline():
@@ -134,7 +133,7 @@ def _turn(arm: Arm, tuner: KernelTuner, deadline: Deadline, told: Told, *, final
     begun = deadline.clock()
     result = tuner.search(
         _step(arm),
-        arm.profile.region_key(arm.profile.graph.everything),
+        arm.variant.region_key(arm.variant.graph.everything),
         registry.version(arm.implementation.backend),
         deadline,
         lambda seen: told(arm.implementation, seen),
@@ -146,9 +145,11 @@ def _turn(arm: Arm, tuner: KernelTuner, deadline: Deadline, told: Told, *, final
 
 
 def _step(arm: Arm) -> Step:
-    region = arm.profile.graph.everything
-    return Step(arm.implementation, arm.profile.session.store.region(region, arm.profile.region_key(region)))
+    variant = arm.variant
+    region, store = variant.graph.everything, variant.session.store
+    return Step(arm.implementation, store.region(region, variant.region_key(region)))
 
 
-def _shares(profiles: Sequence[Profile]) -> TuningShares:
-    return profiles[0].session.options.profile.shares.tuning
+def _shares(variant: TimedVariant) -> TuningShares:
+    shares = variant.session.budget.shares
+    return shares.tuning

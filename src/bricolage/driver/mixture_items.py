@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from bricolage.base.deadline import Deadline
 from bricolage.costs.models.roofline import least_ms
-from bricolage.driver.agenda import Item, Promise, accepted_risk
+from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.expected import PlacementLook, look_at_placements
 from bricolage.driver.pricing import price_candidates, wholes
-from bricolage.driver.profile import Profile
 from bricolage.driver.promising_variants import select_divided_variants
 from bricolage.driver.region_costs import is_measured, measure_regions
 from bricolage.driver.stages.placing import Placing, place_precisions
 from bricolage.driver.state import DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.driver.tries import UNKNOWN_GAIN, by_tries, pool_chances
 from bricolage.driver.whole_models import looser_precisions, measure_dropped
 from bricolage.errors import NoCover, NoPlacement
@@ -28,11 +28,11 @@ _TRIALS, _TRIALS_FULL = 8, 20
 """As many times as long as a whole graph takes it to look for parts that bear lower precisions, and at full effort."""
 
 
-def _mixable(state: DecisionState) -> list[Profile]:
+def _mixable(state: DecisionState) -> list[TimedVariant]:
     """Variants that can be divided among several implementations."""
     if not state.mixing:
         return []
-    return [profile for profile in select_divided_variants(state) if profile.graph.static and len(profile.graph) > 1]
+    return [variant for variant in select_divided_variants(state) if variant.graph.static and len(variant.graph) > 1]
 
 
 class LookAtPlacements(Item):
@@ -48,17 +48,17 @@ class LookAtPlacements(Item):
         waiting = self._waiting(state)
         if not waiting or state.incumbent_ms is None or state.session.costs is None:
             return None
-        seconds = state.session.options.profile.shares.bound_s * len(waiting)
+        seconds = state.budget.shares.bound_s * len(waiting)
         return Promise(UNKNOWN_GAIN, seconds, "it says whether costs of regions are worth measuring")
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Looks at one variant after the other."""
-        for profile in self._waiting(state):
-            state.looks[profile.variant.name] = None if deadline() else look_at_placements(profile, deadline)
+        for variant in self._waiting(state):
+            state.looks[variant.name] = None if deadline() else look_at_placements(variant, deadline)
 
     @staticmethod
-    def _waiting(state: DecisionState) -> list[Profile]:
-        return [profile for profile in _mixable(state) if profile.variant.name not in {*state.looks, *state.divided}]
+    def _waiting(state: DecisionState) -> list[TimedVariant]:
+        return [variant for variant in _mixable(state) if variant.name not in {*state.looks, *state.divided}]
 
 
 class RegionsItem(Item):
@@ -70,28 +70,28 @@ class RegionsItem(Item):
     def promise(self, state: DecisionState) -> Promise | None:
         """The most promising of what is known without regions: how often mixtures gained together with what a look at placements
         says, and what a lower precision takes for the whole."""
-        waiting = [profile for profile in _mixable(state) if profile.variant.name not in state.divided]
+        waiting = [variant for variant in _mixable(state) if variant.name not in state.divided]
         incumbent = state.incumbent_ms
         if not waiting or incumbent is None:
             return None
-        seconds = state.session.options.profile.shares.regions * state.budget_s
-        looks = [state.looks.get(profile.variant.name) for profile in waiting]
+        seconds = state.budget.part_s("regions")
+        looks = [state.looks.get(variant.name) for variant in waiting]
         promises = [_by_look(look, state, seconds) for look in looks]
         lower = [cost.ms for cost in state.original.dropped.values() if cost.ms is not None]
         if lower and min(lower) < incumbent:
             because = "in a lower precision, which is too inaccurate for the whole, all of it takes that much less"
             promises.append(Promise(1.0 - min(lower) / incumbent, seconds, because))
-        risk = accepted_risk(seconds, state)
+        risk = state.budget.accepted_risk(seconds)
         best = max(promises, key=lambda promise: (promise.reason_to_leave_out(risk) is None, promise.expected_gain))
         return replace(best, because="; ".join(dict.fromkeys(promise.because for promise in promises)))
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures as many as its share of the time allows; what is known already costs nothing."""
-        part = deadline.at_most(state.session.options.profile.shares.regions * state.budget_s)
-        for profile in _mixable(state):
-            if profile.variant.name not in state.divided and not part():
-                state.divided.add(profile.variant.name)
-                measure_regions(profile, part)
+        part = deadline.at_most(state.budget.part_s("regions"))
+        for variant in _mixable(state):
+            if variant.name not in state.divided and not part():
+                state.divided.add(variant.name)
+                measure_regions(variant, part)
 
 
 class PrecisionsItem(Item):
@@ -177,39 +177,39 @@ class Placements(Item):
     def promise(self, state: DecisionState) -> Promise | None:
         """By costs of regions, transfers being free: they bound it where all of them were measured."""
         incumbent, promises = state.incumbent_ms, list[Promise]()
-        for profile in self._waiting(state):
-            key = profile.variant.name, len(profile.regions)
+        for variant in self._waiting(state):
+            key = variant.name, len(variant.regions)
             if key not in self._cheapest:
-                self._cheapest[key] = _cheapest_ms(profile)
+                self._cheapest[key] = _cheapest_ms(variant)
             cheapest = self._cheapest[key]
             if cheapest is not None and incumbent is not None:
-                promises.append(self._promise(state, profile, 1.0 - cheapest / incumbent))
+                promises.append(self._promise(state, variant, 1.0 - cheapest / incumbent))
         return max(promises, key=lambda promise: promise.expected_gain, default=None)
 
-    def _promise(self, state: DecisionState, profile: Profile, saved: float) -> Promise:
+    def _promise(self, state: DecisionState, variant: TimedVariant, saved: float) -> Promise:
         """Of one variant, of which regions save a share where each was fastest."""
-        seconds = state.session.options.profile.shares.placement * state.budget_s
+        seconds = state.budget.part_s("placement")
         because = f"regions where each was fastest, handed over for nothing, save {max(saved, 0.0):.1%}"
-        if is_measured(profile):
+        if is_measured(variant):
             return Promise(saved, seconds, because, bound=saved)
         if saved > LEAST_GAIN:
             return Promise(saved, seconds, because)
         # Predicted costs bound nothing: another look, with what was measured since, says what may be missing.
-        key = profile.variant.name, len(profile.regions)
+        key = variant.name, len(variant.regions)
         if key not in self._looks:
-            self._looks[key] = look_at_placements(profile, Deadline(state.session.options.profile.shares.bound_s))
+            self._looks[key] = look_at_placements(variant, Deadline(state.budget.shares.bound_s))
         look_promise = _by_look(self._looks[key], state, seconds)
         return replace(look_promise, because=f"{because}, as far as they were measured; {look_promise.because}")
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches one variant after the other."""
         waiting = self._waiting(state)
-        self._placed |= {profile.variant.name for profile in waiting}
+        self._placed |= {variant.name for variant in waiting}
         Placing(waiting).run(state, deadline)
 
-    def _waiting(self, state: DecisionState) -> list[Profile]:
+    def _waiting(self, state: DecisionState) -> list[TimedVariant]:
         divided = state.divided - self._placed
-        return [profile for profile in _mixable(state) if profile.regions and profile.variant.name in divided]
+        return [variant for variant in _mixable(state) if variant.regions and variant.name in divided]
 
 
 def _by_look(look: PlacementLook | None, state: DecisionState, seconds: float) -> Promise:
@@ -221,13 +221,16 @@ def _by_look(look: PlacementLook | None, state: DecisionState, seconds: float) -
     return Promise(max(look.saving, LEAST_GAIN), seconds, f"{track_record.because}; {look}", chance)
 
 
-def _cheapest_ms(profile: Profile) -> float | None:
+def _cheapest_ms(variant: TimedVariant) -> float | None:
     """What no placement of measured costs is faster than, in ms; None where they do not cover the graph. Operators of which nothing
     was measured cost what they are predicted to."""
     try:
-        seconds = profile.session.options.profile.shares.bound_s
+        budget = variant.session.budget
         solution = solve(
-            to_work(profile.graph), [*price_candidates(profile), *wholes(profile)], NoTransferCosts(), seconds
+            to_work(variant.graph),
+            [*price_candidates(variant), *wholes(variant)],
+            NoTransferCosts(),
+            budget.shares.bound_s,
         )
     except (NoCover, NoPlacement):
         return None

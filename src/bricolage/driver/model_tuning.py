@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from bricolage.backends import registry
 from bricolage.base import scratch
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
@@ -26,7 +27,7 @@ from bricolage.errors import NoBackend
 from bricolage.graph.graph import Graph
 from bricolage.measure.race import race
 from bricolage.measure.statistics import Ratio
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.tune.kernel_search import Snapshot
@@ -107,12 +108,13 @@ def tune_model(
     )
 
 
-def _open_state(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> DecisionState:
+def _open_state(context: DecisionContext, opened: Source, graph: Graph, seconds: float) -> DecisionState:
     """A decision's state, with the reference computed and the whole timed on everything that takes it."""
-    session = context.session(opened, graph)
+    budget = DecisionBudget.of(context.options, len(graph)).within(seconds)
+    session = context.session(opened, graph, budget=budget)
     arrays, _ = context.inputs(opened, graph, session)
-    state = DecisionState(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, budget)
-    opening = Deadline(session.options.profile.shares.tuning.opening * budget)
+    state = DecisionState(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest)
+    opening = Deadline(budget.tuning_opening_s)
     Runner([Reference(), Baselines(every=True), RewrittenVariants()]).run(state, opening)
     return state
 
@@ -122,10 +124,10 @@ def _tune_bucket(
 ) -> list[TunedImplementation]:
     session = state.session
     tuner = KernelTuner(session.measurer, session.device, session.options.threads, tuning)
-    shares = session.options.profile.shares.tuning
+    shares = session.budget.shares.tuning
     searching = deadline.reserve(min(shares.racing * deadline.left, shares.race_s))
     session.progress.start("other graphs, layouts and fusions")
-    tunable_arms = arms(list(state.profiles.values()), tuner, searching)
+    tunable_arms = arms(list(state.timed_variants.values()), tuner, searching)
     session.progress.finish()
     if not tunable_arms:
         return []
@@ -150,30 +152,30 @@ def _tell(progress: Progress, observe: Told, implementation: Implementation, see
 
 def _race_arm(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplementation:
     """The race of an implementation with what was found against itself without."""
-    profile, implementation, tuned = arm.profile, arm.implementation, arm.tuned
-    tuned_implementation = TunedImplementation(dict(sizes), profile.variant.name, tuned, tuple(arm.curve), arm.usual_ms)
+    variant, implementation, tuned = arm.variant, arm.implementation, arm.tuned
+    tuned_implementation = TunedImplementation(dict(sizes), variant.name, tuned, tuple(arm.curve), arm.usual_ms)
     if arm.result is None or arm.result.reason:
         return replace(tuned_implementation, reason="there was no time" if arm.result is None else arm.result.reason)
     if tuned.implementation == implementation:
         return tuned_implementation
-    inputs, expected, bound = profile.oracle.files(profile.graph.everything)
-    specs = {"usual": profile.whole_spec(implementation), "tuned": profile.whole_spec(tuned.implementation)}
-    profile.session.progress.start(
-        f"race of {implementation} with and without what was found", _RACE_ROUNDS * len(specs)
-    )
+    session = variant.session
+    shares = session.budget.shares
+    inputs, expected, bound = variant.oracle.files(variant.graph.everything)
+    specs = {"usual": variant.whole_spec(implementation), "tuned": variant.whole_spec(tuned.implementation)}
+    session.progress.start(f"race of {implementation} with and without what was found", _RACE_ROUNDS * len(specs))
     ran = race(
-        profile.session.measurer,
+        session.measurer,
         specs,
         inputs,
         expected,
         bound,
         rounds=_RACE_ROUNDS,
-        seconds=min(seconds, profile.session.options.profile.shares.tuning.race_s),
+        seconds=min(seconds, shares.tuning.race_s),
         incumbent="usual",
-        progress=lambda name, _: profile.session.progress.advance(1, name),
-        processes=profile.session.options.profile.race_processes,
+        progress=lambda name, _: session.progress.advance(1, name),
+        processes=session.profile.race_processes,
     )
-    profile.session.progress.finish()
+    session.progress.finish()
     costs = ran.costs
     missing = [f"{name}: {cost.outcome} ({cost.reason})" for name, cost in costs.items() if cost.ms is None]
     if missing or len(costs) < len(specs):

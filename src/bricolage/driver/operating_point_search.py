@@ -7,12 +7,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.deadline import Deadline
 from bricolage.device import memory
-from bricolage.driver.profile import NEAR
 from bricolage.driver.serving import Batch, ServingCandidate, of_backend, unique, usable_cores, weight_bytes
 from bricolage.driver.session import Session
 from bricolage.driver.stages.profiling import check_baselines
+from bricolage.driver.timed_variant import NEAR
 from bricolage.driver.whole_models import measure_baselines
 from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race import race
@@ -20,7 +21,7 @@ from bricolage.measure.race_record import Race
 from bricolage.measure.request_rates import ServedLoad, time_serving
 from bricolage.measure.specs import TimingPolicy
 from bricolage.measure.statistics import Ratio, significant
-from bricolage.plan.plan import other_tool
+from bricolage.plan.race_outcome import other_tool
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.search.placement.pareto import front
 from bricolage.work.gain import LEAST_GAIN
@@ -108,10 +109,10 @@ class ThroughputSearch:
         """Backends that may answer the most, by their times for one call on all cores, fastest first. On one core each, calls on
         c cores cannot become more than c times as many; so one that is that much slower is out of reach. Compilers that are
         slow have to come near."""
-        profile = batch.profile
-        measure_baselines(profile, deadline.at_least(self.session.options.profile.shares.baselines_s))
-        check_baselines(profile)
-        times, cores = profile.times, usable_cores(self.session)
+        variant, shares = batch.variant, self.session.budget.shares
+        measure_baselines(variant, deadline.at_least(shares.baselines_s))
+        check_baselines(variant)
+        times, cores = variant.times, usable_cores(self.session)
         fastest = min(times.values())
         reachable = []
         for place, time in enumerate(sorted(times, key=times.__getitem__)):
@@ -253,10 +254,11 @@ class ThroughputSearch:
         return self._chosen(ran)
 
     def _race(self, racing: Sequence[ServingCandidate], deadline: Deadline) -> Race:
-        effort, progress = self.session.options.profile, self.session.progress
+        effort, progress = self.session.profile, self.session.progress
         progress.start("final race", effort.race_rounds * len(racing))
         incumbent = next((candidate for candidate in racing if candidate.kind != "plan"), racing[0])
-        operators = len(incumbent.batch.profile.graph)
+        graph = incumbent.batch.variant.graph
+        budget = DecisionBudget.of(self.session.options, len(graph))  # at another batch it may have more operators
         ran = race(
             self.session.measurer,
             {candidate.name: candidate.spec(self.session) for candidate in racing},
@@ -265,7 +267,7 @@ class ThroughputSearch:
             incumbent.batch.bound,
             files={candidate.name: (candidate.batch.inputs, candidate.batch.expected) for candidate in racing},
             rounds=effort.race_rounds,
-            seconds=self.session.options.race_seconds(operators),
+            seconds=budget.race_s,
             incumbent=incumbent.name,
             progress=lambda name, _: progress.advance(1, name),
             processes=effort.race_processes,

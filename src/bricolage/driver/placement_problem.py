@@ -8,12 +8,12 @@ from bricolage.base.deadline import Deadline
 from bricolage.costs.models.composed import region_costs
 from bricolage.costs.models.measured_transfer import Pair
 from bricolage.driver.pricing import price_candidates, wholes
-from bricolage.driver.profile import NEAR, Profile
+from bricolage.driver.timed_variant import NEAR, TimedVariant
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.measure.dispatch_overhead import dispatch_overheads
 from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
-from bricolage.plan.plan import Proof, Transfer
+from bricolage.plan.decision_record import Proof, Transfer
 from bricolage.search.placement.evolve import EvolutionOptions, evolve
 from bricolage.search.placement.exact import solve
 from bricolage.work.cost import CostModel
@@ -33,12 +33,13 @@ Timed = tuple[Placement, float]
 class PlacementProblem:
     """The work graph of one variant, its priced candidates, and transfers between contenders."""
 
-    def __init__(self, profile: Profile, deadline: Deadline, backends: Collection[str] | None = None) -> None:
+    def __init__(self, variant: TimedVariant, deadline: Deadline, backends: Collection[str] | None = None) -> None:
         """`backends`: who takes part; by default the most promising."""
-        self._profile, self._session = profile, profile.session
-        self.graph = to_work(profile.graph)
-        names = self._contenders(price_candidates(profile)) if backends is None else backends
-        self.candidates = [*price_candidates(profile, names), *wholes(profile, names)]
+        self._variant, self._session = variant, variant.session
+        self._shares = self._session.budget.shares
+        self.graph = to_work(variant.graph)
+        names = self._contenders(price_candidates(variant)) if backends is None else backends
+        self.candidates = [*price_candidates(variant, names), *wholes(variant, names)]
         self.transfer_table: tuple[Transfer, ...] = ()
         """What was measured of transfers, for the plan."""
         self.transfers = self._measured_transfers(deadline)
@@ -48,7 +49,7 @@ class PlacementProblem:
         """Backends that could be part of a winning mix, the most promising `_CONTENDERS`: near the best as a whole, or best
         on a noticeable share of the work. Transfers are measured for every pair of them, so they are few."""
         times: dict[str, float] = {}
-        for implementation, ms in self._profile.times.items():
+        for implementation, ms in self._variant.times.items():
             times[implementation.backend] = min(ms, times.get(implementation.backend, ms))
         fastest = min(times.values(), default=0.0)
         best: dict[int, Candidate] = {}
@@ -69,10 +70,10 @@ class PlacementProblem:
     def _useful(self, names: Sequence[str], candidates: Sequence[Candidate]) -> list[str]:
         """Of some backends those that have a part in the optimum where handing over is free, and the one that is fastest alone: the
         fewer pairs of them there are, the less is measured."""
-        fastest = self._profile.fastest
+        fastest = self._variant.fastest
         offered = [candidate for candidate in candidates if candidate.implementation.backend in names]
         try:
-            free = solve(self.graph, offered, NoTransferCosts(), self._session.options.profile.shares.bound_s)
+            free = solve(self.graph, offered, NoTransferCosts(), self._shares.bound_s)
         except (NoCover, NoPlacement):
             return list(names)
         used = {choice.implementation.backend for choice in free.choices}
@@ -80,7 +81,7 @@ class PlacementProblem:
         return [name for name in names if name in used]
 
     def _measured_transfers(self, deadline: Deadline) -> TransferCosts:
-        pairs = _pairs(self._profile, self.candidates)
+        pairs = _pairs(self._variant, self.candidates)
         self._session.progress.start("transfer costs", len(pairs))
         measurer = TransferMeasurer(self._session.measurer, self._session.options.threads, self._session.device)
         costs = measurer.costs(pairs, deadline)
@@ -100,13 +101,13 @@ class PlacementProblem:
         return region_costs(self.candidates, fixed)
 
     def solve(self, seconds: float | None = None) -> PlacementResult:
-        """The exact op-level optimum, or after `seconds`, by default those of the profile, the best that was found.
+        """The exact op-level optimum, or after `seconds`, by default those of the effort, the best that was found.
 
         Raises:
             NoPlacement: nothing runs an operator.
             NoCover: no choice of candidates fits together.
         """
-        limit = self._session.options.profile.shares.placement_s if seconds is None else seconds
+        limit = self._shares.placement_s if seconds is None else seconds
         return solve(self.graph, self.candidates, self.transfers, limit)
 
     def proof(self, found: PlacementResult) -> Proof:
@@ -127,18 +128,18 @@ class PlacementProblem:
 
     def refine(self, optimum: PlacementResult, deadline: Deadline) -> list[Timed]:
         """Placements around an optimum, measured end to end."""
-        profile, options = self._session.options.profile, self._session.options
+        effort, options = self._session.profile, self._session.options
         self._session.progress.start("plans end to end", None)
         result = evolve(
             self.graph,
             optimum.choices,
             allowed=self.allowed,
-            measure=lambda placements: self._profile.measure_placements(placements, deadline),
+            measure=lambda placements: self._variant.measure_placements(placements, deadline),
             predict=self.predictor.placement,
             options=EvolutionOptions(
-                population=profile.population,
-                offspring=profile.population,
-                generations=profile.generations,
+                population=effort.population,
+                offspring=effort.population,
+                generations=effort.generations,
                 seed=options.seed,
             ),
             should_stop=deadline,
@@ -148,20 +149,20 @@ class PlacementProblem:
 
     def allowed(self, region: int) -> list[Implementation]:
         """Engines that may run a region of the graph."""
-        claimed = self._profile.candidates.claimed
+        claimed = self._variant.candidates.claimed
         engines = dict.fromkeys(c.implementation for c in self.candidates if c.merges)
         return [engine for engine in engines if claimed.get(engine.backend, 0) & region == region]
 
 
-def look_up_transfers(profile: Profile, candidates: Sequence[Candidate]) -> TransferCosts:
+def look_up_transfers(variant: TimedVariant, candidates: Sequence[Candidate]) -> TransferCosts:
     """Transfers between those who run candidates, as far as they are known; nothing is measured."""
-    session = profile.session
+    session = variant.session
     measurer = TransferMeasurer(session.measurer, session.options.threads, session.device)
-    return measurer.costs(_pairs(profile, candidates), lambda: True)
+    return measurer.costs(_pairs(variant, candidates), lambda: True)
 
 
-def _pairs(profile: Profile, candidates: Sequence[Candidate]) -> list[Pair]:
+def _pairs(variant: TimedVariant, candidates: Sequence[Candidate]) -> list[Pair]:
     """Of endpoints that run candidates."""
-    order = [backend.name for backend in profile.session.backends]
+    order = [backend.name for backend in variant.session.backends]
     endpoints = {candidate.implementation.endpoint for candidate in candidates}
     return list(adjacent_pairs(sorted(endpoints, key=lambda end: (order.index(end.backend), end.device))))

@@ -20,7 +20,7 @@ from bricolage.base.deadline import Deadline
 from bricolage.base.progress import Progress
 from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, open_context
-from bricolage.driver.region_schedule import measured_problem, timetable, with_schedule
+from bricolage.driver.region_schedule import measured_problem, reorder_regions, timetable
 from bricolage.driver.stage import Runner, Stage
 from bricolage.graph.extract import graph_of
 from bricolage.measure.in_place import step_ms_apart
@@ -97,11 +97,13 @@ def schedule_plan(
     """Searches for a schedule of a plan whose graphs and weights lie in `directory`; arguments and errors as for `schedule`."""
     options = plan.provenance.options
     device = select_device(options.isa, options.cores)
-    plain = dataclasses.replace(plan, buckets=tuple(dataclasses.replace(b, schedule=None) for b in plan.buckets))
+    plain = dataclasses.replace(plan, buckets=tuple(b.with_schedule(None) for b in plan.buckets))
     index, cores = _bucket_of(plain, directory, inputs), device.cores[: options.threads]
-    if index is None or len(plan.buckets[index].regions) < 2 or len(cores) < 2:
-        return Scheduled(1 if index is None else len(plan.buckets[index].regions), len(cores), (), 0.0, 0.0, 0.0, 0.0)
-    backends = registry.available(tuple(sorted({name for bucket in plan.buckets for name in bucket.backends})))
+    if index is None or len(plan.buckets[index].program.regions) < 2 or len(cores) < 2:
+        return Scheduled(
+            1 if index is None else len(plan.buckets[index].program.regions), len(cores), (), 0.0, 0.0, 0.0, 0.0
+        )
+    backends = registry.available(tuple(sorted({name for bucket in plan.buckets for name in bucket.program.backends})))
     with open_context(options, backends, device, progress) as context:
         state = _Search(context, plain, index, directory, inputs, cores, effort)
         deadline = Deadline(options.profile.shares.schedules.alone_s)
@@ -122,7 +124,7 @@ def _bucket_of(plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray]) ->
     arrays = source.collect((), inputs)
     sizes, overridden = signature.bound_dimensions(plan.inputs, arrays), signature.overridden(plan.defaults, arrays)
     index = source.planned(sizes, overridden)
-    return index if index is not None and graph_of(directory / plan.buckets[index].graph).static else None
+    return index if index is not None and graph_of(directory / plan.buckets[index].program.graph).static else None
 
 
 @dataclass
@@ -191,7 +193,7 @@ class _Proposing(Stage[_Search]):
         del deadline
         problem, bucket = state.problem, state.bucket
         assert problem is not None
-        moved = [float(region.bytes) for region in bucket.regions]
+        moved = [float(region.bytes) for region in bucket.program.regions]
         contention = BandwidthContention.seen(moved, problem, state.context.device.peaks.gbytes)
         exact_s = state.context.options.profile.shares.schedules.exact_s
         proposals = state.proposals = propose_schedules(problem, contention, exact_s=exact_s)
@@ -221,7 +223,7 @@ class _Racing(Stage[_Search]):
         proposals, outcome = state.proposals, state.outcome
         if proposals is None or proposals.best is None or outcome is None or deadline.interrupted:
             return
-        planned = with_schedule(state.bucket, timetable(proposals.best, proposals, state.cores))
+        planned = reorder_regions(state.bucket, timetable(proposals.best, proposals, state.cores))
         as_planned = Executable(state.plan, state.directory)
         scheduled = Executable(state.with_bucket(planned), state.directory)
         results = as_planned.run(state.inputs), scheduled.run(state.inputs)  # which warms both
@@ -233,12 +235,12 @@ class _Racing(Stage[_Search]):
         turns = time_in_turns(contestants, state.effort.rounds)
         ratio = turns.ratio("scheduled", "planned")
         assert ratio is not None, "both take part in every round"
-        kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= state.bucket.bound
+        kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= state.bucket.verification.bound
         measured = turns.latency("scheduled").median_ms
         state.outcome = dataclasses.replace(outcome, measured_ms=measured, speedup=ratio, error=error, kept=kept)
         if kept:
-            won = dataclasses.replace(planned, schedule=_add_race_outcome(planned.schedule, ratio))
-            state.kept = state.with_bucket(won)
+            schedule = _add_race_outcome(planned.program.schedule, ratio)
+            state.kept = state.with_bucket(planned.with_schedule(schedule))
 
 
 def _narrow(problem: ScheduleProblem) -> TypedTasks:

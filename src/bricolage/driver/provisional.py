@@ -34,43 +34,45 @@ class Continuation:
         """Whether it left nothing to do for an item that would take all of its time again: a search that came to an end in quiet,
         or that made the variant which ships, and so races again. What only measures costs is never settled: they are known, and
         others rest on them."""
-        last = next((entry for entry in reversed(self.before.agenda) if entry.name == item.name), None)
+        last = next((entry for entry in reversed(self.before.record.agenda) if entry.name == item.name), None)
         if not item.searches or last is None or last.outcome != "measured":
             return False
-        return not self.before.under_load or (bool(item.makes) and self.variant.name.startswith(item.makes))
+        return not self.before.race.under_load or (bool(item.makes) and self.variant.name.startswith(item.makes))
 
     def settled(self, names: Collection[str]) -> tuple[AgendaItem, ...]:
         """What it measured of items with these names: the next decision says so, too."""
-        return tuple(entry for entry in self.before.agenda if entry.name in names and entry.outcome == "measured")
+        return tuple(
+            entry for entry in self.before.record.agenda if entry.name in names and entry.outcome == "measured"
+        )
 
 
 def open_items(decision: Bucket) -> frozenset[str]:
     """Names of the items of its agenda that could have gained and had no time. What was left out for any other reason is none."""
-    return frozenset(entry.name for entry in decision.agenda if entry.outcome == "no time")
+    return frozenset(entry.name for entry in decision.record.agenda if entry.outcome == "no time")
 
 
 def provisional_reasons(decision: Bucket, before: Bucket | None, most: int) -> tuple[ProvisionalReason, ...]:
     """Why a decision is provisional; nothing where it is final. `before`: the one that it went on with. `most`: how often one is
     gone on with; 0 where every decision is final."""
-    late, continued = open_items(decision), 0 if before is None else before.continued + 1
-    calm = before is not None and not before.under_load and not decision.under_load
+    late, continued = open_items(decision), 0 if before is None else before.record.continued + 1
+    calm = before is not None and not before.race.under_load and not decision.race.under_load
     fruitless = calm and before is not None and not _progress(decision, open_items(before))
     reasons: list[ProvisionalReason] = []
     if late and continued < most and not fruitless:
         reasons.append("no time")
-    if decision.under_load and most > 0:
+    if decision.race.under_load and most > 0:
         reasons.append("load")
     return tuple(reasons)
 
 
 def _progress(decision: Bucket, late: frozenset[str]) -> bool:
     """Whether it settled anything for which there was no time before, or gained by it."""
-    gained = {entry.name for entry in decision.agenda if entry.outcome == "measured" and entry.gained > 0.0}
+    gained = {entry.name for entry in decision.record.agenda if entry.outcome == "measured" and entry.gained > 0.0}
     return bool(late - open_items(decision) or late & gained)
 
 
 def is_continued(decision: Bucket, most: int, share_taken: Callable[[], float]) -> bool:
     """Whether the next decision goes on with this one. `share_taken`: of the processors, what others take now."""
-    if not decision.provisional or most <= 0:
+    if not decision.record.provisional or most <= 0:
         return False
-    return decision.continued < most or ("load" in decision.provisional and share_taken() <= QUIET)
+    return decision.record.continued < most or ("load" in decision.record.provisional and share_taken() <= QUIET)

@@ -16,7 +16,6 @@ from bricolage.base.deadline import Deadline
 from bricolage.costs.models.roofline import least_ms
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.byte_checks import check_products
-from bricolage.driver.profile import Profile
 from bricolage.driver.promising_variants import whole_challengers, write_variant_files
 from bricolage.driver.quantised_variants import (
     CALIBRATED,
@@ -26,6 +25,7 @@ from bricolage.driver.quantised_variants import (
     quantised_variant,
 )
 from bricolage.driver.state import DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.errors import BricolageError, MetricFails
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import workload
@@ -84,16 +84,16 @@ class QuantisedGraphItem(Item):
         if refusal:
             self._note(state, quantised, "too inaccurate", refusal, error_found)
             return
-        profile = self._profile(state, quantised, held)
-        self._measure(profile, deadline)
-        check_products(profile, deadline)
-        challengers = whole_challengers([profile])
+        variant = self._enter_variant(state, quantised, held)
+        self._measure(variant, deadline)
+        check_products(variant, deadline)
+        challengers = whole_challengers([variant])
         state.challenge(*challengers)
-        times = sorted(profile.times.items(), key=lambda pair: pair[1])
+        times = sorted(variant.times.items(), key=lambda pair: pair[1])
         timings = ", ".join(f"{implementation} {ms:.3g} ms" for implementation, ms in times)
         failed = [
             f"{implementation} {cost.outcome}: {cost.reason}" if cost.reason else f"{implementation} {cost.outcome}"
-            for implementation, cost in profile.whole.items()
+            for implementation, cost in variant.whole.items()
             if cost.ms is None
         ]
         outcome = "raced" if challengers else "not run by any"
@@ -114,25 +114,25 @@ class QuantisedGraphItem(Item):
         evaluations = len(samples.calibration) + _EVALUATIONS * products + 2 * len(samples.held_back.samples)
         return measured + evaluations * state.sample_s
 
-    def _profile(self, state: DecisionState, made: MadeQuantised, held: HeldBack | None) -> Profile:
+    def _enter_variant(self, state: DecisionState, made: MadeQuantised, held: HeldBack | None) -> TimedVariant:
         samples = state.session.samples
         rests_on = f"{made.variant.name} {samples.digest if samples is not None else ''}"
         oracle = state.oracle.quantised(made.variant.name, made.variant.graph, rests_on)
         oracle.held_back = held
-        profile = Profile.of(made.variant, oracle, state.original.profile_variant(made.variant).session)
+        variant = TimedVariant.of(made.variant, oracle, state.original.open_variant(made.variant).session)
         state.variants.append(made.variant)
-        state.profiles[made.variant.name] = profile
-        return profile
+        state.timed_variants[made.variant.name] = variant
+        return variant
 
     @staticmethod
-    def _measure(profile: Profile, deadline: Deadline) -> None:
-        slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
-        offered = [*profile.candidates.whole, *profile.candidates.unclaimed]
+    def _measure(variant: TimedVariant, deadline: Deadline) -> None:
+        slow = {backend.name for backend in variant.session.backends if backend.compiles_slowly}
+        offered = [*variant.candidates.whole, *variant.candidates.unclaimed]
         quick = [implementation for implementation in offered if implementation.backend not in slow]
-        profile.session.progress.start(f"{profile.variant.name} model on each backend", len(quick))
+        variant.session.progress.start(f"{variant.name} model on each backend", len(quick))
         if quick and not deadline():
-            profile.measure_whole(quick, deadline)
-        profile.session.progress.finish()
+            variant.measure_whole(quick, deadline)
+        variant.session.progress.finish()
 
     def _note(
         self,

@@ -9,13 +9,13 @@ from bricolage.backends.capabilities import switched_off
 from bricolage.costs.entries import Cost
 from bricolage.driver.describe import whole_model
 from bricolage.driver.evidence import Evidence, weigh_evidence
-from bricolage.driver.profile import Profile
 from bricolage.driver.state import Challenger, DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.measure.race_record import Race
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.plan.field_types import DecidedBy
 from bricolage.plan.other_pattern import PatternLoss
-from bricolage.plan.plan import Contestant
+from bricolage.plan.race_outcome import Contestant
 from bricolage.work.implementation import Implementation
 
 _TIME_UP = "no time: it was up before its turn"
@@ -133,9 +133,9 @@ def compare_other_pattern(table: Sequence[Contestant], chosen: str, ran: Race | 
     return None if ratio is None else PatternLoss(best.name, ratio.value, (ratio.low, ratio.high))
 
 
-def _done_without(profile: Profile, one: Implementation) -> str:
+def _done_without(variant: TimedVariant, one: Implementation) -> str:
     """Which optimisations of its own a backend does without on this graph, since they are in quarantine."""
-    names = switched_off(profile.session.backend(one.backend), profile.graph.model)
+    names = switched_off(variant.session.backend(one.backend), variant.graph.model)
     return f"without {', '.join(names)}, which would make it wrong (docs/reference/backend-bugs.md)" if names else ""
 
 

@@ -67,12 +67,12 @@ def curves_in_place(
     """Of each region of a bucket, as the plan would run: on one core, then on more for as long as that makes some region faster.
     `timed` gives the milliseconds of each region of a plan (`measure.in_place`)."""
     bucket = plan.buckets[index]
-    count = len(bucket.regions)
+    count = len(bucket.program.regions)
 
     def measure_regions(used: int) -> Sequence[float]:
         """Of every region on `used` cores, milliseconds."""
         kept = PlannedSchedule((tuple(cores[:used]),) * count, "curves", 0.0, 0.0, 0.0)
-        buckets = (*plan.buckets[:index], replace(bucket, schedule=kept), *plan.buckets[index + 1 :])
+        buckets = (*plan.buckets[:index], bucket.with_schedule(kept), *plan.buckets[index + 1 :])
         return timed(replace(plan, buckets=buckets))
 
     curves = measured_curves(measure_regions, len(cores))
@@ -97,7 +97,7 @@ def measured_problem(
     """Regions with their measured curves, on one kind of core. `timed` as for `curves_in_place`."""
     bucket = plan.buckets[index]
     curves = curves_in_place(plan, index, cores, timed)
-    work = to_work(graph_of(directory / bucket.graph))
+    work = to_work(graph_of(directory / bucket.program.graph))
     return region_problem(work, [region.region for region in placement_of(bucket)], curves, len(cores))
 
 
@@ -117,10 +117,10 @@ def timetable(proposal: Proposal, proposals: Proposals, cores: Sequence[int]) ->
     return Timetable(tuple(order), tuple(interval.start_ms for interval in intervals), kept)
 
 
-def with_schedule(bucket: Bucket, planned: Timetable) -> Bucket:
+def reorder_regions(bucket: Bucket, planned: Timetable) -> Bucket:
     """The bucket with its regions in the order of the schedule."""
     regions = tuple(
-        replace(bucket.regions[region], start_ms=start)
+        replace(bucket.program.regions[region], start_ms=start)
         for region, start in zip(planned.order, planned.starts_ms, strict=True)
     )
-    return replace(bucket, regions=regions, schedule=planned.schedule)
+    return bucket.with_regions(regions, planned.schedule)

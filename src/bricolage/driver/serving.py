@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from bricolage.base.options import available_cores
-from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Graph
 from bricolage.measure.closed_loop import Serving
 from bricolage.measure.request_rates import ServedLoad
@@ -25,7 +25,7 @@ class Batch:
     """The model at one batch size, ready to be measured."""
 
     rows: int
-    profile: Profile
+    variant: TimedVariant
     inputs: Path
     expected: Path
     """Files as `Oracle.files` makes them, under names of their own."""
@@ -119,7 +119,7 @@ def of_backend(implementation: Implementation, batch: Batch, session: Session) -
     """A single backend on the whole model: copies in every layout, and its own queue, with as many streams as it chooses and as
     many as the layouts have."""
     cores = usable_cores(session)
-    graph = batch.profile.graph
+    graph = batch.variant.graph
     placement = (Assignment(graph.everything.bits, implementation),)
     program = str(implementation)
     for streams, threads in layouts(cores):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bricolage.backends.interface import Backend
+from bricolage.base.budget import DecisionBudget
+from bricolage.base.efforts import EffortProfile
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
 from bricolage.costs.models import track_record
@@ -15,6 +17,7 @@ from bricolage.driver.candidates import KnownClaims
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.reference_worker import ReferenceAnswers
+from bricolage.plan.disturbance_record import Disturbance
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.verify.held_back import GivenSamples
 from bricolage.verify.oracle import KnownReferences
@@ -41,6 +44,7 @@ class Session:
     measurer: Measurer
     store: Store
     progress: Progress
+    budget: DecisionBudget
     evaluate: Evaluate = evaluate
     """Computes references."""
     network: str = ""
@@ -62,6 +66,17 @@ class Session:
     """Hash of the user's own file, where the store's folder holds it (`plan.program_step.USER_FILE`); else empty."""
     samples: GivenSamples | None = None
     """Data of the user's, to calibrate with and to judge by."""
+
+    @property
+    def profile(self) -> EffortProfile:
+        """What the effort means."""
+        return self.options.profile
+
+    @property
+    def disturbance(self) -> Disturbance:
+        """What other processes have done while it measured."""
+        log = self.measurer.log
+        return log.tally.found
 
     @property
     def setting(self) -> Setting:

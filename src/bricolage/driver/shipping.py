@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bricolage.base import scratch
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import encode
 from bricolage.base.options import Options
 from bricolage.costs.database import Database
@@ -25,7 +26,8 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
 from bricolage.measure.artifact_check import ArtifactRun, run_artifact
 from bricolage.plan import artifact
-from bricolage.plan.plan import ORIGINAL, Plan, whole_region
+from bricolage.plan.plan import Plan
+from bricolage.plan.shipped_program import ORIGINAL, whole_region
 from bricolage.runtime.programs import ranked_baselines
 from bricolage.verify.bound import draws_for, error_limits, rounding_errors
 from bricolage.verify.compare import deviation, too_far
@@ -127,13 +129,14 @@ def ship_plan(
     """
     options, progress = context.options, context.progress
     progress.start(_STAGE)
-    limit_s = options.compile_limit(len(opened.buckets[0].graph)) + _RUN_S
+    budget = DecisionBudget.of(options, len(opened.buckets[0].graph))
+    limit_s = budget.compile_limit_s + _RUN_S
     evaluate = context.reference(opened, opened.buckets[0].graph)
     bound = options.bound if options.tolerance is not None else accepted_bound(opened.model, options.bound)
     fresh = [trial for trial in trials if trial.inputs is not None or not known.known(trial.bucket)]
     first = [_with_inputs(opened, trial, options, evaluate) if trial in fresh else trial for trial in trials]
-    compared = fresh and not any(bucket.interrupted for bucket in plan.buckets)
-    tried = [*first, *(_other_sizes(opened, plan, options, evaluate) if compared else ())]
+    compared = fresh and not any(bucket.record.interrupted for bucket in plan.buckets)
+    tried = [*first, *(_other_sizes(opened, plan, options, budget, evaluate) if compared else ())]
     decided, draft = plan, opened.store.directory / _DRAFT
     try:
         for replacements in range(_REPLACEMENTS + 1):
@@ -196,11 +199,12 @@ def _with_inputs(opened: Source, trial: ArtifactTrial, options: Options, evaluat
     return replace(trial, inputs=inputs, expected=expected, limits=(0.0,) * len(expected), graph=graph)
 
 
-def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluate) -> Iterator[ArtifactTrial]:
+def _other_sizes(
+    opened: Source, plan: Plan, options: Options, budget: DecisionBudget, evaluate: Evaluate
+) -> Iterator[ArtifactTrial]:
     """One for each symbolic dimension of the first bucket that can be another size by itself, as long as there is time."""
     bucket, begun = opened.buckets[0], time.monotonic()
-    shares = options.profile.shares
-    given_s = max(shares.sizes_s, shares.sizes * sum(plan.buckets[0].seconds.values()))
+    given_s = budget.other_sizes_s(sum(plan.buckets[0].record.seconds.values()))
     taken = [prepared.sizes for prepared in opened.buckets]
     for number, (name, size) in enumerate(bucket.sizes.items()):
         file = f"sized-{number}.data"
@@ -239,9 +243,9 @@ def _fault(trial: ArtifactTrial, run: ArtifactRun, options: Options, bound: floa
 def _exactly(opened: Source, plan: Plan, trial: ArtifactTrial, evaluate: Evaluate) -> ArtifactTrial | None:
     """A trial of a quantised graph, as that graph with exact integers answers it; None where none ships."""
     bucket = plan.buckets[trial.bucket]
-    if bucket.variant not in QUANTISED_VARIANTS or not trial.planned or trial.inputs is None:
+    if bucket.program.variant not in QUANTISED_VARIANTS or not trial.planned or trial.inputs is None:
         return None
-    graph = graph_of(opened.store.directory / bucket.graph)
+    graph = graph_of(opened.store.directory / bucket.program.graph)
     names = {info.name for info in graph.inputs}
     outputs = evaluate(graph.model, {name: array for name, array in trial.inputs.items() if name in names})
     expected = tuple(outputs[info.name] for info in graph.outputs)
@@ -257,42 +261,35 @@ def _replace_guilty(opened: Source, plan: Plan, trial: ArtifactTrial, run: Artif
     if plan.operating_point is not None:
         return None
     bucket, reason = plan.buckets[trial.bucket], f"{trial.where}, {fault}"
-    ranked = ranked_baselines(bucket)
+    ranked = ranked_baselines(bucket.race.contestants)
     guilty = set(run.backends) or (
-        set(bucket.backends) if trial.planned else {baseline.backend for baseline in ranked[:1]}
+        set(bucket.program.backends) if trial.planned else {baseline.backend for baseline in ranked[:1]}
     )
     # What is inaccurate in a narrow arithmetic may be right in the wider ones of the same backend.
-    used = [*(region.implementation for region in bucket.regions), *(ranked[:1] if not trial.planned else ())]
+    used = [*(region.implementation for region in bucket.program.regions), *(ranked[:1] if not trial.planned else ())]
     narrow = not run.failure and any(
         _is_narrow(implementation) for implementation in used if implementation.backend in guilty
     )
     contestants = tuple(
         replace(contestant, accepted=False, reason=reason)
-        if contestant.name == bucket.chosen
+        if contestant.name == bucket.race.chosen
         or (
             (candidate := contestant.implementation) is not None
             and candidate.backend in guilty
             and (not narrow or _is_narrow(candidate))
         )
         else contestant
-        for contestant in bucket.contestants
+        for contestant in bucket.race.contestants
     )
-    left = ranked_baselines(replace(bucket, contestants=contestants))
+    left = ranked_baselines(contestants)
     if not left:
         return None
     graph = opened.buckets[trial.bucket].graph
-    instead = replace(
-        bucket,
+    program = replace(
+        bucket.program,
         graph=opened.store.graph(graph),
         operators=len(graph),
         regions=(whole_region(left[0], len(graph)),),
-        chosen=str(left[0]),
-        best_baseline=str(left[0]),
-        best_other=bucket.best_other if any(c.name == bucket.best_other and c.accepted for c in contestants) else "",
-        contestants=contestants,
-        speedup_vs_baseline=1.0,
-        speedup_ci=(1.0, 1.0),
-        significant=False,
         variant=ORIGINAL,
         rules={},
         steps=(),
@@ -300,6 +297,17 @@ def _replace_guilty(opened: Source, plan: Plan, trial: ArtifactTrial, run: Artif
         schedule=None,
         tuned=(),
     )
+    other = bucket.race.best_other
+    race = replace(
+        bucket.race,
+        chosen=str(left[0]),
+        best_baseline=str(left[0]),
+        best_other=other if any(c.name == other and c.accepted for c in contestants) else "",
+        contestants=contestants,
+        speedup_vs_baseline=1.0,
+        speedup_ci=(1.0, 1.0),
+        significant=False,
+    )
     buckets = list(plan.buckets)
-    buckets[trial.bucket] = instead
+    buckets[trial.bucket] = replace(bucket, program=program, race=race)
     return replace(plan, buckets=tuple(buckets))

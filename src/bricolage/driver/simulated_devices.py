@@ -57,7 +57,7 @@ def predict_on_devices(divided: Divided, described: DescribedDevices, file: str 
     curves = divided.curves()
     sub_graphs = tuple(
         SubGraph(region.title, region.operators, dict(curve.points))
-        for region, curve in zip(divided.plan.buckets[0].regions, curves, strict=True)
+        for region, curve in zip(divided.plan.buckets[0].program.regions, curves, strict=True)
     )
     machine = described.machine
     works = [

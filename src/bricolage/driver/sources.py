@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from bricolage.graph.prepare import prepare, prepare_for_call, shape_buckets
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.plan import artifact
 from bricolage.plan.constant_inputs import ConstantInput
+from bricolage.plan.plan import Bucket
 from bricolage.plan.planned_interface import batch_dimension, default_specs, input_specs, output_specs
 from bricolage.runtime import signature
 from bricolage.verify import inputs
@@ -52,6 +53,12 @@ class PreparedBucket:
     graph: Graph
     overridden: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Inputs with a default that the graph takes, with their shapes: those that the user gave."""
+
+    def complete_decision(self, decided: Bucket, inputs_from: str = "generated") -> Bucket:
+        """A decision for its graph, with what that does not say: its sizes, and where the inputs came from."""
+        program = replace(decided.program, sizes=dict(self.sizes), overridden=dict(self.overridden))
+        verification = replace(decided.verification, inputs_from=inputs_from)
+        return replace(decided, program=program, verification=verification)
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,18 @@ from functools import cached_property
 
 import numpy as np
 
+from bricolage.base.budget import DecisionBudget
 from bricolage.costs.models.track_record import DecisionSubject
 from bricolage.driver.describe import placement_name
 from bricolage.driver.expected import PlacementLook
-from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.measure.race_record import Race
 from bricolage.plan.accuracy_record import QuantisedGraph
 from bricolage.plan.agenda_record import AgendaItem
-from bricolage.plan.plan import ORIGINAL, Proof, Transfer
+from bricolage.plan.decision_record import Proof, Transfer
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
@@ -66,8 +68,7 @@ class DecisionState:
     inputs: Mapping[str, np.ndarray]
     digest: str
     """Of the model with its weights."""
-    budget_s: float
-    profiles: dict[str, Profile] = field(default_factory=dict)
+    timed_variants: dict[str, TimedVariant] = field(default_factory=dict)
     """By variant; the original's is the first."""
     challengers: list[Challenger] = field(default_factory=list)
     searches: dict[str, PlacementSearch] = field(default_factory=dict)
@@ -96,9 +97,14 @@ class DecisionState:
     """Seconds that the whole graph took on an implementation of a backend that compiles quickly: compiling, checking, timing."""
 
     @property
-    def original(self) -> Profile:
-        """The profile of the graph as it came."""
-        return self.profiles[ORIGINAL]
+    def budget(self) -> DecisionBudget:
+        """The seconds that it has, and their parts."""
+        return self.session.budget
+
+    @property
+    def original(self) -> TimedVariant:
+        """The graph as it came."""
+        return self.timed_variants[ORIGINAL]
 
     @property
     def oracle(self) -> Oracle:
@@ -108,15 +114,15 @@ class DecisionState:
     @property
     def standings(self) -> dict[str, float]:
         """Times in ms of all plans that are right, as first measured, by the names under which they race."""
-        if not self.profiles:
+        if not self.timed_variants:
             return dict(self.mixtures)
         files = {
             str(implementation): cost.ms for implementation, cost in self.original.files.items() if cost.ms is not None
         }
         wholes = {
-            placement_name(profile.placement_of(implementation), name): ms
-            for name, profile in self.profiles.items()
-            for implementation, ms in profile.times.items()
+            placement_name(variant.placement_of(implementation), name): ms
+            for name, variant in self.timed_variants.items()
+            for implementation, ms in variant.times.items()
         }
         return {**files, **wholes, **self.mixtures}
 
@@ -128,7 +134,7 @@ class DecisionState:
     @property
     def incumbent(self) -> Implementation | None:
         """Who runs a whole graph fastest, of what was measured so far; None where none does."""
-        candidates = [fastest for profile in self.profiles.values() if (fastest := profile.fastest) is not None]
+        candidates = [fastest for variant in self.timed_variants.values() if (fastest := variant.fastest) is not None]
         return min(candidates, key=lambda pair: pair[1])[0] if candidates else None
 
     @cached_property
@@ -142,7 +148,7 @@ class DecisionState:
         may be of one backend, in two precisions, say."""
         if not any(variant.graph.static and len(variant.graph) > 1 for variant in self.variants):
             return False
-        groups = [group for profile in self.profiles.values() for group in profile.candidates.groups]
+        groups = [group for timed_variant in self.timed_variants.values() for group in timed_variant.candidates.groups]
         return len({implementation for group in groups for implementation in group.implementations}) > 1
 
     def challenge(self, *challengers: Challenger) -> None:

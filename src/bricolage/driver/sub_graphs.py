@@ -26,9 +26,10 @@ from bricolage.graph.work import workload
 from bricolage.measure.in_place import step_ms
 from bricolage.plan import artifact
 from bricolage.plan.number_sets import format_numbers, parse_numbers
-from bricolage.plan.plan import Plan, PlannedRegion
+from bricolage.plan.plan import Plan
 from bricolage.plan.program_step import placement_steps
 from bricolage.plan.schedules import PlannedSchedule
+from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
 from bricolage.runtime.executable import Executable
@@ -63,14 +64,15 @@ class Divided:
     @property
     def cores(self) -> tuple[int, ...]:
         """That the plan may use."""
-        return self.device.cores[: self.plan.provenance.options.threads]
+        options = self.plan.provenance.options
+        return self.device.cores[: options.threads]
 
     def scheduled(self, cores: Sequence[tuple[int, ...]], order: Sequence[int] | None = None) -> Executable:
         """Ready to run with these cores for each sub-graph, which begin in this order (that of `regions`)."""
         order = range(len(self.regions)) if order is None else order
         bucket = self.plan.buckets[0]
         kept = PlannedSchedule(tuple(cores[index] for index in order), "given", 0.0, 0.0, 0.0)
-        bucket = dataclasses.replace(bucket, regions=tuple(bucket.regions[index] for index in order), schedule=kept)
+        bucket = bucket.with_regions((bucket.program.regions[index] for index in order), kept)
         return Executable(dataclasses.replace(self.plan, buckets=(bucket,)), self.directory)
 
     def curves(self, runs: int = _RUNS) -> list[SpeedupCurve]:
@@ -93,9 +95,9 @@ def divide(path: str | Path, inputs: Mapping[str, Any] | None = None) -> Divided
         raise ForeignArtifact(path=path, difference=difference)
     plan, given = _bucket_alone(plan, directory, inputs)
     bucket = plan.buckets[0]
-    graph = graph_of(directory / bucket.graph)
+    graph = graph_of(directory / bucket.program.graph)
     whole = to_work(graph)
-    regions = chains(whole, [bits.of(parse_numbers(region.operators)) for region in bucket.regions])
+    regions = chains(whole, [bits.of(parse_numbers(region.operators)) for region in bucket.program.regions])
     options = plan.provenance.options
     cut_plan = _cut(plan, directory, [Region(graph, region) for region in regions])
     return Divided(cut_plan, directory, given, whole, regions, select_device(options.isa, options.cores))
@@ -113,8 +115,8 @@ def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None)
         raise UnsupportedType(
             name="the inputs", type="shape that was not planned", who="`schedule --devices`", advice="Plan it: --shape"
         )
-    bucket = dataclasses.replace(plan.buckets[index], schedule=None)
-    graph = graph_of(directory / bucket.graph)
+    bucket = plan.buckets[index].with_schedule(None)
+    graph = graph_of(directory / bucket.program.graph)
     if not graph.static:
         raise UnsupportedType(
             name=plan.model,
@@ -133,7 +135,9 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
     source = PlanSource(plan, directory)
     for region in regions:
         mine = next(
-            candidate for candidate in bucket.regions if region.bits & bits.of(parse_numbers(candidate.operators))
+            candidate
+            for candidate in bucket.program.regions
+            if region.bits & bits.of(parse_numbers(candidate.operators))
         )
         implementation = mine.implementation
         if region.bits != bits.of(parse_numbers(mine.operators)):
@@ -152,7 +156,7 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
                 measured=False,
             )
         )
-    return dataclasses.replace(plan, buckets=(dataclasses.replace(bucket, regions=tuple(planned)),))
+    return dataclasses.replace(plan, buckets=(bucket.with_regions(planned),))
 
 
 def of_part(source: PlanSource, region: Region, whole: Implementation) -> Implementation:

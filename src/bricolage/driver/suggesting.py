@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from bricolage.base.deadline import Deadline
 from bricolage.driver.constants import fitting, may_be_constant
-from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
 from bricolage.driver.sources import PreparedBucket, Source
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.errors import BricolageError
 from bricolage.graph.control_values import deciding_inputs
 from bricolage.graph.graph import Graph
@@ -40,8 +40,8 @@ def suggest_constants(
     """What folding each input would remove that decides control flow and nothing else. Where the user gave its value, the folded
     graph is made. It is timed if what is left of the decision's budget is as long as its reference and its baselines took."""
     gains: list[ConstantGain] = []
-    spent_s = sum(decided.seconds.values())
-    needed_s = sum(decided.seconds.get(stage, 0.0) for stage in _LIKE_THE_WHOLE)
+    spent_s = sum(decided.record.seconds.values())
+    needed_s = sum(decided.record.seconds.get(stage, 0.0) for stage in _LIKE_THE_WHOLE)
     for name, count in deciding_inputs(bucket.graph.model).items():
         value = _read_given_value(opened, name)
         if value is None:
@@ -53,8 +53,8 @@ def suggest_constants(
             _LOG.info("'%s' is not folded: %s", name, error.sentence)
             continue
         gain = ConstantGain(name, words_of(value), count, (_count(bucket.graph), _count(graph)))
-        left_s = session.options.budget(len(bucket.graph)) - spent_s - needed_s * len(gains)
-        if left_s >= needed_s and not decided.interrupted:
+        left_s = session.budget.whole_s - spent_s - needed_s * len(gains)
+        if left_s >= needed_s and not decided.record.interrupted:
             rest = {other: array for other, array in arrays.items() if other != name}
             timed = _time_folded(session, opened, graph, gain, rest, _runners(session, decided), Deadline(left_s))
             gain = gain if timed is None else replace(gain, implementation=str(timed[0]), median_ms=timed[1])
@@ -90,7 +90,7 @@ def _runners(session: Session, decided: Bucket) -> list[Implementation]:
     slow = {backend.name for backend in session.backends if backend.compiles_slowly}
     right = [
         contestant.implementation
-        for contestant in decided.contestants
+        for contestant in decided.race.contestants
         if contestant.kind == "baseline" and contestant.accepted
     ]
     return [
@@ -125,10 +125,10 @@ def _time_folded(
     session.progress.start(f"whole model with {gain.name} = {gain.value}", len(runners))
     try:
         with deadline.catching_interrupts():
-            profile = Profile.of(GraphVariant("constant", graph), oracle, session)
-            offered = {*profile.candidates.whole, *profile.candidates.unclaimed}
-            profile.measure_whole([runner for runner in runners if runner in offered], deadline)
-            fastest = profile.fastest
+            variant = TimedVariant.of(GraphVariant("constant", graph), oracle, session)
+            offered = {*variant.candidates.whole, *variant.candidates.unclaimed}
+            variant.measure_whole([runner for runner in runners if runner in offered], deadline)
+            fastest = variant.fastest
     except BricolageError as error:
         _LOG.info("the graph with '%s' folded is not timed: %s", gain.name, error.sentence)
     finally:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.base.deadline import Deadline
-from bricolage.base.time_shares import ThroughputShares
 from bricolage.device.device import Device
 from bricolage.device.host import select_device
 from bricolage.driver.batch_sizes import BatchedModel, batch_sizes, bound_to_rows
@@ -26,8 +26,12 @@ from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.time_taken import TimeTaken
+from bricolage.plan.accuracy_record import Verification
+from bricolage.plan.decision_record import DecisionRecord
 from bricolage.plan.operating_point import LONGEST_DELAY_MS, OperatingPoint
-from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, Quality
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.race_outcome import Contestant, RaceOutcome
+from bricolage.plan.shipped_program import ORIGINAL, ShippedProgram
 from bricolage.plan.throughput import Throughput
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.runtime.programs import placement_of
@@ -55,9 +59,9 @@ def decide_throughput(context: DecisionContext, opened: Source) -> Decision:
     if recalled is not None:
         return recalled
     # The decisions for streams within it have time given back, too: theirs is no more than this one's.
-    most, taken = options.profile.shares.given_back, TimeTaken(device.cores)
-    deadline = Deadline(options.budget(len(base.graph)), taken=taken, most=most)
-    session = context.session(opened, base.graph)
+    budget = DecisionBudget.of(options, len(base.graph))
+    deadline = budget.start(TimeTaken(device.cores))
+    session = context.session(opened, base.graph, budget=budget)
     model = BatchedModel(opened, session)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
     placed: dict[str, Bucket] = {}
@@ -65,7 +69,7 @@ def decide_throughput(context: DecisionContext, opened: Source) -> Decision:
     def place(candidate: ServingCandidate, time: Deadline) -> ServingCandidate | None:
         """A decision for latency, on the cores of one stream."""
         left = time.left  # read once: a Ctrl-C makes it 0
-        if left < options.profile.shares.throughput.placing_s:
+        if left < budget.shares.throughput.placing_s:
             return None
         group = candidate.point.groups(device.cores, usable_cores(session))[0]
         cores = options.cores if len(group) == len(device.cores) else group
@@ -102,16 +106,16 @@ def compare_operating_points(
         As `optimize`.
     """
     options, base = context.options, opened.buckets[0]
-    deadline = Deadline(options.budget(len(base.graph)))
-    session = context.session(opened, base.graph)
+    budget = DecisionBudget.of(options, len(base.graph))
+    deadline = Deadline(budget.total_s)
+    session = context.session(opened, base.graph, budget=budget)
     model = BatchedModel(opened, session)
     sizes = batch_sizes(opened, options)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
     entered = [_make_plan_candidate(name, plan, folder, model, session) for name, plan, folder in plans]
     throughput = search_within(search, deadline, None, entered)
     bucket = _bucket(search, sizes[0], search.tried[throughput.chosen].candidate)
-    sized = replace(bucket, sizes=dict(base.sizes), overridden=dict(base.overridden), inputs_from=model.origin)
-    return sized, replace(throughput, batch_dimension=opened.batch)
+    return base.complete_decision(bucket, model.origin), replace(throughput, batch_dimension=opened.batch)
 
 
 def _make_plan_candidate(
@@ -120,16 +124,20 @@ def _make_plan_candidate(
     """A plan at its operating point, as a candidate."""
     point = plan.operating_point or OperatingPoint(threads=usable_cores(session))
     sizes = dict(model.prepared(point.batch).sizes)
-    bucket = next((planned_bucket for planned_bucket in plan.buckets if dict(planned_bucket.sizes) == sizes), None)
+    bucket = next(
+        (planned_bucket for planned_bucket in plan.buckets if dict(planned_bucket.program.sizes) == sizes), None
+    )
     if bucket is None:
         raise ForeignPlan(name=name, difference=f"it has no bucket for {sizes or 'fixed shapes'}")
     batch = model.at(point.batch)
-    graph = batch.profile.graph
-    if bucket.variant != ORIGINAL:
-        graph = graph_of(folder / bucket.graph)
-        write_variant_files(GraphVariant(f"{bucket.variant} {name}", graph), session.store)
-    if len(graph) != bucket.operators:
-        raise ForeignPlan(name=name, difference=f"it has {bucket.operators} operators where the model has {len(graph)}")
+    graph = batch.variant.graph
+    if bucket.program.variant != ORIGINAL:
+        graph = graph_of(folder / bucket.program.graph)
+        write_variant_files(GraphVariant(f"{bucket.program.variant} {name}", graph), session.store)
+    if len(graph) != bucket.program.operators:
+        raise ForeignPlan(
+            name=name, difference=f"it has {bucket.program.operators} operators where the model has {len(graph)}"
+        )
     placement = placement_of(bucket)
     return ServingCandidate(name, "plan", batch, graph, placement, point.streams, point.threads)
 
@@ -143,8 +151,7 @@ class _Serving:
     """Decides placements; None where nothing is decided."""
     entered: Sequence[ServingCandidate]
     """From elsewhere."""
-    shares: ThroughputShares
-    budget_s: float
+    budget: DecisionBudget
     found: Throughput | None = None
 
 
@@ -162,7 +169,7 @@ class _Exploring(Stage[_Serving]):
     def run(self, state: _Serving, deadline: Deadline) -> None:
         """Tries them; where placements come after, for a part of the time."""
         try:
-            given = deadline if state.place is None else deadline.at_most(state.budget_s * state.shares.exploring)
+            given = deadline if state.place is None else deadline.at_most(state.budget.serving_s("exploring"))
             state.search.explore(given)
         except NotBatched as reason:
             advice = f"Requests cannot be put together: {reason}. Leave the size out, or make it 1"
@@ -203,7 +210,7 @@ class _ServingRace(Stage[_Serving]):
 
     def share(self, state: _Serving) -> float:
         """Never given to anybody else."""
-        return state.shares.racing * state.budget_s
+        return state.budget.serving_s("racing")
 
     def run(self, state: _Serving, deadline: Deadline) -> None:
         """Holds it; after a Ctrl-C what was measured decides."""
@@ -219,7 +226,7 @@ def search_within(
     Raises:
         As `ThroughputSearch`; KeyboardInterrupt: nothing was measured yet.
     """
-    state = _Serving(search, place, entered, search.session.options.profile.shares.throughput, deadline.left)
+    state = _Serving(search, place, entered, search.session.budget.within(deadline.left))
     Runner([_Exploring(), _Entering(), _PlacingStreams(), _ServingRace()]).run(state, deadline)
     return state.found if state.found is not None else search.decide(deadline)
 
@@ -229,20 +236,21 @@ def _make_placed_candidate(
 ) -> ServingCandidate | None:
     """What a decision for latency ships, as a candidate with the same operating point; None where it is one backend on the
     original, which has been tried."""
-    if bucket.chosen == bucket.best_baseline:
+    if bucket.race.chosen == bucket.race.best_baseline:
         return None
-    graph = graph_of(folder / bucket.graph)
+    graph = graph_of(folder / bucket.program.graph)
     return replace(
-        candidate, program=bucket.chosen, kind="plan", graph=graph, placement=placement_of(_on(bucket, device))
+        candidate, program=bucket.race.chosen, kind="plan", graph=graph, placement=placement_of(_on(bucket, device))
     )
 
 
 def _on(bucket: Bucket, device: Device) -> Bucket:
     """The bucket with its regions on a device: it was decided on the cores of one stream, and holds for those of any."""
     regions = tuple(
-        replace(region, implementation=replace(region.implementation, device=device.name)) for region in bucket.regions
+        replace(region, implementation=replace(region.implementation, device=device.name))
+        for region in bucket.program.regions
     )
-    return replace(bucket, regions=regions)
+    return bucket.with_regions(regions, bucket.program.schedule)
 
 
 def _decision(
@@ -263,9 +271,7 @@ def _decision(
             bucket = _on(placed[winner.name], device)
         else:
             bucket = _bucket(search, rows, chosen)
-        of = model.prepared(rows)
-        sized_bucket = replace(bucket, sizes=dict(of.sizes), overridden=dict(of.overridden), inputs_from=model.origin)
-        buckets.append(sized_bucket)
+        buckets.append(model.prepared(rows).complete_decision(bucket, model.origin))
     limit = throughput.latency_limit_ms
     room = LONGEST_DELAY_MS if limit is None else max(0.0, limit - (winner.p99_ms or 0.0))
     delay = 0.0 if winner.batch == 1 else min(winner.p50_ms or 0.0, room, LONGEST_DELAY_MS)
@@ -283,7 +289,8 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bu
     right = sorted((trial for trial in here if trial.served.rate), key=lambda trial: -(trial.served.rate or 0.0))
     ours = [trial for trial in right if trial.candidate.program == chosen.program]
     best = next((server for server in ours if server.candidate.threads == chosen.threads), (ours or right)[0])
-    profile, oracle = best.candidate.batch.profile, best.candidate.batch.profile.oracle
+    variant = best.candidate.batch.variant
+    oracle = variant.oracle
     contestants = tuple(
         Contestant(
             name=trial.candidate.name,
@@ -298,26 +305,16 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bu
         )
         for trial in here
     )
-    (region,) = planned_regions(profile, best.candidate.placement, None)
+    (region,) = planned_regions(variant, best.candidate.placement, None)
     region = replace(region, cost_ms=best.served.p50_ms, measured=True, alternatives=())
+    race = RaceOutcome.unraced(best.candidate.name, contestants)
+    disturbance = search.session.disturbance
+    borrowed = tuple(sorted(oracle.borrowed))
     return Bucket(
-        sizes={},
-        graph=search.session.store.graph(profile.graph),
-        operators=len(profile.graph),
-        chosen=best.candidate.name,
-        regions=(region,),
-        contestants=contestants,
-        best_baseline=best.candidate.name,
-        speedup_vs_baseline=1.0,
-        speedup_ci=(1.0, 1.0),
-        significant=False,
-        predicted_ms=None,
-        original_error=oracle.original_error,
-        bound=oracle.bound,
-        without_float64=tuple(sorted(oracle.borrowed)),
-        quality=Quality(None, None, 0.0),
-        decided_by="prior evidence",
-        disturbance=search.session.measurer.log.tally.found,
+        ShippedProgram({}, search.session.store.graph(variant.graph), len(variant.graph), (region,)),
+        replace(race, decided_by="prior evidence", disturbance=disturbance),
+        Verification(oracle.original_error, oracle.bound, without_float64=borrowed),
+        DecisionRecord(None),
     )
 
 
@@ -331,10 +328,11 @@ def _recall_decision(opened: Source, stored: object | None) -> Decision | None:
         return None
     buckets = []
     for bucket in decision.buckets:
-        variant = made_again(bucket, bound_to_rows(opened, bucket.sizes.get(opened.batch, 1)).graph)
+        variant = made_again(bucket, bound_to_rows(opened, bucket.program.sizes.get(opened.batch, 1)).graph)
         if variant is None:
             return None
         if variant.name != ORIGINAL:
             write_variant_files(variant, opened.store)
-        buckets.append(replace(bucket, graph=opened.store.graph(variant.graph)))
+        program = replace(bucket.program, graph=opened.store.graph(variant.graph))
+        buckets.append(replace(bucket, program=program))
     return replace(decision, buckets=tuple(buckets))

@@ -21,9 +21,12 @@ from bricolage.driver.sources import GivenModel, PreparedBucket, open_source, wo
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.work import workload
+from bricolage.plan.accuracy_record import Verification
+from bricolage.plan.decision_record import DecisionRecord
 from bricolage.plan.number_sets import format_numbers
-from bricolage.plan.plan import Bucket, Contestant, PlannedRegion
-from bricolage.plan.unraced import unraced_bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant, RaceOutcome
+from bricolage.plan.shipped_program import PlannedRegion, ShippedProgram
 from bricolage.runtime.executable import Executable
 from bricolage.work.cost import Estimate
 from bricolage.work.implementation import Assignment, Placement
@@ -112,12 +115,10 @@ def unmeasured_bucket(
         regions=len(regions),
         implementation=whole,
     )
-    return replace(
-        unraced_bucket(file, len(graph), name, regions, options.bound),
-        sizes=dict(bucket.sizes),
-        contestants=(contestant,),
-        predicted_ms=ms,
-        decided_by="learnt costs",
-        overridden=dict(bucket.overridden),
-        inputs_from="none were needed",
+    sizes, overridden = dict(bucket.sizes), dict(bucket.overridden)
+    return Bucket(
+        ShippedProgram(sizes, file, len(graph), tuple(regions), overridden=overridden),
+        replace(RaceOutcome.unraced(name, (contestant,)), decided_by="learnt costs"),
+        Verification(0.0, options.bound, inputs_from="none were needed"),
+        DecisionRecord(ms),
     )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._dynamo.convert_frame import compile_lock
 
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.options import Options
 from bricolage.dynamo.decision import GraphCall, Kept, by_learnt_costs, by_measuring
 from bricolage.dynamo.graph_arguments import Arguments, with_weights
@@ -167,7 +168,7 @@ class CompiledGraph:
             note=self._note,
             win=win,
         )
-        budget = self._options.budget(self.report.operators)
+        budget = DecisionBudget.of(self._options, self.report.operators).whole_s
         if budget < _MEASURED_FROM_S or least_ms < _SMALL_MS:
             kept = by_learnt_costs(case, eager_ms, start + budget)
         else:

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 
 from bricolage.api.optimize import optimize
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.options import Options
 from bricolage.driver.unmeasured import UnmeasuredPlans
 from bricolage.dynamo.answers import Form, Outputs, RealEnds, answer_difference, check_in_float64, real
@@ -116,7 +117,7 @@ def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
     """
     takes = _export_seconds(case.operators)
     if time.monotonic() + takes > end:
-        given = f"{case.options.budget(case.operators):g} s"
+        given = f"{DecisionBudget.of(case.options, case.operators).whole_s:g} s"
         raise LeftToPyTorch(reason=f"its budget is {given}, and exporting it takes some {takes:.0f} s")
     plans = UnmeasuredPlans(case.traced, case.options, example_inputs=case.examples, dynamic=case.dynamic)
     case.note(least_ms=min((ms for ms in plans.least_ms if ms is not None), default=None))
@@ -164,7 +165,7 @@ def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
     except BricolageError:
         raise
     except Exception as error:  # whatever a framework raises
-        name = kept.executable.plan.buckets[0].chosen
+        name = kept.executable.plan.buckets[0].race.chosen
         words = " ".join(f"{type(error).__name__}: {error}".split())
         raise BackendFailed(backend=name, stage="to run", reason=words[:_LONGEST]) from error
 
@@ -172,14 +173,16 @@ def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
 def _wrap_executable(case: GraphCall, executable: Executable, plans: object = None) -> Kept:
     if len(executable.inputs) != len(case.inputs) or len(executable.outputs) != len(case.expected):
         raise LeftToPyTorch(reason=f"its export takes {describe_inputs(executable.inputs)}, which is not what it takes")
-    case.note(shipped=executable.plan.buckets[0].chosen)
+    case.note(shipped=executable.plan.buckets[0].race.chosen)
     return Kept(executable, Form(case.expected), plans)
 
 
 def _errors(bucket: Bucket) -> list[float]:
     """How far answers that were accepted are from float64."""
     return [
-        contestant.error for contestant in bucket.contestants if contestant.accepted and contestant.error is not None
+        contestant.error
+        for contestant in bucket.race.contestants
+        if contestant.accepted and contestant.error is not None
     ]
 
 

@@ -43,7 +43,7 @@ def run_artifact(
     """Loads the artifact at `path`, whose plan is `plan`, in a worker that has loaded nothing before, and runs it once on each of
     the inputs; where these are None, it is only loaded. A run that crashes or takes longer than `limit_s` seconds costs itself
     alone: those after it have another worker."""
-    names = tuple(sorted({name for bucket in plan.buckets for name in bucket.backends}))
+    names = tuple(sorted({name for bucket in plan.buckets for name in bucket.program.backends}))
     options = plan.provenance.options
     regime = Regime(names, options.threads, len(names) == 1, device, owner="artifact")
     pool.end(regime)

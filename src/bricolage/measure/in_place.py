@@ -36,7 +36,7 @@ def step_ms_apart(
     Raises:
         ArtifactFails: the worker's process fails, or takes longer than `limit_s` seconds.
     """
-    names = tuple(sorted({name for bucket in plan.buckets for name in bucket.backends}))
+    names = tuple(sorted({name for bucket in plan.buckets for name in bucket.program.backends}))
     regime = Regime(names, plan.provenance.options.threads, len(names) == 1, device, owner="in place")
     given = directory / "in-place-inputs.npz"
     save_tensors(given, inputs)

@@ -53,3 +53,21 @@ class QuantisedGraph:
     outcome: Literal["raced", "too inaccurate", "not made", "not run by any"]
     error: ErrorNumber | None = None
     """Of what it computes with exact integers, relative to float64: the largest over the samples that are held back."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What the answers of a plan were judged by."""
+
+    original_error: ErrorNumber
+    """Of the original in float32, relative to float64."""
+    bound: ErrorNumber
+    """Relative error that is accepted."""
+    inputs_from: str = "generated"
+    """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
+    without_float64: tuple[str, ...] = ()
+    """Types of operators that have no float64 semantics here: ONNX Runtime without its optimisations was the reference for them."""
+    accuracy: JudgedAccuracy | None = None
+    """What was asked for on samples that are held back, and what was reached; None where there are none."""
+    quantised: tuple[QuantisedGraph, ...] = ()
+    """Quantised graphs that were tried, and what became of each."""

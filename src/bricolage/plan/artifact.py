@@ -89,7 +89,7 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
         NotWritable: the folder is not writable or the disk is full.
     """
     every = plans or (plan,)
-    names = [MODEL, *dict.fromkeys(bucket.graph for packed_plan in every for bucket in packed_plan.buckets)]
+    names = [MODEL, *dict.fromkeys(bucket.program.graph for packed_plan in every for bucket in packed_plan.buckets)]
     if any(contents.hands_file_through(bucket) for packed_plan in every for bucket in packed_plan.buckets):
         names += [USER_FILE, *sorted(data_path.name for data_path in directory.glob(USER_DATA))]
     names += sorted(

@@ -42,7 +42,7 @@ def check_contents(plan: Plan, folder: Path, files: Collection[str]) -> None:
             if words_of(np.asarray(values[constant.name].numpy())) != constant.value:
                 raise WrongContents(f"its input '{constant.name}' is constant with another value than the plan says")
         for bucket in plan.buckets:
-            name = bucket.graph
+            name = bucket.program.graph
             if name not in files:
                 raise WrongContents("it is missing")
             _check_graph(plan, bucket, folder)
@@ -61,12 +61,12 @@ def check_contents(plan: Plan, folder: Path, files: Collection[str]) -> None:
 
 def hands_file_through(bucket: Bucket) -> bool:
     """Whether the user's own file is what runs."""
-    return any(region.implementation.config.as_it_comes for region in bucket.regions)
+    return any(region.implementation.config.as_it_comes for region in bucket.program.regions)
 
 
 def _check_file(plan: Plan, bucket: Bucket, folder: Path) -> None:
     """The user's file takes what the plan's model takes, and returns as much; its sizes are its own."""
-    if len(bucket.regions) != 1:
+    if len(bucket.program.regions) != 1:
         raise WrongContents("it is one of several regions")
     model = normal_form.read_as_it_comes(folder / USER_FILE)
     input_names = {value.name for value in model.graph.inputs}
@@ -77,25 +77,27 @@ def _check_file(plan: Plan, bucket: Bucket, folder: Path) -> None:
 
 
 def _check_graph(plan: Plan, bucket: Bucket, folder: Path) -> None:
-    model = normal_form.read_normal_form(folder / bucket.graph)
+    model = normal_form.read_normal_form(folder / bucket.program.graph)
     check_shapes(model)
     graph = Graph(model)
-    if len(graph) != bucket.operators:
-        raise WrongContents(f"it has {len(graph)} operators, not {bucket.operators}")
+    if len(graph) != bucket.program.operators:
+        raise WrongContents(f"it has {len(graph)} operators, not {bucket.program.operators}")
     inputs, outputs = input_specs(model), output_specs(model)
     expected_specs = {spec.name: spec for spec in plan.inputs}
     for spec in plan.defaults:
-        if spec.name in bucket.overridden:
-            expected_specs[spec.name] = TensorSpec(spec.name, spec.dtype, tuple(bucket.overridden[spec.name]))
-    if any(name not in {spec.name for spec in inputs} for name in bucket.overridden):
+        if spec.name in bucket.program.overridden:
+            expected_specs[spec.name] = TensorSpec(spec.name, spec.dtype, tuple(bucket.program.overridden[spec.name]))
+    if any(name not in {spec.name for spec in inputs} for name in bucket.program.overridden):
         raise WrongContents("it does not take an input that the plan says it does")
     if any(spec.name not in expected_specs for spec in inputs):
         raise WrongContents("it has inputs that the plan does not name")
-    _compare("inputs", [_bind_spec(expected_specs[spec.name], bucket.sizes, spec) for spec in inputs], inputs)
+    _compare("inputs", [_bind_spec(expected_specs[spec.name], bucket.program.sizes, spec) for spec in inputs], inputs)
     if len(outputs) != len(plan.outputs):
         raise WrongContents(f"it has {len(outputs)} outputs, not {len(plan.outputs)}")
     pairs = zip(plan.outputs, outputs, strict=True)
-    _compare("outputs", [_bind_output_spec(spec, bucket.sizes, graph_spec) for spec, graph_spec in pairs], outputs)
+    _compare(
+        "outputs", [_bind_output_spec(spec, bucket.program.sizes, graph_spec) for spec, graph_spec in pairs], outputs
+    )
 
 
 def _bind_output_spec(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:

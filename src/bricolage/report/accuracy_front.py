@@ -36,7 +36,7 @@ class Plotted:
 def points(bucket: Bucket, slots: Mapping[str, int]) -> list[Plotted]:
     """Contestants with a time and an error, those that were too inaccurate among them."""
     plotted = []
-    for contestant in bucket.contestants:
+    for contestant in bucket.race.contestants:
         ms, error = contestant.median_ms or contestant.dropped_ms, words.shown_error(contestant)
         if ms and error is not None and math.isfinite(error):
             plotted.append(
@@ -60,7 +60,7 @@ def accuracy_figure(bucket: Bucket, slots: Mapping[str, int]) -> str:
     if len(plotted) < 2 or max(p.error for p in plotted) < _LOWER * min(p.error for p in plotted):
         return ""
     times, errors = [math.log10(p.ms) for p in plotted], [math.log10(p.error) for p in plotted]
-    limit = math.log10(max(bucket.bound, _LEAST))
+    limit = math.log10(max(bucket.verification.bound, _LEAST))
     left, right = min(times) - 0.08, max(times) + 0.2
     low, high = math.floor(min([*errors, limit]) - 0.2), math.ceil(max([*errors, limit]) + 0.2)
 
@@ -94,11 +94,11 @@ def accuracy_figure(bucket: Bucket, slots: Mapping[str, int]) -> str:
     parts.append(f'<path class="front" d="{path}"/>')
     for point in plotted:
         tooltip = f"{point.name}: {words.milliseconds(point.ms)}, error {words.error(point.error)}"
-        faint, size = "" if point.accepted else " refused", 8 if point.name == bucket.chosen else 5
+        faint, size = "" if point.accepted else " refused", 8 if point.name == bucket.race.chosen else 5
         place = f'cx="{x(point.ms):.1f}" cy="{y(math.log10(point.error)):.1f}" r="{size}"'
         parts.append(f'<g><title>{escape(tooltip)}</title><circle class="dot {point.colour}{faint}" {place}/></g>')
-    named = [*best, *(p for p in plotted if p.name == bucket.chosen and p not in best)]
-    parts += _labels([(p, x(p.ms), y(math.log10(p.error))) for p in named], bucket.chosen)
+    named = [*best, *(p for p in plotted if p.name == bucket.race.chosen and p not in best)]
+    parts += _labels([(p, x(p.ms), y(math.log10(p.error))) for p in named], bucket.race.chosen)
     return "".join((*parts, "</svg>"))
 
 

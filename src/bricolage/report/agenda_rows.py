@@ -35,7 +35,7 @@ def agenda_rows(bucket: Bucket) -> list[Sequence[str]]:
             words.seconds(item.seconds) if item.seconds else words.MISSING,
             f"{item.because}; {describe_gain(item)}" if item.interval is not None else item.because,
         )
-        for item in bucket.agenda
+        for item in bucket.record.agenda
     ]
 
 
@@ -54,7 +54,7 @@ def sentences(bucket: Bucket) -> list[str]:
     """What was measured in addition to the baselines; what was not, a sentence for each reason; and what is expected to be lost by
     that. Empty where everything had been measured before."""
     lines: list[str] = []
-    measured = [item for item in bucket.agenda if item.outcome == "measured"]
+    measured = [item for item in bucket.record.agenda if item.outcome == "measured"]
     if measured:
         gains = ", ".join(f"{item.name} ({describe_gain(item)})" if item.candidate else item.name for item in measured)
         lines.append(f"also measured: {gains}")
@@ -69,7 +69,7 @@ def sentences(bucket: Bucket) -> list[str]:
     words_alone: tuple[ItemOutcome, ...] = ("no time", "interrupted")
     lines += [f"{outcome}: {name_items(late)}" for outcome in words_alone if (late := _with_outcome(bucket, outcome))]
     lines += _list_untried(bucket)
-    left_out = [item for item in bucket.agenda if item.left_out]
+    left_out = [item for item in bucket.record.agenda if item.left_out]
     if left_out:
         loss = sum(item.expected_loss for item in left_out if item.outcome != "bounded")
         lines.append(f"expected to be lost by all that was left out: {words.percent(loss)}")
@@ -80,7 +80,7 @@ def short_sentences(bucket: Bucket) -> list[str]:
     """`sentences` in two lines: what was measured in addition and saved most; how much was left out for each reason, with its
     expected loss."""
     lines: list[str] = []
-    measured = [item for item in bucket.agenda if item.outcome == "measured"]
+    measured = [item for item in bucket.record.agenda if item.outcome == "measured"]
     gainful = sorted((item for item in measured if item.candidate and item.gained > 0.0), key=lambda item: -item.gained)
     if gainful:
         gains = ", ".join(f"{item.name} ({describe_gain(item)})" for item in gainful[:_SHOWN_GAINS])
@@ -88,7 +88,7 @@ def short_sentences(bucket: Bucket) -> list[str]:
         lines.append(f"also measured: {gains}{f', and {rest} more' if rest else ''}")
     elif measured:
         lines.append(f"also measured: {words.count(len(measured), 'item')}, none of which saved time")
-    left_out = [item for item in bucket.agenda if item.left_out]
+    left_out = [item for item in bucket.record.agenda if item.left_out]
     counts = {outcome: sum(item.outcome == outcome for item in left_out) for outcome in _REASONS}
     reasons = [f"{number} {_REASONS[outcome]}" for outcome, number in counts.items() if number]
     if reasons:
@@ -99,16 +99,16 @@ def short_sentences(bucket: Bucket) -> list[str]:
 
 def _list_untried(bucket: Bucket) -> list[str]:
     """Contestants of which nothing was compiled and the agenda says nothing, a line for each reason."""
-    items = {item.name for item in bucket.agenda}
+    items = {item.name for item in bucket.record.agenda}
     names: dict[str, list[str]] = {}
-    for contestant in bucket.contestants:
+    for contestant in bucket.race.contestants:
         if not words.is_tried(contestant) and f"{WHOLE}{contestant.name}" not in items:
             names.setdefault(contestant.reason, []).append(contestant.name)
     return [f"{reason}: {', '.join(skipped)}" for reason, skipped in names.items()]
 
 
 def _with_outcome(bucket: Bucket, outcome: ItemOutcome) -> list[AgendaItem]:
-    return [item for item in bucket.agenda if item.outcome == outcome]
+    return [item for item in bucket.record.agenda if item.outcome == outcome]
 
 
 def name_items(items: Sequence[AgendaItem]) -> str:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from bricolage.plan.plan import Bucket, Contestant
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant
 from bricolage.report import words
 from bricolage.report.facts import RegionFacts
 
@@ -39,7 +40,7 @@ def contestant_chart(bucket: Bucket, slots: Mapping[str, int]) -> str:
     parts += grid(axis, _LABEL, _PLOT, 0, height)
     for row, contestant in enumerate(timed):
         parts.append(
-            _bar(contestant, row * _ROW, axis, contestant.name == bucket.chosen, backend_class(contestant, slots))
+            _bar(contestant, row * _ROW, axis, contestant.name == bucket.race.chosen, backend_class(contestant, slots))
         )
     return "".join((*parts, "</svg>"))
 
@@ -81,14 +82,14 @@ def _hover(contestant: Contestant) -> str:
 
 def error_chart(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     """Relative errors on a logarithmic axis, with the limit and what rounding does to the model as lines."""
-    shown = {c.name: words.shown_error(c) for c in bucket.contestants}
+    shown = {c.name: words.shown_error(c) for c in bucket.race.contestants}
     contestants = [
         c for c in words.rank_contestants(bucket) if (error := shown[c.name]) is not None and math.isfinite(error)
     ]
     values = (
         [error for c in contestants if (error := shown[c.name])]
         + [limit]
-        + ([bucket.original_error] if bucket.original_error > 0 else [])
+        + ([bucket.verification.original_error] if bucket.verification.original_error > 0 else [])
     )
     if not contestants:
         return ""
@@ -106,13 +107,15 @@ def error_chart(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     beyond = _LABEL + _PLOT - place(limit)
     parts.append(f'<rect class="beyond" x="{place(limit):.1f}" y="18" width="{beyond:.1f}" height="{height - 42}"/>')
     parts.append(_marker(place(limit), height, "limit", "limit", 4, "start"))
-    if bucket.original_error > 0:
-        parts.append(_marker(place(bucket.original_error), height, "float32 rounding", "original", -4, "end"))
+    if bucket.verification.original_error > 0:
+        parts.append(
+            _marker(place(bucket.verification.original_error), height, "float32 rounding", "original", -4, "end")
+        )
     for row, contestant in enumerate(contestants):
         y, x = 18 + row * 24 + 12, place(shown[contestant.name] or 0.0)
         parts.append(
             f"<g><title>{escape(contestant.name)}: {words.error(shown[contestant.name])}</title>"
-            f"{_name(contestant, y, contestant.name == bucket.chosen)}"
+            f"{_name(contestant, y, contestant.name == bucket.race.chosen)}"
             f'<line class="grid" x1="{_LABEL}" x2="{_LABEL + _PLOT}" y1="{y}" y2="{y}"/>'
             f'<circle class="dot {backend_class(contestant, slots)}" cx="{x:.1f}" cy="{y}" r="5"/>'
             f'<text class="value" x="{_LABEL + _PLOT + 14}" y="{y + 4}">{words.error(shown[contestant.name])}</text></g>'
@@ -152,10 +155,10 @@ def timeline_chart(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> st
 def schedule_chart(bucket: Bucket, slots: Mapping[str, int]) -> str:
     """Rows are cores, bars are regions at their predicted times; lines where the schedule ends, and below which none can. Empty
     where the plan has no schedule, or does not say when its regions run."""
-    schedule = bucket.schedule
-    if schedule is None or not schedule.ms or any(region.start_ms is None for region in bucket.regions):
+    schedule = bucket.program.schedule
+    if schedule is None or not schedule.ms or any(region.start_ms is None for region in bucket.program.regions):
         return ""
-    starts = [region.start_ms or 0.0 for region in bucket.regions]
+    starts = [region.start_ms or 0.0 for region in bucket.program.regions]
     end = max([start + ms for start, ms in zip(starts, schedule.ms, strict=True)] + [schedule.lower_ms])
     if not end:
         return ""
@@ -170,7 +173,7 @@ def schedule_chart(bucket: Bucket, slots: Mapping[str, int]) -> str:
             if core in region_cores:
                 x, width = _CORE + start / end * _TIMES, ms / end * _TIMES
                 place = f'x="{x:.2f}" y="{y + 2}" width="{max(width - (width > 4), 0.05):.2f}" height="{_LANE - 4}"'
-                colour = slots[bucket.regions[index].implementation.backend]
+                colour = slots[bucket.program.regions[index].implementation.backend]
                 parts.append(f'<rect class="bar c{colour}" data-region="{index}" {place}/>')
     parts.append(_marker(_CORE + schedule.lower_ms / end * _TIMES, height, "no schedule below", "limit", -4, "end"))
     return "".join((*parts, "</svg>"))

@@ -19,8 +19,8 @@ def describe_concurrency(bucket: Bucket, facts: Sequence[RegionFacts], cores: in
     Without a schedule, the costs are those of regions that have all cores. The bound supposes that each were as fast on one of
     them: what no schedule of these regions can fall below whatever their speed-up curves are.
     """
-    if bucket.schedule is not None:
-        schedule = bucket.schedule
+    if bucket.program.schedule is not None:
+        schedule = bucket.program.schedule
         used = len({core for region_cores in schedule.cores for core in region_cores})
         raced = "" if schedule.speedup is None else f"; raced, {schedule.speedup:.3f} times as fast"
         return (

@@ -13,7 +13,8 @@ from bricolage.backends.interface import Anatomy, FusedKernel
 from bricolage.base.codec import JsonObject, encode
 from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
-from bricolage.plan.plan import Alternative, Bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import Alternative
 from bricolage.report import agenda_rows, concurrency, words
 from bricolage.report.facts import RegionFacts, region_facts
 from bricolage.report.tables import plain_table, plain_text, verdict_text
@@ -68,14 +69,14 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
         )
     parts: list[RenderableType] = [verdict_text(bucket), Text(quality(bucket))]
     side_by_side = concurrency.describe_concurrency(bucket, facts, cores) if graph is not None else ""
-    attempts = map(concurrency.attempt, bucket.attempts)
+    attempts = map(concurrency.attempt, bucket.record.attempts)
     decided = (words.provisional(bucket), words.disturbance(bucket), words.proof(bucket), words.predictions(bucket))
     integers = (words.accuracy(bucket), *words.quantised_lines(bucket))
     remarks = (*integers, side_by_side, *attempts, words.rewriting(bucket))
     settled = (*decided, words.other_pattern(bucket))
     parts += [Text(remark) for remark in (*settled, words.describe_memory(bucket), *remarks) if remark]
     parts += [Text(""), plain_table(heads, rows)]
-    parts += [Text(""), render_agenda(bucket)] if bucket.agenda else []
+    parts += [Text(""), render_agenda(bucket)] if bucket.record.agenda else []
     hidden = len(facts) - len(rows)
     if hidden:
         parts.append(
@@ -98,12 +99,18 @@ def render_agenda(bucket: Bucket) -> RenderableType:
 
 def quality(bucket: Bucket) -> str:
     """Prediction against measurement, and Collage's measures."""
-    measured = bucket.winner.median_ms if any(c.name == bucket.chosen for c in bucket.contestants) else None
-    predicted = f"predicted {words.milliseconds(bucket.predicted_ms)}, " if bucket.predicted_ms is not None else ""
-    q = bucket.quality
+    measured = (
+        bucket.race.winner.median_ms if any(c.name == bucket.race.chosen for c in bucket.race.contestants) else None
+    )
+    predicted = (
+        f"predicted {words.milliseconds(bucket.record.predicted_ms)}, "
+        if bucket.record.predicted_ms is not None
+        else ""
+    )
+    q = bucket.race.quality
     additive = f"additive error {words.percent(q.additive_error, sign=True)}, " if q.additive_error is not None else ""
     return (
-        f"{words.count(len(bucket.regions), 'region')} of {words.count(bucket.operators, 'operator')}: {predicted}"
+        f"{words.count(len(bucket.program.regions), 'region')} of {words.count(bucket.program.operators, 'operator')}: {predicted}"
         f"measured {words.milliseconds(measured)}; {additive}optimality loss {words.percent(q.optimality_loss)}, "
         f"apparent loss {words.percent(q.apparent_loss, sign=True)}"
     )
@@ -235,12 +242,12 @@ def describe_alternative(other: Alternative) -> str:
 
 def bucket_json(bucket: Bucket, regions: Sequence[RegionFacts], insides: Mapping[int, Anatomy]) -> JsonObject:
     """A bucket with some of its regions for `--json`, and the kernels of those regions in `insides`, by their numbers."""
-    kept = {"provisional": list(bucket.provisional), "disturbance": encode(bucket.disturbance)}
+    kept = {"provisional": list(bucket.record.provisional), "disturbance": encode(bucket.race.disturbance)}
     documents = [
         region_json(region) | (_anatomy_json(insides[region.number]) if region.number in insides else {})
         for region in regions
     ]
-    return {"sizes": dict(bucket.sizes), **kept, "regions": documents}
+    return {"sizes": dict(bucket.program.sizes), **kept, "regions": documents}
 
 
 def _anatomy_json(made: Anatomy) -> JsonObject:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from bricolage.graph.graph import Graph
 from bricolage.plan.number_sets import parse_numbers
-from bricolage.plan.plan import Alternative, Bucket, PlannedRegion
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import Alternative, PlannedRegion
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,11 @@ def region_facts(bucket: Bucket, graph: Graph | None = None) -> tuple[RegionFact
     Raises:
         ValueError: the plan names operators that the graph does not have.
     """
-    members = [parse_numbers(region.operators) for region in bucket.regions]
-    total = sum((r.cost_ms or 0.0) + r.transfer_ms for r in bucket.regions)
+    members = [parse_numbers(region.operators) for region in bucket.program.regions]
+    total = sum((r.cost_ms or 0.0) + r.transfer_ms for r in bucket.program.regions)
     before, after = _neighbours(members, graph) if graph is not None else ([()] * len(members), [()] * len(members))
     facts: list[RegionFacts] = []
-    for index, (region, inside) in enumerate(zip(bucket.regions, members, strict=True)):
+    for index, (region, inside) in enumerate(zip(bucket.program.regions, members, strict=True)):
         operators = [graph.operators[n] for n in inside] if graph is not None else []
         types = Counter(operator.op_type for operator in operators).most_common()
         spent = None if region.cost_ms is None or not total else (region.cost_ms + region.transfer_ms) / total

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bricolage.base.codec import JsonObject
-from bricolage.plan.plan import Bucket, Contestant, Plan
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.race_outcome import Contestant
 from bricolage.report.words import format_shape, milliseconds
 
 _OTHER = "the best other tool here"
@@ -41,25 +42,25 @@ class Speedup:
 
 def over_other(bucket: Bucket, one: Contestant) -> Speedup | None:
     """Over the best other tool (`plan.other_tool`); None where no other tool, or not this one, has a time."""
-    other = bucket.other
+    other = bucket.race.other
     if other is None or not one.median_ms or not other.median_ms:
         return None
     if one.name == other.name:
         return Speedup(other.name, 1.0, (1.0, 1.0))
-    if other.name == bucket.best_other and one.over_other is not None and one.over_other_ci is not None:
+    if other.name == bucket.race.best_other and one.over_other is not None and one.over_other_ci is not None:
         return Speedup(other.name, one.over_other, one.over_other_ci)
     return Speedup(other.name, other.median_ms / one.median_ms)
 
 
 def over_single(bucket: Bucket, one: Contestant) -> Speedup | None:
     """Over the best single configuration; None where one of the two has no time."""
-    base = next((c for c in bucket.contestants if c.name == bucket.best_baseline), None)
+    base = next((c for c in bucket.race.contestants if c.name == bucket.race.best_baseline), None)
     if base is None or not one.median_ms or not base.median_ms:
         return None
     if one.name == base.name:
         return Speedup(base.name, 1.0, (1.0, 1.0))
-    if one.name == bucket.chosen:
-        return Speedup(base.name, bucket.speedup_vs_baseline, bucket.speedup_ci)
+    if one.name == bucket.race.chosen:
+        return Speedup(base.name, bucket.race.speedup_vs_baseline, bucket.race.speedup_ci)
     if one.speedup is not None and one.speedup_ci is not None:
         return Speedup(base.name, one.speedup, one.speedup_ci)
     return Speedup(base.name, base.median_ms / one.median_ms)
@@ -68,8 +69,8 @@ def over_single(bucket: Bucket, one: Contestant) -> Speedup | None:
 def gains(bucket: Bucket, percent: float = 0.0) -> bool:
     """Whether a plan ships that is surely faster than the best single configuration, by at least a percentage: what
     `--require-gain` asks for."""
-    far = bucket.speedup_vs_baseline >= 1.0 + percent / 100.0
-    return bucket.significant and bucket.chosen != bucket.best_baseline and far
+    far = bucket.race.speedup_vs_baseline >= 1.0 + percent / 100.0
+    return bucket.race.significant and bucket.race.chosen != bucket.race.best_baseline and far
 
 
 def good_news(bucket: Bucket) -> bool:
@@ -80,23 +81,25 @@ def good_news(bucket: Bucket) -> bool:
 
 def verdict(bucket: Bucket) -> str:
     """The result, what the user gains over the tool that he had first."""
-    winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
+    winner = next((c for c in bucket.race.contestants if c.name == bucket.race.chosen), None)
     if winner is None or winner.median_ms is None:
-        return f"shipping {bucket.chosen}, which was not timed"
+        return f"shipping {bucket.race.chosen}, which was not timed"
     sentence = _describe_gain(bucket, winner)
-    if bucket.decided_by == "prior evidence":
+    if bucket.race.decided_by == "prior evidence":
         return f"{sentence} No race was held: earlier measurements decided."
-    if bucket.chosen == bucket.best_baseline:
+    if bucket.race.chosen == bucket.race.best_baseline:
         return sentence if winner.other_tool else f"{sentence} No plan beats it, so it ships alone."
-    return sentence if bucket.significant else f"{sentence} That is not significant; all evidence together decided."
+    return (
+        sentence if bucket.race.significant else f"{sentence} That is not significant; all evidence together decided."
+    )
 
 
 def race_standing(bucket: Bucket) -> str:
     """`verdict` for a race in which nothing ships: how the best plan stands, or who is fastest where there is no plan."""
-    plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]
+    plans = [c for c in bucket.race.contestants if c.kind == "plan" and c.accepted and c.median_ms]
     if plans:
         return _describe_gain(bucket, min(plans, key=lambda c: c.median_ms or 0.0))
-    return f"fastest: {_describe_gain(bucket, bucket.winner)}"
+    return f"fastest: {_describe_gain(bucket, bucket.race.winner)}"
 
 
 def no_gain_sentence(plan: Plan, percent: float = 0.0) -> str:
@@ -104,8 +107,10 @@ def no_gain_sentence(plan: Plan, percent: float = 0.0) -> str:
     gains = [(over, bucket) for bucket in plan.buckets if (over := _winner_over_other(bucket)) is not None]
     best, bucket = max(gains, key=lambda pair: pair[0].value, default=(None, plan.buckets[0]))
     several = len(plan.buckets) > 1
-    where = f" ({format_shape(bucket.sizes)})" if several else ""
-    lead = "" if best is None or best.value <= 1.0 else f"{bucket.chosen} is {best}, {_OTHER}{_doubt(best)}{where}; "
+    where = f" ({format_shape(bucket.program.sizes)})" if several else ""
+    lead = (
+        "" if best is None or best.value <= 1.0 else f"{bucket.race.chosen} is {best}, {_OTHER}{_doubt(best)}{where}; "
+    )
     return f"{lead}no plan beats {_SINGLE}{by_percent(percent)}{' for any of these shapes' if several else ''}"
 
 
@@ -128,7 +133,7 @@ def headline_json(bucket: Bucket) -> JsonObject:
 def hero(bucket: Bucket) -> str:
     """The figure that stands over a report: the gain over the best other tool, else that over the best single configuration, where
     it is sure; else the time."""
-    winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
+    winner = next((c for c in bucket.race.contestants if c.name == bucket.race.chosen), None)
     if winner is None:
         return "–"
     other, single = over_other(bucket, winner), over_single(bucket, winner)
@@ -139,7 +144,7 @@ def hero(bucket: Bucket) -> str:
 
 
 def _winner_over_other(bucket: Bucket) -> Speedup | None:
-    winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
+    winner = next((c for c in bucket.race.contestants if c.name == bucket.race.chosen), None)
     return None if winner is None else over_other(bucket, winner)
 
 
@@ -147,7 +152,7 @@ def _describe_gain(bucket: Bucket, one: Contestant) -> str:
     """Both figures of a contestant in a sentence or two."""
     other, single = over_other(bucket, one), over_single(bucket, one)
     timed = f"{one.name} ({milliseconds(one.median_ms)})"
-    if single is not None and one.name != bucket.best_baseline:
+    if single is not None and one.name != bucket.race.best_baseline:
         second = f"{single}, {_SINGLE}{_doubt(single)}"
     else:
         second = ""
@@ -155,7 +160,7 @@ def _describe_gain(bucket: Bucket, one: Contestant) -> str:
         return f"{timed}{f' is {second}' if second else ' is the fastest here'}. No other tool was timed on this model."
     if other.name == one.name:
         return f"{timed} is {_OTHER}, and neither our engine nor a plan beats it."
-    if other.name == bucket.best_baseline and second:
+    if other.name == bucket.race.best_baseline and second:
         return f"{timed} is {other}, {_OTHER} and {_SINGLE}{_doubt(other)}."
     return f"{timed} is {other}, {_OTHER}{_doubt(other)}.{f' It is {second}.' if second else ''}"
 

@@ -12,7 +12,8 @@ from markupsafe import Markup
 from bricolage._version import __version__
 from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
-from bricolage.plan.plan import Bucket, Plan, Transfer
+from bricolage.plan.decision_record import Transfer
+from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.throughput import Throughput
 from bricolage.report import accuracy_front, agenda_rows, charts, concurrency, front, headline, operating_points, words
 from bricolage.report.drawing import region_graph
@@ -63,16 +64,16 @@ def render(
 def remake(plan: Plan) -> str:
     """The command that makes the plan again."""
     model = plan.model if "." in plan.model else f"{plan.model}.onnx"
-    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
-    sizes = {name: tuple(b.sizes[name] for b in plan.buckets if name in b.sizes) for name in names}
+    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.program.sizes)
+    sizes = {name: tuple(b.program.sizes[name] for b in plan.buckets if name in b.program.sizes) for name in names}
     options = dataclasses.replace(plan.provenance.options, shapes=sizes)
     words = {constant.name: None if "..." in constant.value else constant.value for constant in plan.constants}
     words |= {name: word for name, word in options.constants.items() if word is not None}
     options = dataclasses.replace(options, constants=words)
     if options.backends is None:  # others may be installed by then
         options = dataclasses.replace(options, backends=tuple(plan.provenance.versions))
-    judged = [bucket for bucket in plan.buckets if bucket.accuracy is not None]
-    calibrated = any(variant.calibrated_on for bucket in judged for variant in bucket.quantised)
+    judged = [bucket for bucket in plan.buckets if bucket.verification.accuracy is not None]
+    calibrated = any(variant.calibrated_on for bucket in judged for variant in bucket.verification.quantised)
     data = ["--calibrate" if calibrated else "--evaluate", "DATA.npz"] if judged else []
     return shlex.join(["bricolage", "optimize", model, *data, *options.flags()])
 
@@ -92,9 +93,11 @@ def _describe_serving(found: Throughput, plan: Plan, colours: Mapping[str, int])
 
 
 def _backends(bucket: Bucket) -> list[str]:
-    transfer_backends = [end.backend for transfer in bucket.transfers for end in (transfer.producer, transfer.consumer)]
-    baselines = [c.implementation.backend for c in bucket.contestants if c.implementation is not None]
-    return [*baselines, *bucket.backends, *transfer_backends]
+    transfer_backends = [
+        end.backend for transfer in bucket.record.transfers for end in (transfer.producer, transfer.consumer)
+    ]
+    baselines = [c.implementation.backend for c in bucket.race.contestants if c.implementation is not None]
+    return [*baselines, *bucket.program.backends, *transfer_backends]
 
 
 def _bucket(
@@ -103,21 +106,24 @@ def _bucket(
     facts = region_facts(bucket, graph)
     planned = {f.number: f.planned for f in facts}
     kernels = timed_kernels(planned, inside)
-    limit = bucket.bound
-    side_by_side = (concurrency.describe_concurrency(bucket, facts, 1), *map(concurrency.attempt, bucket.attempts))
+    limit = bucket.verification.bound
+    side_by_side = (
+        concurrency.describe_concurrency(bucket, facts, 1),
+        *map(concurrency.attempt, bucket.record.attempts),
+    )
     return {
         "plan": bucket,
-        "title": words.format_shape(bucket.sizes) or "all shapes fixed",
+        "title": words.format_shape(bucket.program.sizes) or "all shapes fixed",
         "rewriting": words.rewriting(bucket),
         "verdict": headline.verdict(bucket),
         "hero": headline.hero(bucket),
         "gain": headline.good_news(bucket),
-        "winner": next((c for c in bucket.contestants if c.name == bucket.chosen), None),
+        "winner": next((c for c in bucket.race.contestants if c.name == bucket.race.chosen), None),
         "ranked": words.rank_contestants(bucket),
-        "over_other": {c.name: headline.over_other(bucket, c) for c in bucket.contestants},
-        "over_single": {c.name: headline.over_single(bucket, c) for c in bucket.contestants},
-        "classes": {c.name: charts.backend_class(c, colours) for c in bucket.contestants},
-        "raced": any(c.first_run_ms is not None for c in bucket.contestants),
+        "over_other": {c.name: headline.over_other(bucket, c) for c in bucket.race.contestants},
+        "over_single": {c.name: headline.over_single(bucket, c) for c in bucket.race.contestants},
+        "classes": {c.name: charts.backend_class(c, colours) for c in bucket.race.contestants},
+        "raced": any(c.first_run_ms is not None for c in bucket.race.contestants),
         "race": Markup(charts.contestant_chart(bucket, colours)),
         "front": Markup(accuracy_front.accuracy_figure(bucket, colours)),
         "other_pattern": words.other_pattern(bucket),
@@ -140,9 +146,9 @@ def _bucket(
         "proof": words.proof(bucket),
         "agenda": agenda_rows.agenda_rows(bucket),
         "predictions": words.predictions(bucket),
-        "transfer_total": sum(region.transfer_ms for region in bucket.regions),
+        "transfer_total": sum(region.transfer_ms for region in bucket.program.regions),
         "slots": colours,
-        "matrices": _matrices(bucket.transfers),
+        "matrices": _matrices(bucket.record.transfers),
         "data": [_hover(f) for f in facts],
         "tuned": [
             {
@@ -150,7 +156,7 @@ def _bucket(
                 "tasks": [{"task": t, "choice": describe_choice(t.choice), "sizes": format_sizes(t)} for t in rank_tasks(run)],
                 "saved_ms": sum(task.saved_ms for task in run.tasks),
             }
-            for run in bucket.tuned
+            for run in bucket.program.tuned
         ],
         "kernels": kernels,
         "kernel_rates": [words.flop_rate(kernel.kernel.flops, kernel.ms) for kernel in kernels],
@@ -160,17 +166,17 @@ def _bucket(
 
 def _legend(bucket: Bucket, colours: Mapping[str, int]) -> list[dict[str, Any]]:
     """Backends by the time that their regions take, transfers being part of the whole."""
-    used = dict.fromkeys(bucket.backends, 0.0)
-    for region in bucket.regions:
+    used = dict.fromkeys(bucket.program.backends, 0.0)
+    for region in bucket.program.regions:
         used[region.implementation.backend] += region.cost_ms or 0.0
-    total = sum(used.values()) + sum(region.transfer_ms for region in bucket.regions)
+    total = sum(used.values()) + sum(region.transfer_ms for region in bucket.program.regions)
     return [
         {
             "name": name,
             "slot": colours[name],
             "ms": ms,
             "share": ms / total if total else None,
-            "regions": sum(1 for r in bucket.regions if r.implementation.backend == name),
+            "regions": sum(1 for r in bucket.program.regions if r.implementation.backend == name),
         }
         for name, ms in sorted(used.items(), key=lambda item: -item[1])
     ]

@@ -74,7 +74,7 @@ def _event(name: str, row: int, start_ms: float, end_ms: float, facts: JsonObjec
 def _name_span(bucket: Bucket | None, span: RunSpan) -> dict[str, str]:
     if bucket is None:
         return {}
-    region = bucket.regions[span.step]
+    region = bucket.program.regions[span.step]
     return {"name": f"{span.step + 1} {region.title}".rstrip(), "cat": region.implementation.backend}
 
 
@@ -82,10 +82,10 @@ def _facts(bucket: Bucket | None, span: RunSpan) -> JsonObject:
     facts: JsonObject = {} if span.core is None else {"core of the caller at the end": span.core}
     if bucket is None:
         return facts
-    region = bucket.regions[span.step]
+    region = bucket.program.regions[span.step]
     facts |= {"implementation": str(region.implementation), "operators": region.operators}
     if region.cost_ms is not None:
         facts["planned ms"] = region.cost_ms
-    if bucket.schedule is not None:
-        facts["cores"] = list(bucket.schedule.cores[span.step])
+    if bucket.program.schedule is not None:
+        facts["cores"] = list(bucket.program.schedule.cores[span.step])
     return facts

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bricolage.base.codec import JsonObject
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.report.tables import plain_table, plain_text
 from bricolage.report.words import count
 

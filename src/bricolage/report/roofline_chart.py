@@ -12,7 +12,7 @@ from html import escape
 
 from bricolage.backends.interface import Anatomy, FusedKernel
 from bricolage.device.device import Peaks
-from bricolage.plan.plan import PlannedRegion
+from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.report import words
 from bricolage.report.charts import svg
 

@@ -17,7 +17,7 @@ def summary(plan: Plan) -> JsonObject:
         whole |= operating_points.points_json(plan.throughput, plan.operating_point)
     whole["plan"] = encode(plan)
     if len(plan.buckets) > 1:
-        whole["buckets"] = [{"sizes": dict(bucket.sizes)} | bucket_summary(bucket) for bucket in plan.buckets]
+        whole["buckets"] = [{"sizes": dict(bucket.program.sizes)} | bucket_summary(bucket) for bucket in plan.buckets]
     return whole
 
 
@@ -25,20 +25,20 @@ def bucket_summary(bucket: Bucket) -> JsonObject:
     """One bucket's result. Times in milliseconds, phases in seconds."""
     return {
         **headline.headline_json(bucket),
-        "chosen": bucket.chosen,
-        "best_baseline": bucket.best_baseline,
-        "speedup_vs_baseline": bucket.speedup_vs_baseline,
-        "speedup_ci": list(bucket.speedup_ci),
-        "significant": bucket.significant,
-        "decided_by": bucket.decided_by,
-        "disturbance": encode(bucket.disturbance),
-        "interrupted": bucket.interrupted,
-        "provisional": list(bucket.provisional),
-        "continued": bucket.continued,
-        "variant": bucket.variant,
-        "rules": dict(bucket.rules),
-        "accuracy": encode(bucket.accuracy),
-        "quantised": encode(bucket.quantised),
+        "chosen": bucket.race.chosen,
+        "best_baseline": bucket.race.best_baseline,
+        "speedup_vs_baseline": bucket.race.speedup_vs_baseline,
+        "speedup_ci": list(bucket.race.speedup_ci),
+        "significant": bucket.race.significant,
+        "decided_by": bucket.race.decided_by,
+        "disturbance": encode(bucket.race.disturbance),
+        "interrupted": bucket.record.interrupted,
+        "provisional": list(bucket.record.provisional),
+        "continued": bucket.record.continued,
+        "variant": bucket.program.variant,
+        "rules": dict(bucket.program.rules),
+        "accuracy": encode(bucket.verification.accuracy),
+        "quantised": encode(bucket.verification.quantised),
         "contestants": [
             {
                 "name": c.name,
@@ -56,10 +56,10 @@ def bucket_summary(bucket: Bucket) -> JsonObject:
                 "speedup_vs_baseline": _figure(headline.over_single(bucket, c)),
                 "speedup_vs_other": _figure(headline.over_other(bucket, c)),
             }
-            for c in bucket.contestants
+            for c in bucket.race.contestants
         ],
-        "agenda": encode(bucket.agenda),
-        "seconds": dict(bucket.seconds),
+        "agenda": encode(bucket.record.agenda),
+        "seconds": dict(bucket.record.seconds),
     }
 
 

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bricolage import errors
-from bricolage.plan.plan import Bucket, Contestant, Plan
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.race_outcome import Contestant
 from bricolage.report import agenda_rows, headline, words
 
 MOST_ROWS = 8
@@ -66,11 +67,11 @@ def stages(bucket: Bucket) -> RenderableType:
     """Where the time went, stage by stage, and how much of the budget was kept free for each."""
     heads = [("Stage", "left"), ("Seconds", "right"), ("Kept free", "right")]
     rows = [
-        [name, f"{seconds:.1f}", f"{share:.1f}" if (share := bucket.shares.get(name, 0.0)) else words.MISSING]
-        for name, seconds in bucket.seconds.items()
+        [name, f"{seconds:.1f}", f"{share:.1f}" if (share := bucket.record.shares.get(name, 0.0)) else words.MISSING]
+        for name, seconds in bucket.record.seconds.items()
     ]
-    rows.append(["all", f"{sum(bucket.seconds.values()):.1f}", ""])
-    return plain_table(heads, rows, title=words.format_shape(bucket.sizes))
+    rows.append(["all", f"{sum(bucket.record.seconds.values()):.1f}", ""])
+    return plain_table(heads, rows, title=words.format_shape(bucket.program.sizes))
 
 
 def short_header(plan: Plan) -> RenderableType:
@@ -113,14 +114,16 @@ def contestants(bucket: Bucket, width: int, most: int | None = None) -> Renderab
     and reason: all of them, or the `most` that `words.rank_contestants` has first; what ships is always among them."""
     wide = width >= WIDE
     heads = [("Contestant", "fold"), ("Median", "right"), ("95 % interval", "right")]
-    heads += [(words.other_title(bucket).replace(" ", "\n", 1), "right")] if wide and bucket.pattern is not None else []
+    heads += (
+        [(words.other_title(bucket).replace(" ", "\n", 1), "right")] if wide and bucket.race.pattern is not None else []
+    )
     heads += [("Over\ntool", "right"), ("Over\nsingle", "right")]
     heads += [("Error", "right"), ("Match", "left")] + ([("Reason", "fold")] if wide else [])
     everyone = words.rank_contestants(bucket)
     ranked = everyone[:most] if most is not None else everyone
-    ranked += [contestant for contestant in everyone[len(ranked) :] if contestant.name == bucket.chosen]
+    ranked += [contestant for contestant in everyone[len(ranked) :] if contestant.name == bucket.race.chosen]
     rows = [_row(bucket, contestant, wide) for contestant in ranked]
-    table = plain_table(heads, rows, title=words.format_shape(bucket.sizes))
+    table = plain_table(heads, rows, title=words.format_shape(bucket.program.sizes))
     hidden = len(everyone) - len(ranked)
     parts: list[RenderableType] = [table]
     if hidden:
@@ -133,7 +136,7 @@ def contestants(bucket: Bucket, width: int, most: int | None = None) -> Renderab
 
 
 def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]:
-    ships = contestant.name == bucket.chosen
+    ships = contestant.name == bucket.race.chosen
     style = "bold green" if ships else "" if contestant.accepted else "dim"
     over = (headline.over_other(bucket, contestant), headline.over_single(bucket, contestant))
     match = words.match(contestant)
@@ -141,7 +144,7 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
         plain_text(("> " if ships else "  ") + contestant.name, style),
         Text(words.milliseconds(contestant.median_ms), style),
         words.interval(contestant.ci_ms),
-        *([words.milliseconds(contestant.other_pattern_ms)] if wide and bucket.pattern is not None else []),
+        *([words.milliseconds(contestant.other_pattern_ms)] if wide and bucket.race.pattern is not None else []),
         *(words.MISSING if gain is None else gain.short for gain in over),
         words.error(words.shown_error(contestant)),
         Text(match, {"yes": "green", "no": "red"}.get(match, "")),
@@ -153,7 +156,7 @@ def verdict_text(bucket: Bucket, ships: bool = True) -> Text:
     """The result in two figures."""
     sentence = headline.verdict(bucket) if ships else headline.race_standing(bucket)
     line = plain_text(sentence, style="bold green" if headline.good_news(bucket) else "bold")
-    if bucket.interrupted:
+    if bucket.record.interrupted:
         line.append(
             "\ninterrupted: this is the best plan found until then; the same command goes on from there", "bold"
         )

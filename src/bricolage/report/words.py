@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from bricolage.plan.disturbance_record import QUIET
 from bricolage.plan.other_pattern import PAUSE_S
-from bricolage.plan.plan import Bucket, Contestant
+from bricolage.plan.plan import Bucket
+from bricolage.plan.race_outcome import Contestant
 
 MISSING = "-"
 _LOSS = 0.95
@@ -60,7 +61,7 @@ def size(count: float) -> str:
 def constant_gains(bucket: Bucket) -> list[str]:
     """What folding inputs would help that decide control flow and nothing else, and how much where that is known."""
     sentences = []
-    for gain in bucket.constant_gains:
+    for gain in bucket.record.constant_gains:
         decided = f"input '{gain.name}' decides {count(gain.decided, 'If')} and nothing else"
         if not gain.value:
             sentences.append(
@@ -70,11 +71,11 @@ def constant_gains(bucket: Bucket) -> list[str]:
         before, after = gain.operators
         constant = shlex.quote(f"{gain.name}={gain.value}")
         line = f"{decided}: --constant {constant} removes {before - after:,} of {before:,} operators"
-        ships = bucket.winner.median_ms
+        ships = bucket.race.winner.median_ms
         if gain.median_ms is None:
             sentences.append(f"{line}; what time that saves was not measured")
         else:
-            now = f", where {bucket.chosen} takes {milliseconds(ships)}" if ships is not None else ""
+            now = f", where {bucket.race.chosen} takes {milliseconds(ships)}" if ships is not None else ""
             sentences.append(
                 f"{line}; then {gain.implementation} takes {milliseconds(gain.median_ms)}{now} (measured apart)"
             )
@@ -125,9 +126,9 @@ def match(contestant: Contestant) -> str:
 
 def disturbance(bucket: Bucket) -> str:
     """How busy the machine was while the decision was measured, and what that did to it; empty where it was quiet."""
-    load = bucket.disturbance
-    given = load.given_back_s > QUIET * sum(bucket.seconds.values())
-    if not bucket.under_load and not given:
+    load = bucket.race.disturbance
+    given = load.given_back_s > QUIET * sum(bucket.record.seconds.values())
+    if not bucket.race.under_load and not given:
         return ""
     taken = [f"other processes took {percent(load.others)} of the cores"] if load.others > QUIET else []
     taken += [f"the hypervisor gave {percent(load.stolen)} of the cores to others"] if load.stolen > QUIET else []
@@ -138,42 +139,44 @@ def disturbance(bucket: Bucket) -> str:
         "race and prior evidence": "the race was inconclusive; earlier measurements were included",
         "prior evidence": "earlier measurements decided",
         "learnt costs": "learnt costs decided",
-    }[bucket.decided_by]
+    }[bucket.race.decided_by]
     return f"machine busy: {'; '.join([*taken, samples, did])}"
 
 
 def provisional(bucket: Bucket) -> str:
     """Why the next decision goes on with this one; empty where it is final."""
-    late = [item.name for item in bucket.agenda if item.outcome == "no time"]
+    late = [item.name for item in bucket.record.agenda if item.outcome == "no time"]
     reasons = {
         "no time": f"there was no time for {count(len(late), 'item')} of its agenda",
         "load": "it was made under load",
     }
-    if not bucket.provisional:
+    if not bucket.record.provisional:
         return ""
-    why = " and ".join(reasons[reason] for reason in bucket.provisional)
+    why = " and ".join(reasons[reason] for reason in bucket.record.provisional)
     return f"provisional, since {why}: the same command goes on from here; --provisional takes this decision as it is"
 
 
 def inputs(bucket: Bucket) -> list[str]:
     """Where the inputs came from, if there is more to say than that."""
-    return [f"inputs {bucket.inputs_from}"] if ";" in bucket.inputs_from else []
+    return [f"inputs {bucket.verification.inputs_from}"] if ";" in bucket.verification.inputs_from else []
 
 
 def reference_lines(bucket: Bucket) -> list[str]:
     """What answers were compared with, if that is not float64 all through."""
-    if not bucket.without_float64:
+    if not bucket.verification.without_float64:
         return []
-    names = ", ".join(bucket.without_float64)
+    names = ", ".join(bucket.verification.without_float64)
     return [f"compared with ONNX Runtime without its optimisations; no float64 reference for {names}"]
 
 
 def dropped_for_accuracy(bucket: Bucket) -> list[str]:
     """What a wider tolerance would take: baselines that are faster than what ships, and were dropped for their accuracy."""
-    if not any(c.name == bucket.chosen for c in bucket.contestants):
+    if not any(c.name == bucket.race.chosen for c in bucket.race.contestants):
         return []
-    limit = bucket.winner.median_ms or 0.0
-    dropped = [(c.dropped_ms, c.name, c.error) for c in bucket.contestants if c.dropped_ms and c.dropped_ms < limit]
+    limit = bucket.race.winner.median_ms or 0.0
+    dropped = [
+        (c.dropped_ms, c.name, c.error) for c in bucket.race.contestants if c.dropped_ms and c.dropped_ms < limit
+    ]
     return [
         f"{name}: {milliseconds(ms)} at {error(wrong)}; --tolerance {tolerance(wrong):.0e} accepts it"
         for ms, name, wrong in sorted(dropped, key=lambda entry: entry[0])
@@ -189,7 +192,7 @@ def tolerance(wrong: float) -> float:
 
 def proof(bucket: Bucket) -> str:
     """How good the op-level placement was with which the search for plans began; empty where nothing was searched."""
-    placement = bucket.proof
+    placement = bucket.record.proof
     if placement is None:
         return ""
     bound = milliseconds(placement.lower_bound_ms)
@@ -207,7 +210,7 @@ def proof(bucket: Bucket) -> str:
 
 def predictions(bucket: Bucket) -> str:
     """What the learned cost model decided; empty where none was used."""
-    model_use = bucket.model_use
+    model_use = bucket.record.model_use
     if model_use is None:
         return ""
     model = f"the cost model ({model_use.model})" if model_use.model else "no cost model: the roofline"
@@ -223,16 +226,17 @@ def predictions(bucket: Bucket) -> str:
 def describe_memory(bucket: Bucket) -> str:
     """Memory of the tensors between regions; empty for one region."""
     return ", ".join(
-        f"tensors between regions take {size(most)} of {name} at most" for name, most in bucket.peak_bytes.items()
+        f"tensors between regions take {size(most)} of {name} at most"
+        for name, most in bucket.program.peak_bytes.items()
     )
 
 
 def rewriting(bucket: Bucket) -> str:
     """Which rules made the variant of the graph that ships; empty where it is the original."""
-    if not bucket.rules:
+    if not bucket.program.rules:
         return ""
-    applied = ", ".join(f"{times} × {rule}" for rule, times in bucket.rules.items())
-    return f"{bucket.variant} by {count(sum(bucket.rules.values()), 'rule application')}: {applied}"
+    applied = ", ".join(f"{times} × {rule}" for rule, times in bucket.program.rules.items())
+    return f"{bucket.program.variant} by {count(sum(bucket.program.rules.values()), 'rule application')}: {applied}"
 
 
 def shown_error(one: Contestant) -> float | None:
@@ -243,7 +247,7 @@ def shown_error(one: Contestant) -> float | None:
 
 def accuracy(bucket: Bucket) -> str:
     """What was asked for on samples that are held back, and what ships reached; empty where there are none."""
-    outcome = bucket.accuracy
+    outcome = bucket.verification.accuracy
     if outcome is None:
         return ""
     reached = "not measured" if outcome.reached is None else f"{outcome.reached:.4g}"
@@ -254,7 +258,7 @@ def accuracy(bucket: Bucket) -> str:
 def quantised_lines(bucket: Bucket) -> list[str]:
     """Quantised graphs that were tried, and what became of each."""
     lines = []
-    for attempt in bucket.quantised:
+    for attempt in bucket.verification.quantised:
         counts = (
             ""
             if attempt.outcome == "not made"
@@ -267,7 +271,9 @@ def quantised_lines(bucket: Bucket) -> list[str]:
 
 def kept_float(bucket: Bucket) -> list[tuple[str, str, str]]:
     """Name, type and reason of operators that the quantised graph which ships leaves in float."""
-    shipped = next((attempt for attempt in bucket.quantised if attempt.variant == bucket.variant), None)
+    shipped = next(
+        (attempt for attempt in bucket.verification.quantised if attempt.variant == bucket.program.variant), None
+    )
     return (
         [] if shipped is None else [(operator.name, operator.op_type, operator.reason) for operator in shipped.floats]
     )
@@ -278,20 +284,23 @@ PATTERN_TITLES = {"steady": "call after call", "sparse": "after pauses"}
 
 def other_title(bucket: Bucket) -> str:
     """Heading of the times in the pattern of calls that did not decide; empty where they were not taken."""
-    if bucket.pattern is None:
+    if bucket.race.pattern is None:
         return ""
-    return PATTERN_TITLES["sparse" if bucket.pattern == "steady" else "steady"].capitalize()
+    return PATTERN_TITLES["sparse" if bucket.race.pattern == "steady" else "steady"].capitalize()
 
 
 def other_pattern(bucket: Bucket) -> str:
     """How what ships stands in the pattern of calls that did not decide; empty where that was not timed."""
-    loss, winner = bucket.other_pattern, next((c for c in bucket.contestants if c.name == bucket.chosen), None)
-    if loss is None or winner is None or winner.other_pattern_ms is None or bucket.pattern is None:
+    loss, winner = (
+        bucket.race.other_pattern,
+        next((c for c in bucket.race.contestants if c.name == bucket.race.chosen), None),
+    )
+    if loss is None or winner is None or winner.other_pattern_ms is None or bucket.race.pattern is None:
         return ""
-    other = "sparse" if bucket.pattern == "steady" else "steady"
+    other = "sparse" if bucket.race.pattern == "steady" else "steady"
     when = f"called after pauses of {tick(PAUSE_S * 1e3)}" if other == "sparse" else "called again and again"
     took = f"{when}, {winner.name} takes {milliseconds(winner.other_pattern_ms)}"
-    best = next((c for c in bucket.contestants if c.name == loss.other), None)
+    best = next((c for c in bucket.race.contestants if c.name == loss.other), None)
     if best is None or best.name == winner.name:
         return took
     against = f"{best.name}, the best other tool there, {milliseconds(best.other_pattern_ms)}"
@@ -310,10 +319,10 @@ def rank_contestants(bucket: Bucket) -> list[Contestant]:
     that were refused, failed or wrong."""
 
     def order(c: Contestant) -> tuple[object, ...]:
-        timed = c.median_ms is None, not c.accepted, c.median_ms or 0.0, c.name != bucket.chosen, c.name
+        timed = c.median_ms is None, not c.accepted, c.median_ms or 0.0, c.name != bucket.race.chosen, c.name
         return (not c.as_it_comes, *timed)
 
-    return sorted((c for c in bucket.contestants if is_tried(c) or c.name == bucket.chosen), key=order)
+    return sorted((c for c in bucket.race.contestants if is_tried(c) or c.name == bucket.race.chosen), key=order)
 
 
 def tick(ms: float) -> str:

@@ -13,8 +13,8 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.impossible_branches import has_branches, impossible_branches
 from bricolage.graph.prepare import simplify
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.rewrite_steps import RewriteConfig, RewriteStep
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.catalogue import choose_rules, rules
 from bricolage.rewrite.engine.apply import Application, counts, rewrite
 from bricolage.rewrite.engine.pipeline import PipelineRunner

@@ -15,7 +15,9 @@ from bricolage.device.host import host, select_device
 from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotPack, NotWritable
 from bricolage.graph.extract import graph_of
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Contestant, Plan, whole_region
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.race_outcome import Contestant
+from bricolage.plan.shipped_program import whole_region
 from bricolage.runtime.choosing import PackChoice, choose_entry
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import first_implementation, ranked_baselines
@@ -93,7 +95,11 @@ def foreign(plan: Plan) -> str:
     except BadOption as error:
         return f"this machine has not the device that it was planned for ({error.sentence})"
     scheduled = {
-        core for b in plan.buckets if b.schedule is not None for step_cores in b.schedule.cores for core in step_cores
+        core
+        for b in plan.buckets
+        if b.program.schedule is not None
+        for step_cores in b.program.schedule.cores
+        for core in step_cores
     }
     if not scheduled <= set(here.cores):
         missing = ", ".join(map(str, sorted(scheduled - set(here.cores))[:8]))
@@ -105,7 +111,7 @@ def foreign(plan: Plan) -> str:
         )
     if here.fingerprint() != plan.provenance.fingerprint:
         differences.append(f"hardware is {here}, planned on {plan.provenance.hardware}")
-    for name in dict.fromkeys(backend for bucket in plan.buckets for backend in bucket.backends):
+    for name in dict.fromkeys(backend for bucket in plan.buckets for backend in bucket.program.backends):
         status = registry.get(name).status() if name in registry.names() else None
         if not isinstance(status, Available):
             differences.append(f"{name} is not installed")
@@ -119,7 +125,7 @@ def _without_cores(plan: Plan) -> Plan:
     point, which hold for other cores."""
     options = plan.provenance.options
     here = dataclasses.replace(options, cores=None, threads=min(options.threads, available_cores()))
-    buckets = tuple(dataclasses.replace(bucket, schedule=None) for bucket in plan.buckets)
+    buckets = tuple(bucket.with_schedule(None) for bucket in plan.buckets)
     provenance = dataclasses.replace(plan.provenance, options=here)
     return dataclasses.replace(plan, buckets=buckets, provenance=provenance, operating_point=None)
 
@@ -127,17 +133,19 @@ def _without_cores(plan: Plan) -> Plan:
 def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:
     """The bucket as planned if its backends are installed, else with one region on the best backend that is."""
     usable = {backend.name: backend for backend in registry.available()}
-    if all(name in usable for name in bucket.backends):
+    if all(name in usable for name in bucket.program.backends):
         return bucket
-    chosen = next((baseline for baseline in ranked_baselines(bucket) if baseline.backend in usable), None)
+    chosen = next(
+        (baseline for baseline in ranked_baselines(bucket.race.contestants) if baseline.backend in usable), None
+    )
     if chosen is None:
         chosen = next((first_implementation(b, plan) for b in usable.values() if b.dynamic), None)
     if chosen is None:
         raise NoBackend(why=" for this artifact")
-    graph = graph_of(directory / bucket.graph)
-    contestants, name = bucket.contestants, str(chosen)
+    graph = graph_of(directory / bucket.program.graph)
+    contestants, name = bucket.race.contestants, str(chosen)
     if all(contestant.name != name for contestant in contestants):
         unmeasured = "not measured: it was not there where the plan was made"
         contestants += (Contestant(name, "baseline", None, None, None, False, unmeasured, implementation=chosen),)
-    regions = (whole_region(chosen, len(graph)),)
-    return dataclasses.replace(bucket, regions=regions, chosen=name, contestants=contestants)
+    race = dataclasses.replace(bucket.race, chosen=name, contestants=contestants)
+    return dataclasses.replace(bucket, race=race).with_regions([whole_region(chosen, len(graph))])

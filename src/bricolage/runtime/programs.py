@@ -30,8 +30,10 @@ from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.constant_inputs import same_value, words_of
 from bricolage.plan.number_sets import parse_numbers
-from bricolage.plan.plan import ORIGINAL, Bucket, Plan
+from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.program_step import placement_steps
+from bricolage.plan.race_outcome import Contestant
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.prepared import Prepared
@@ -64,13 +66,13 @@ class PlanSource:
 
     def graph(self, bucket: Bucket) -> Graph:
         """Of a bucket, numbered as in the plan."""
-        return graph_of(self.directory / bucket.graph)
+        return graph_of(self.directory / bucket.program.graph)
 
     def planned(self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]] | None = None) -> int | None:
         """The bucket of a shape, whose graph takes all inputs that are `overridden`; None where there is none."""
         for index, bucket in enumerate(self.plan.buckets):
-            fits = all(sizes.get(name) == size for name, size in bucket.sizes.items())
-            if fits and (overridden or {}).items() <= bucket.overridden.items():
+            fits = all(sizes.get(name) == size for name, size in bucket.program.sizes.items())
+            if fits and (overridden or {}).items() <= bucket.program.overridden.items():
                 return index
         return None
 
@@ -157,7 +159,7 @@ class Programs:
         with self._compiling:
             if index not in self._buckets:
                 bucket = self.source.plan.buckets[index]
-                schedule = None if self._shared else bucket.schedule
+                schedule = None if self._shared else bucket.program.schedule
                 cores = None if schedule is None else schedule.cores
                 self._buckets[index] = self._compile(index, self.source.graph(bucket), placement_of(bucket), cores)
             return self._buckets[index]
@@ -200,10 +202,10 @@ class Programs:
         graph = prepare_for_call(
             model_interface.read_written_model(self.source.directory / artifact.MODEL), sizes, overridden
         )
-        which = size_class(sizes, [bucket.sizes for bucket in plan.buckets])
+        which = size_class(sizes, [bucket.program.sizes for bucket in plan.buckets])
         tried = self.source.tried
         right = tried.get(which) if trying() else 0
-        bound = max(bucket.bound for bucket in plan.buckets)
+        bound = max(bucket.verification.bound for bucket in plan.buckets)
         reasons: list[str] = []
         for way, placement in enumerate(self._ways(graph, sizes)):
             if right is not None and way < right:
@@ -233,14 +235,14 @@ class Programs:
         artifact holds them for the planned shapes only), and where the graph of this shape differs in structure. Backends whose
         optimisations may refuse a graph follow without them. The float64 reference is the last: slow, and right.
         """
-        bucket = min(self.source.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
+        bucket = min(self.source.plan.buckets, key=lambda b: _distance(b.program.sizes, sizes))
         quick = self._quick_implementations(bucket)
-        _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
+        _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.program.sizes))
         whole = [
             (Assignment(graph.everything.bits, implementation),)
             for implementation in (*quick, *_without_optimisations(quick), REFERENCE)
         ]
-        if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
+        if bucket.program.variant != ORIGINAL or len(graph) != bucket.program.operators:
             yield from whole
             return
         chosen = tuple(
@@ -256,7 +258,7 @@ class Programs:
         """One of each backend that compiles quickly and is installed here: accepted baselines first, the fastest before others."""
         quick = {backend.name: backend for backend in registry.available() if not backend.compiles_slowly}
         implementations: dict[str, Implementation] = {}
-        for baseline in ranked_baselines(bucket):
+        for baseline in ranked_baselines(bucket.race.contestants):
             if baseline.backend in quick:
                 implementations.setdefault(baseline.backend, baseline)
         for name, backend in quick.items():
@@ -293,7 +295,7 @@ class Programs:
 
 def placement_of(bucket: Bucket) -> Placement:
     """The assignments of a plan's regions."""
-    return tuple(Assignment(bitset.of(parse_numbers(r.operators)), r.implementation) for r in bucket.regions)
+    return tuple(Assignment(bitset.of(parse_numbers(r.operators)), r.implementation) for r in bucket.program.regions)
 
 
 def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
@@ -317,9 +319,9 @@ def _without_optimisations(implementations: Sequence[Implementation]) -> Iterato
             yield replace(implementation, config=config)
 
 
-def ranked_baselines(bucket: Bucket) -> list[Implementation]:
+def ranked_baselines(contestants: Sequence[Contestant]) -> list[Implementation]:
     """Implementations of accepted baselines that run our graph, fastest first; the user's file is there only where it ships."""
-    accepted = [c for c in bucket.contestants if c.kind == "baseline" and c.accepted and not c.as_it_comes]
+    accepted = [c for c in contestants if c.kind == "baseline" and c.accepted and not c.as_it_comes]
     timed = [c for c in accepted if c.median_ms is not None]
     ordered = sorted(timed, key=lambda c: c.median_ms or 0.0)
     return [c.implementation for c in ordered if c.implementation is not None]

@@ -14,6 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from bricolage.backends.reference import REFERENCE
+from bricolage.base.budget import choose_seconds
 from bricolage.base.deadline import Deadline
 from bricolage.base.progress import Progress
 from bricolage.errors import BricolageError, EndlessRewriting, NoReference
@@ -174,7 +175,7 @@ class Reducer:
 def reduce_culprit(program: SubjectProgram, diagnosis: Diagnosis, oracle: Oracle, place: Workplace) -> Reduced | None:
     """The first culprit that fails by itself, made smaller for as long as the budget lasts; None where there is none."""
     options = place.options
-    stop = Deadline(options.budget_s if options.budget_s is not None else options.profile.shares.reducing_s)
+    stop = Deadline(choose_seconds(options, options.profile.shares.reducing_s))
     for suspect, graph, numbers in _suspects(program, diagnosis.culprits):
         suspect_oracle = oracle if graph is oracle.graph else place.oracle(graph)
         reduced = Reducer(suspect, place.prober, place.store, options.bound, stop, place.progress).run(

@@ -13,7 +13,8 @@ from bricolage.device.device import Device
 from bricolage.driver.promising_variants import made_again
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
-from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.plan import Bucket
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.engine.retrace import Configured, Finished, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.variants import REWRITTEN, rewritten_variants
@@ -25,17 +26,17 @@ from bricolage.work.implementation import Assignment, Implementation, Placement
 
 def plan_subject(bucket: Bucket, original: Graph, shipped: Graph) -> Subject:
     """What a plan runs for one shape bucket. `original` is the model at its sizes, `shipped` the graph in the artifact."""
-    name = f"plan {bucket.chosen}"
-    if bucket.variant == ORIGINAL:
+    name = f"plan {bucket.race.chosen}"
+    if bucket.program.variant == ORIGINAL:
         return Subject(name, original, None, placement_of(bucket))
     again = made_again(bucket, original)
-    retrace: Retrace = Finished(original.model, shipped.model, tuple(bucket.rules) or ("all of its rewrites",))
+    retrace: Retrace = Finished(original.model, shipped.model, tuple(bucket.program.rules) or ("all of its rewrites",))
     if again is not None:
         steps: Retrace
-        if bucket.rewrite_config is not None:
-            steps = Configured(original.model, rules(), bucket.rewrite_config)
-        elif bucket.steps:
-            steps = Recorded(original.model, rules(), bucket.steps)
+        if bucket.program.rewrite_config is not None:
+            steps = Configured(original.model, rules(), bucket.program.rewrite_config)
+        elif bucket.program.steps:
+            steps = Recorded(original.model, rules(), bucket.program.steps)
         else:
             steps = Fixpoint(original.model, rules())
         graph = Graph(steps.made().model)

@@ -86,9 +86,9 @@ class Workplace:
         if self.plan is not None:
             decided, folder = self.plan
             for bucket in decided.buckets:
-                if dict(bucket.sizes) == dict(prepared.sizes):
-                    shipped = graph_of(folder / bucket.graph)
-                    self.store.share([shipped.model], f"weights-shipped-{bucket.graph}.data")
+                if dict(bucket.program.sizes) == dict(prepared.sizes):
+                    shipped = graph_of(folder / bucket.program.graph)
+                    self.store.share([shipped.model], f"weights-shipped-{bucket.program.graph}.data")
                     yield plan_subject(bucket, prepared.graph, shipped)
             return
         backends = registry.available(self.options.backends)

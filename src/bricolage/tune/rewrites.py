@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend
+from bricolage.base.budget import DecisionBudget
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
@@ -30,9 +31,9 @@ from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import Ratio
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import Step
 from bricolage.plan.rewrite_steps import EnabledRule, OperatorSignature, RewriteConfig
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.engine.apply import counts
 from bricolage.rewrite.engine.pipeline import PipelineRunner, RewriteResult, cost_based_rules, newer_opsets
 from bricolage.rewrite.rule import Rule
@@ -109,6 +110,7 @@ class RewriteTuner:
         oracle: Oracle,
         backend: Backend,
         options: Options,
+        budget: DecisionBudget,
         measurer: Measurer,
         progress: Progress,
         *,
@@ -120,12 +122,12 @@ class RewriteTuner:
         """`start`: the simplified model, dimensions open; `sizes`: what they are for measuring; `evidence`: of the original at
         these sizes. `config`: of the backend; the one that runs the original fastest where it is not given. `prefix`: of files
         that are written next to the oracle. `raising`: whether variants of newer opsets are tried."""
-        self._oracle, self._backend, self._options = oracle, backend, options
+        self._oracle, self._backend, self._options, self._budget = oracle, backend, options, budget
         self._measurer, self._progress = measurer, progress
         self._families = {rule.name: rule.family for rule in rules}
         self._trials: dict[RewriteConfig, _Trial] = {}
         self._config, self._device, self._prefix = config, device, prefix
-        self._processes = min(_PROCESSES, options.profile.race_processes)
+        self._processes = min(_PROCESSES, budget.profile.race_processes)
         self._written: list[str] = []
         working = start.clone()
         self._keep(working)  # once, so that each variant brings only the weights that it changes
@@ -140,7 +142,7 @@ class RewriteTuner:
             NotAccurate: its answer is not accurate enough.
             EndlessRewriting: rules undo each other.
         """
-        seconds = self._options.race_seconds(len(self._oracle.graph))
+        seconds, rounds = self._budget.race_s, self._budget.profile.race_rounds
         searching = stop.reserve(seconds)
         if self._config is None:
             self._config = self._best_config(searching)
@@ -149,7 +151,7 @@ class RewriteTuner:
         for name, trial in ((REWRITTEN, base), (TAILORED, best)):
             if all(trial.spec.region_key != spec.region_key for spec in specs.values()):
                 specs[name] = trial.spec
-        ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, seconds, processes=2 * self._processes)
+        ran = self._race(specs, ORIGINAL, rounds, seconds, processes=2 * self._processes)
         chosen, raced = judge_race(ran)
         rewrite_config = {REWRITTEN: base.rewrite_config, TAILORED: best.rewrite_config}.get(chosen)
         keys = {trial.spec.region_key for trial in self._trials.values()}
@@ -246,7 +248,7 @@ class RewriteTuner:
 
     @property
     def _shares(self) -> TailoringShares:
-        return self._options.profile.shares.tailoring
+        return self._budget.shares.tailoring
 
     # --- races ------------------------------------------------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class RewriteTuner:
                 keys.add(trial.spec.region_key)
                 trials[trial.name] = trial
         self._progress.finish()
-        seconds = min(self._shares.rounds(phase) * self._options.budget(len(self._oracle.graph)), stop.left) / 2
+        seconds = min(self._budget.tailoring_s(phase), stop.left) / 2
         lucky = ahead(self._against(best, trials, seconds, stop, decides=False), best.name, 1.0)
         hopeful = {name: trials[name] for name in lucky[:_HOPEFUL]}
         ran = self._against(best, hopeful, seconds, stop, decides=True)

@@ -48,7 +48,9 @@ def test_what_a_node_decided_is_taken_over(tmp_path: Path) -> None:
     assert not reason
     found = taken_over(content, [AFAR], opened)["afar"]
     assert found.entry.target == AFAR and found.plan.digest == opened.digest and found.plan.model == opened.name
-    assert {path.name for path in directory.iterdir()} - before <= {bucket.graph for bucket in found.plan.buckets}
+    assert {path.name for path in directory.iterdir()} - before <= {
+        bucket.program.graph for bucket in found.plan.buckets
+    }
     path = tmp_path / "net.bricolage"
     artifact.save(found.plan, directory, path)
     for actual, wanted in zip(bricolage.load(path)(sample(1)), expected(sample(1)), strict=True):

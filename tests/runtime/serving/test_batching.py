@@ -13,6 +13,7 @@ from bricolage.errors import NotBatchable
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.plan import TensorSpec
 from bricolage.runtime.serving.batching import Batching
+from tests.plan.bucket_facts import alter_bucket
 from tests.runtime.serving.conftest import PATIENCE_S, executable, sample
 
 pytestmark = pytest.mark.usefixtures("backends")
@@ -85,7 +86,7 @@ def test_sizes_are_those_of_the_plan_by_the_other_dimensions(tmp_path: Path) -> 
     bucket = plan.buckets[0]
     sized = [{"n": 2, "length": 8}, {"n": 8, "length": 8}, {"n": 4, "length": 16}, {"n": 100, "length": 8}]
     batching = Batching.of(
-        replace(plan, inputs=(spec,), outputs=(spec,), buckets=tuple(replace(bucket, sizes=s) for s in sized)), 10
+        replace(plan, inputs=(spec,), outputs=(spec,), buckets=tuple(alter_bucket(bucket, sizes=s) for s in sized)), 10
     )
     rows, key = batching.rows_and_key({"n": 3, "length": 8})
     assert rows == 3 and [batching.size(n, key) for n in (1, 2, 3, 8, 9)] == [1, 2, 8, 8, 10]

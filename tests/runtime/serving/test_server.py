@@ -181,7 +181,7 @@ def test_the_plan_says_how_it_is_served(tmp_path: Path) -> None:
     fast = executable(tmp_path, "quick")
     plan = replace(fast.plan, operating_point=TWO)
     schedule = PlannedSchedule((host().cores[:1],), "by hand", 1.0, 1.0, 1.0)
-    plan = replace(plan, buckets=(replace(plan.buckets[0], schedule=schedule),))
+    plan = replace(plan, buckets=(plan.buckets[0].with_schedule(schedule),))
     with type(fast)(plan, tmp_path) as planned:
         path = planned.save(tmp_path / "made.bricolage")
         assert planned.submit(sample()).result(PATIENCE_S).shape == (1, 4)

@@ -269,14 +269,17 @@ def taken_over(content: bytes, targets: Sequence[PackTarget], opened: Source) ->
         entries = {} if index is None else {entry.target.name: entry for entry in index.entries}
         if lacking := [target.name for target in targets if target.name not in entries]:
             raise wrong(f"its answer lacks {', '.join(lacking)}")
-        names = dict.fromkeys(bucket.graph for target in targets for bucket in plans[target.name].buckets)
+        names = dict.fromkeys(bucket.program.graph for target in targets for bucket in plans[target.name].buckets)
         models = {name: ir.load(source / name) for name in names}
         opened.store.share(list(models.values()), f"weights-{targets[0].name}.data")
         written = {name: opened.store.graph(Graph(model)) for name, model in models.items()}
     decisions = dict[str, DecidedTarget]()
     for target in targets:
         plan = plans[target.name]
-        buckets = tuple(replace(bucket, graph=written[bucket.graph]) for bucket in plan.buckets)
+        programs = [replace(bucket.program, graph=written[bucket.program.graph]) for bucket in plan.buckets]
+        buckets = tuple(
+            replace(bucket, program=program) for bucket, program in zip(plan.buckets, programs, strict=True)
+        )
         plan = replace(plan, model=opened.name, digest=opened.digest, buckets=buckets)
         decisions[target.name] = DecidedTarget(plan, replace(entries[target.name], target=target))
     return decisions

@@ -130,10 +130,12 @@ def _start(target: PackTarget, options: Options, parent: Plan | None, index: int
 def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
     """Whether what the parent's decision found holds for a target: what it ships is accurate enough, and no instructions make it
     fast that the target lacks (products of bfloat16)."""
-    error = parent.winner.error
-    if error is None or error > max(options.bound, parent.original_error):
+    error = parent.race.winner.error
+    if error is None or error > max(options.bound, parent.verification.original_error):
         return False
-    return before.isa == options.isa or not any(region.implementation.config.bfloat16 for region in parent.regions)
+    return before.isa == options.isa or not any(
+        region.implementation.config.bfloat16 for region in parent.program.regions
+    )
 
 
 def _make_entry(
@@ -142,7 +144,7 @@ def _make_entry(
     """What the index says of a target, whose fresh process held `held` bytes; its file is that of the first one. `parent`: by
     name, empty of a root."""
     device = select_device(plan.provenance.options.isa, plan.provenance.options.cores)
-    times = [bucket.winner.median_ms for bucket in plan.buckets]
+    times = [bucket.race.winner.median_ms for bucket in plan.buckets]
     median = sum(time for time in times if time is not None) if None not in times else None
     predicted = None if median is None else predict_described(target, plan, graphs)
     if predicted is not None:
@@ -173,7 +175,7 @@ def predict_described(target: PackTarget, plan: Plan, graphs: Sequence[Graph]) -
     there = replace(here, name=target.name, cores=here.cores[: options.threads], peaks=target.peaks)
     for bucket, graph in zip(plan.buckets, graphs, strict=True):
         work = Work(workload(graph.everything), key=_WHOLE)
-        measured = MeasuredCurves({_WHOLE: SpeedupCurve(((options.threads, bucket.winner.median_ms or 0.0),))})
+        measured = MeasuredCurves({_WHOLE: SpeedupCurve(((options.threads, bucket.race.winner.median_ms or 0.0),))})
         scaled = Scaled(measured, {target.name: ScaledTimes()}, here, (options.threads,))
         estimates += [
             estimate for estimate in scaled.estimate([work], Setting(there, options.threads)) if estimate is not None

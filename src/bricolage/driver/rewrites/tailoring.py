@@ -93,9 +93,10 @@ def _tune_rules(
         oracle=oracle,
         backend=session.backends[0],
         options=options,
+        budget=session.budget,
         measurer=session.measurer,
         progress=progress,
         device=context.device,
         raising=raising,
     )
-    return tuner.run(Deadline(options.budget(len(bucket.graph)))), session.evaluate
+    return tuner.run(Deadline(session.budget.total_s)), session.evaluate

@@ -9,10 +9,10 @@ from typing import ClassVar
 from bricolage.base.deadline import Deadline
 from bricolage.costs.models.calibrated import calibrate
 from bricolage.driver.pricing import work_shares
-from bricolage.driver.profile import Profile
 from bricolage.driver.promising_variants import measured_samples, whole_challengers, write_variant_files
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.driver.whole_models import measure_near
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
@@ -32,20 +32,20 @@ from bricolage.tune.rewrites import RewriteTuner
 _LOG = logging.getLogger(__name__)
 
 
-def _add(state: DecisionState, variant: GraphVariant, deadline: Deadline) -> Profile:
+def _add(state: DecisionState, variant: GraphVariant, deadline: Deadline) -> TimedVariant:
     """Writes a new variant and times it as a whole."""
-    profile = write_variant(state, variant)
-    measure_near(profile, state.original.times, deadline)
-    return profile
+    timed_variant = write_variant(state, variant)
+    measure_near(timed_variant, state.original.times, deadline)
+    return timed_variant
 
 
-def write_variant(state: DecisionState, variant: GraphVariant) -> Profile:
+def write_variant(state: DecisionState, variant: GraphVariant) -> TimedVariant:
     """Writes a variant's files and enters it into the state; nothing of it is measured."""
     write_variant_files(variant, state.session.store)
-    profile = state.original.profile_variant(variant)
+    timed_variant = state.original.open_variant(variant)
     state.variants.append(variant)
-    state.profiles[variant.name] = profile
-    return profile
+    state.timed_variants[variant.name] = timed_variant
+    return timed_variant
 
 
 def make_rewritten(state: DecisionState) -> None:
@@ -59,10 +59,10 @@ def compute_changed_share(state: DecisionState) -> float:
     """Share of the original's work, as `pricing.work_shares` weighs it, in operators that other whole variants do not have: the
     largest of any; 0 where there is no other."""
     shares, largest = work_shares(state.original), 0.0
-    for profile in state.profiles.values():
-        if profile is state.original or profile.variant.quantised:
+    for variant in state.timed_variants.values():
+        if variant is state.original or variant.graph_variant.quantised:
             continue
-        kept = Counter(operator_key(operator) for operator in profile.graph.operators)
+        kept = Counter(operator_key(operator) for operator in variant.graph.operators)
         changed = 0.0
         for operator, share in zip(state.original.graph.operators, shares, strict=True):
             key = operator_key(operator)
@@ -76,17 +76,17 @@ class RewrittenVariants(Stage[DecisionState]):
     """The graph with all canonicalising rules applied, timed where the original did well."""
 
     name: ClassVar[str] = "rewritten variants"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants"})
+    adds: ClassVar[frozenset[str]] = frozenset({"timed_variants", "challengers"})
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes it where none is there, measures it, and enters the fastest for the race."""
         if not deadline():
             make_rewritten(state)
-        for profile in state.profiles.values():
-            if profile is not state.original and not profile.variant.quantised:
-                measure_near(profile, state.original.times, deadline)
-                state.challenge(*whole_challengers([profile]))
+        for variant in state.timed_variants.values():
+            if variant is not state.original and not variant.graph_variant.quantised:
+                measure_near(variant, state.original.times, deadline)
+                state.challenge(*whole_challengers([variant]))
 
 
 class RewriteTuning(Stage[DecisionState]):
@@ -94,12 +94,12 @@ class RewriteTuning(Stage[DecisionState]):
     the known ones."""
 
     name: ClassVar[str] = "rewrite tuning"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants"})
+    adds: ClassVar[frozenset[str]] = frozenset({"timed_variants", "challengers"})
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, and adds what it finds."""
-        fastest = [pair for profile in state.profiles.values() if (pair := profile.fastest) is not None]
+        fastest = [pair for variant in state.timed_variants.values() if (pair := variant.fastest) is not None]
         if deadline() or not fastest:
             return
         implementation, _ = min(fastest, key=lambda pair: pair[1])
@@ -111,6 +111,7 @@ class RewriteTuning(Stage[DecisionState]):
             oracle=oracle,
             backend=session.backend(implementation.backend),
             options=session.options,
+            budget=session.budget,
             measurer=session.measurer,
             progress=session.progress,
             device=session.device,
@@ -133,25 +134,25 @@ class RewriteSearch(Stage[DecisionState]):
     like the others."""
 
     name: ClassVar[str] = "rewrite search"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers", "calibration_error"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants"})
+    adds: ClassVar[frozenset[str]] = frozenset({"timed_variants", "challengers", "calibration_error"})
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Learns costs, searches, and adds what it finds."""
         if not self._applies(state) or deadline():
             return
         calibrated = calibrate(
-            [sample for profile in state.profiles.values() for sample in measured_samples(profile)],
+            [sample for timed_variant in state.timed_variants.values() for sample in measured_samples(timed_variant)],
             state.session.device.peaks,
         )
         operators = [operator_work(operator) for operator in state.oracle.graph.operators]
         state.calibration_error = calibrated.error
         costs = calibrated.with_operators(measured_operators(state), operators)
         session = state.session
-        seconds = min(session.options.profile.shares.rewrite_search * state.budget_s, deadline.left)
+        seconds = min(state.budget.part_s("rewrite_search"), deadline.left)
         if seconds <= 0.0:  # calibrating took what was left
             return
-        profile = session.options.profile
+        profile = session.profile
         session.progress.start("search for rewrites", len(profile.search_methods))
         left = profile.searched
         for method in profile.search_methods:
@@ -181,12 +182,12 @@ class RewriteSearch(Stage[DecisionState]):
 def measured_operators(state: DecisionState) -> dict[str, float]:
     """Measured times of single operators in ms, by key: of the fastest implementation, over all variants."""
     times: dict[str, float] = {}
-    for profile in state.profiles.values():
-        for group in profile.candidates.groups:
+    for variant in state.timed_variants.values():
+        for group in variant.candidates.groups:
             if group.regions[0].bit_count() != 1:
                 continue
-            ms = profile.regions.fastest_ms(group.key, group.implementations)
+            ms = variant.regions.fastest_ms(group.key, group.implementations)
             if ms is not None:
-                key = operator_key(profile.graph.operators[group.regions[0].bit_length() - 1])
+                key = operator_key(variant.graph.operators[group.regions[0].bit_length() - 1])
                 times[key] = min(ms, times.get(key, ms))
     return times

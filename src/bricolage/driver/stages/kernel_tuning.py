@@ -10,9 +10,9 @@ from bricolage.backends import registry
 from bricolage.base.deadline import Deadline
 from bricolage.driver.describe import placement_name
 from bricolage.driver.joint_tuning import arms, search_arms
-from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Region
 from bricolage.plan.program_step import Step
 from bricolage.tune.kernel_tuner import KernelTuner
@@ -27,8 +27,8 @@ class KernelTuning(Stage[DecisionState]):
     the whole graph, or for the same work in another one, takes part at every effort."""
 
     name: ClassVar[str] = "kernel tuning"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "tuned", "challengers", "mixtures"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants", "challengers"})
+    adds: ClassVar[frozenset[str]] = frozenset({"timed_variants", "tuned", "challengers", "mixtures"})
 
     def __init__(self, *, searching: bool = True) -> None:
         """`searching`: for what is not known; else what is known takes part."""
@@ -66,12 +66,12 @@ class KernelTuning(Stage[DecisionState]):
         if better and not deadline():
             original.measure_whole(better, deadline)
         for challenger in list(state.challengers):
-            profile = state.profiles[challenger.variant]
-            placement = _tune_placement(tune, profile, challenger.placement, deadline.at_most(deadline.left / 2))
+            variant = state.timed_variants[challenger.variant]
+            placement = _tune_placement(tune, variant, challenger.placement, deadline.at_most(deadline.left / 2))
             session.progress.advance()
             if placement == challenger.placement or deadline():
                 continue
-            before, after = profile.measure_placements([challenger.placement, placement], deadline)
+            before, after = variant.measure_placements([challenger.placement, placement], deadline)
             if before is not None and after is not None and after < before:
                 name = placement_name(placement, challenger.variant)
                 state.mixtures[name] = after
@@ -83,7 +83,7 @@ class KernelTuning(Stage[DecisionState]):
         """Baselines as a search of most of the time makes them, the best expected first."""
         if deadline():
             return []
-        shares = state.session.options.profile.shares.tuning
+        shares = state.budget.shares.tuning
         part = deadline.at_most(deadline.left * (shares.baselines if state.challengers else 1.0))
         near = arms([state.original], tuner, part)
         turned = search_arms(near, tuner, part, "joint", lambda *_: state.session.progress.advance()) if near else []
@@ -92,8 +92,10 @@ class KernelTuning(Stage[DecisionState]):
         return [arm.tuned.implementation for arm in turned if arm.result is not None and not arm.result.reason]
 
     @staticmethod
-    def _apply_known_tuning(tune: Tune, profile: Profile, one: Implementation, deadline: Deadline) -> Implementation:
-        (placed,) = _tune_placement(tune, profile, profile.placement_of(one), deadline)
+    def _apply_known_tuning(
+        tune: Tune, variant: TimedVariant, one: Implementation, deadline: Deadline
+    ) -> Implementation:
+        (placed,) = _tune_placement(tune, variant, variant.placement_of(one), deadline)
         return placed.implementation
 
 
@@ -133,15 +135,15 @@ def _knowing(tuner: KernelTuner, state: DecisionState) -> Tune:
     return tune
 
 
-def _tune_placement(tune: Tune, profile: Profile, placement: Placement, deadline: Deadline) -> Placement:
+def _tune_placement(tune: Tune, variant: TimedVariant, placement: Placement, deadline: Deadline) -> Placement:
     """The placement with tuned configurations, where its backends can be tuned and the time reaches."""
     assignments = []
     for assignment in placement:
         implementation = assignment.implementation
-        if profile.session.backend(implementation.backend).tunable and not implementation.config.parameters:
-            region = Region(profile.graph, assignment.region)
-            key = profile.region_key(region)
-            step = Step(implementation, profile.session.store.region(region, key))
+        if variant.session.backend(implementation.backend).tunable and not implementation.config.parameters:
+            region = Region(variant.graph, assignment.region)
+            key = variant.region_key(region)
+            step = Step(implementation, variant.session.store.region(region, key))
             version = registry.version(implementation.backend)
             assignment = replace(assignment, implementation=tune(step, key, version, deadline))
         assignments.append(assignment)

@@ -17,11 +17,11 @@ from bricolage.driver.precision_search import (
     search_precisions,
     worth_trying,
 )
-from bricolage.driver.profile import Profile
 from bricolage.driver.promising_variants import select_divided_variants
 from bricolage.driver.region_costs import measure_segments
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState, PlacementSearch
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Region
 from bricolage.graph.work import operator_work
 from bricolage.measure.specs import Stop
@@ -38,26 +38,26 @@ class Placing(Stage[DecisionState]):
     """Placements of the variants that could win."""
 
     name: ClassVar[str] = "placement"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants"})
     adds: ClassVar[frozenset[str]] = frozenset({"challengers", "searches", "mixtures"})
 
-    def __init__(self, profiles: Sequence[Profile] | None = None) -> None:
-        """`profiles`: of the variants; by default of all that could win."""
-        self._profiles = profiles
+    def __init__(self, variants: Sequence[TimedVariant] | None = None) -> None:
+        """`variants`: of the variants; by default of all that could win."""
+        self._variants = variants
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches one variant after the other."""
         if not state.mixing:
             return
-        for profile in select_divided_variants(state) if self._profiles is None else self._profiles:
-            if not profile.graph.static or len(profile.graph) < 2:
+        for variant in select_divided_variants(state) if self._variants is None else self._variants:
+            if not variant.graph.static or len(variant.graph) < 2:
                 continue
-            self._search(state, profile, deadline)
+            self._search(state, variant, deadline)
 
     @staticmethod
-    def _search(state: DecisionState, profile: Profile, deadline: Deadline) -> None:
+    def _search(state: DecisionState, timed_variant: TimedVariant, deadline: Deadline) -> None:
         """The exact op-level optimum, refined end to end."""
-        problem, variant = PlacementProblem(profile, deadline), profile.variant.name
+        problem, variant = PlacementProblem(timed_variant, deadline), timed_variant.name
         optimum = problem.solve()
         placement_search = PlacementSearch(problem.predictor, problem.transfer_table, problem.proof(optimum))
         state.searches[variant] = placement_search  # before refining, which may be interrupted
@@ -87,38 +87,38 @@ def full_precisions(
 
 
 def place_precisions(
-    state: DecisionState, profile: Profile, lows: Sequence[Implementation], deadline: Deadline
+    state: DecisionState, variant: TimedVariant, lows: Sequence[Implementation], deadline: Deadline
 ) -> PrecisionSearchResult:
     """Looks for parts of the graph that bear lower precisions, which are too inaccurate for the whole (`lows`, timed), end to end;
     the fastest mixtures race."""
     low_precisions = [
-        LowPrecision(low, ms, profile.whole[low].error) for low in lows if (ms := profile.dropped[low].ms) is not None
+        LowPrecision(low, ms, variant.whole[low].error) for low in lows if (ms := variant.dropped[low].ms) is not None
     ]
     tried = worth_trying(low_precisions)
-    full = full_precisions(profile.times, [precision.implementation for precision in tried])
-    alone = _alone(profile, tried[0].implementation, next(iter(full)), deadline.at_most(deadline.left / 2))
-    profile.session.progress.start("lower precisions in parts", None)
+    full = full_precisions(variant.times, [precision.implementation for precision in tried])
+    alone = _alone(variant, tried[0].implementation, next(iter(full)), deadline.at_most(deadline.left / 2))
+    variant.session.progress.start("lower precisions in parts", None)
     outcome = search_precisions(
-        profile.candidates.segments,
-        {operator.number: operator_work(operator).operators[0].flops for operator in profile.graph.operators},
+        variant.candidates.segments,
+        {operator.number: operator_work(operator).operators[0].flops for operator in variant.graph.operators},
         full,
         tried,
-        profile.oracle.bound,
-        lambda placements: profile.placement_costs(placements, deadline),
+        variant.oracle.bound,
+        lambda placements: variant.placement_costs(placements, deadline),
         lambda left: deadline.at_most(deadline.left / min(left, 2)),
         alone=alone,
     )
-    profile.session.progress.finish()
-    _enter(state, profile, outcome.passed)
+    variant.session.progress.finish()
+    _enter(state, variant, outcome.passed)
     return outcome
 
 
-def _alone(profile: Profile, low: Implementation, full: Implementation, stop: Stop) -> dict[int, AloneCost]:
+def _alone(variant: TimedVariant, low: Implementation, full: Implementation, stop: Stop) -> dict[int, AloneCost]:
     """What the low precision gains on segments and how far off it is, each alone; those that were measured."""
-    measure_segments(profile, [low, full], stop)
+    measure_segments(variant, [low, full], stop)
     alone_costs: dict[int, AloneCost] = {}
-    for segment in profile.candidates.segments:
-        costs = profile.regions.of(profile.region_key(Region(profile.graph, segment)))
+    for segment in variant.candidates.segments:
+        costs = variant.regions.of(variant.region_key(Region(variant.graph, segment)))
         fast, safe = costs.get(low), costs.get(full)
         if fast is not None and safe is not None and fast.error is not None and safe.ms is not None:
             gain = 0.0 if fast.ms is None else safe.ms - fast.ms
@@ -126,9 +126,9 @@ def _alone(profile: Profile, low: Implementation, full: Implementation, stop: St
     return alone_costs
 
 
-def _enter(state: DecisionState, profile: Profile, timed: Sequence[Timed]) -> None:
+def _enter(state: DecisionState, timed_variant: TimedVariant, timed: Sequence[Timed]) -> None:
     """What was measured end to end counts, and the fastest mixtures race."""
-    variant = profile.variant.name
+    variant = timed_variant.name
     state.mixtures |= {placement_name(placement, variant): ms for placement, ms in timed}
     state.challenge(*(Challenger(placement_name(p, variant), p, None, variant) for p, _ in _best(timed)))
 

@@ -16,17 +16,17 @@ from bricolage.base.options import FAR
 from bricolage.device.device import Device
 from bricolage.driver.byte_checks import check_products
 from bricolage.driver.expected import expected_ms
-from bricolage.driver.profile import Profile
 from bricolage.driver.promising_variants import select_divided_variants
 from bricolage.driver.region_costs import measure_regions
 from bricolage.driver.session import Session
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.driver.whole_models import measure_baselines, measure_dropped, measure_teams
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.measure.specs import Stop
-from bricolage.plan.plan import other_tool
+from bricolage.plan.race_outcome import other_tool
 from bricolage.verify.held_back import held_back
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.quantised import is_quantised
@@ -38,7 +38,7 @@ class Reference(Stage[DecisionState]):
 
     name: ClassVar[str] = "reference"
     essential: ClassVar[bool] = True
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "sample_s"})
+    adds: ClassVar[frozenset[str]] = frozenset({"timed_variants", "sample_s"})
 
     def __init__(self, *, first: Sequence[Implementation] = (), varied: bool = True) -> None:
         """`first`: as of `Baselines`: they are compiled ahead. Answers are judged on variations of the inputs too, unless they
@@ -59,7 +59,7 @@ class Reference(Stage[DecisionState]):
             evaluate=session.evaluate,
             known=session.findings.references,
         )
-        original = state.profiles[first.name] = Profile.of(first, oracle, session)
+        original = state.timed_variants[first.name] = TimedVariant.of(first, oracle, session)
         self._compile_ahead(state)
         session.progress.start("float64 reference")
         oracle.compute(varied=self._is_varied)
@@ -74,7 +74,7 @@ class Reference(Stage[DecisionState]):
             oracle.held_back = held_back(first.graph, data, oracle.bound, session.store, session.evaluate)
             state.sample_s = (deadline.clock() - began) / len(data.samples)
             session.progress.finish()
-        state.profiles.update({variant.name: original.profile_variant(variant) for variant in state.variants[1:]})
+        state.timed_variants.update({variant.name: original.open_variant(variant) for variant in state.variants[1:]})
 
     def _measured_first(self, state: DecisionState) -> Sequence[Implementation]:
         return _select_given(self._first, state) or _few(state) or state.original.first_configurations
@@ -82,8 +82,8 @@ class Reference(Stage[DecisionState]):
     def _compile_for_the_next(self, state: DecisionState) -> None:
         """Measuring and trying leave time and processors; what is measured first for the next devices is compiled meanwhile.
         Workers that compile stand still while something is timed."""
-        session, profile = state.session, state.original
-        specs = [profile.whole_spec(implementation) for implementation in self._measured_first(state)]
+        session, variant = state.session, state.original
+        specs = [variant.whole_spec(implementation) for implementation in self._measured_first(state)]
         for then in session.then:
             session.measurer.compile_ahead(
                 [
@@ -95,9 +95,9 @@ class Reference(Stage[DecisionState]):
 
     def _compile_ahead(self, state: DecisionState) -> None:
         """The reference has one thread; what is measured next is compiled meanwhile."""
-        profile, measurer = state.original, state.session.measurer
-        data = state.oracle.data(profile.graph.everything)
-        specs = [profile.whole_spec(implementation) for implementation in self._measured_first(state)]
+        variant, measurer = state.original, state.session.measurer
+        data = state.oracle.data(variant.graph.everything)
+        specs = [variant.whole_spec(implementation) for implementation in self._measured_first(state)]
         cached = measurer.cached([(spec, data) for spec in specs], state.oracle.accepted)
         measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
@@ -113,8 +113,8 @@ class Baselines(Stage[DecisionState]):
     """
 
     name: ClassVar[str] = "baselines"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants"})
+    adds: ClassVar[frozenset[str]] = frozenset({"timed_variants", "whole_s"})
 
     def __init__(self, *, every: bool = False, first: Sequence[Implementation] = ()) -> None:
         """`every`: all configurations, and within the budget backends that compile slowly. `first`: these instead, where it is
@@ -125,7 +125,7 @@ class Baselines(Stage[DecisionState]):
         """Measures them; for some seconds in any case. Whatever the clock says, one is measured, and in a budget that is not very
         short those that read most models."""
         began = deadline.clock()
-        given = deadline.at_least(state.session.options.profile.shares.baselines_s)
+        given = deadline.at_least(state.budget.shares.baselines_s)
         try:
             first = _select_given(self._first, state) or _few(state)
             measure_baselines(
@@ -155,10 +155,9 @@ def _select_given(first: Sequence[Implementation], state: DecisionState) -> Sequ
 
 def _always(state: DecisionState) -> frozenset[str]:
     """Backends that have their turn whatever the clock says; none in a shorter budget."""
-    session = state.session
-    if session.options.budget(len(state.original.graph)) < session.options.profile.shares.turns_s:
+    if not state.budget.gives_turns:
         return frozenset()
-    return frozenset(backend.name for backend in session.backends if backend.always_measured)
+    return frozenset(backend.name for backend in state.session.backends if backend.always_measured)
 
 
 def _runs_on(implementation: Implementation, session: Session, device: Device) -> bool:
@@ -171,7 +170,7 @@ def _few(state: DecisionState) -> Sequence[Implementation]:
     """The implementations that are expected to be fastest, as many as the effort measures first, the best other tool and the best
     configuration of our own engine among them: what ships is compared with the one, and is mostly the other. Empty where the effort
     sets no number."""
-    most = state.session.options.profile.baselines
+    most = state.session.profile.baselines
     if most is None:
         return ()
     expected = expected_ms(state.original)
@@ -183,53 +182,53 @@ def _few(state: DecisionState) -> Sequence[Implementation]:
     return list(dict.fromkeys([*both, *ranked]))[:most]
 
 
-def _check_bytes(profile: Profile, given: Stop) -> None:
+def _check_bytes(variant: TimedVariant, given: Stop) -> None:
     """Refuses who multiplies bytes inexactly; where none is left, the other configurations have their turn."""
-    check_products(profile, given)
-    slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
+    check_products(variant, given)
+    slow = {backend.name for backend in variant.session.backends if backend.compiles_slowly}
     rest = [
         implementation
-        for implementation in profile.candidates.whole
-        if implementation not in profile.whole and implementation.backend not in slow
+        for implementation in variant.candidates.whole
+        if implementation not in variant.whole and implementation.backend not in slow
     ]
-    if not profile.times and rest:
-        profile.measure_whole(rest, given)
-        check_products(profile, given)
+    if not variant.times and rest:
+        variant.measure_whole(rest, given)
+        check_products(variant, given)
 
 
-def check_baselines(profile: Profile) -> None:
+def check_baselines(variant: TimedVariant) -> None:
     """Whether something runs the whole graph and is right.
 
     Raises:
         NoPlacement, NoBackend: nothing can run all of it.
         NotAccurate: nothing that can is accurate enough; AllWrong: not for any precision.
     """
-    if profile.times or any(cost.ms is not None for cost in profile.files.values()):
+    if variant.times or any(cost.ms is not None for cost in variant.files.values()):
         return
     judged = [
-        cost.deviation for cost in profile.whole.values() if cost.outcome == "wrong" and cost.deviation is not None
+        cost.deviation for cost in variant.whole.values() if cost.outcome == "wrong" and cost.deviation is not None
     ]
     wrong = [
         max(deviation.error, deviation.excess) for deviation in judged
     ]  # the second also on variations of the inputs
     if wrong:
-        if not min(wrong) <= max(FAR, profile.oracle.bound):
-            raise AllWrong(reasons=_refusals(profile))
-        raise NotAccurate(error=min(wrong), bound=profile.oracle.bound)
-    claimed = profile.candidates.claimed.values()
-    unclaimed = [node for node in profile.graph.operators if not any(bits >> node.number & 1 for bits in claimed)]
+        if not min(wrong) <= max(FAR, variant.oracle.bound):
+            raise AllWrong(reasons=_refusals(variant))
+        raise NotAccurate(error=min(wrong), bound=variant.oracle.bound)
+    claimed = variant.candidates.claimed.values()
+    unclaimed = [node for node in variant.graph.operators if not any(bits >> node.number & 1 for bits in claimed)]
     if unclaimed:
-        operator = _find_named_operator([*unclaimed, *profile.graph.operators], profile) or unclaimed[0]
-        raise Unclaimed(name=operator.name, op_type=_describe_operator(operator), reasons=_refusals(profile, operator))
-    if not profile.candidates.whole and not profile.whole:
+        operator = _find_named_operator([*unclaimed, *variant.graph.operators], variant) or unclaimed[0]
+        raise Unclaimed(name=operator.name, op_type=_describe_operator(operator), reasons=_refusals(variant, operator))
+    if not variant.candidates.whole and not variant.whole:
         raise NoBackend(why=" for the whole model")
-    reasons = _refusals(profile)
+    reasons = _refusals(variant)
     raise NoBackend(why=f" for this model ({reasons})" if reasons else " in the time given")
 
 
-def _find_named_operator(operators: Sequence[Operator], profile: Profile) -> Operator | None:
+def _find_named_operator(operators: Sequence[Operator], variant: TimedVariant) -> Operator | None:
     """The first whose type a backend names that refuses the whole graph."""
-    reasons = " ".join(cost.reason or "" for cost in profile.whole.values())
+    reasons = " ".join(cost.reason or "" for cost in variant.whole.values())
     return next((operator for operator in operators if re.search(rf"\b{re.escape(operator.op_type)}\b", reasons)), None)
 
 
@@ -246,15 +245,15 @@ def _kind(info: TensorInfo) -> str:
     return str(info.numpy) if info.dtype is not None else ""
 
 
-def _refusals(profile: Profile, operator: Operator | None = None) -> str:
+def _refusals(variant: TimedVariant, operator: Operator | None = None) -> str:
     """For each backend what came of the whole graph on it; where it was not tried, why it is not given an operator."""
     refusals: dict[str, str] = {}
     telling = {"wrong": 0, "refused": 2}
-    for implementation, cost in sorted(profile.whole.items(), key=lambda pair: telling.get(pair[1].outcome, 1)):
+    for implementation, cost in sorted(variant.whole.items(), key=lambda pair: telling.get(pair[1].outcome, 1)):
         refusals.setdefault(implementation.backend, f"{implementation.backend}: {cost.reason or cost.outcome}")
     if operator is not None:
-        for backend in profile.session.backends:
-            if reasons := objections(backend, profile.graph, operator):
+        for backend in variant.session.backends:
+            if reasons := objections(backend, variant.graph, operator):
                 refusals.setdefault(backend.name, f"{backend.name}: {', '.join(reasons)}")
     return "; ".join(refusals.values())
 
@@ -263,11 +262,11 @@ class Regions(Stage[DecisionState]):
     """Regions of the variants that could win, the most promising first."""
 
     name: ClassVar[str] = "regions"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants"})
+    adds: ClassVar[frozenset[str]] = frozenset({"timed_variants"})
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures as many as the time allows; what is known already costs nothing."""
-        for profile in select_divided_variants(state):
-            if profile.graph.static and len(profile.graph) > 1 and not deadline():
-                measure_regions(profile, deadline)
+        for variant in select_divided_variants(state):
+            if variant.graph.static and len(variant.graph) > 1 and not deadline():
+                measure_regions(variant, deadline)

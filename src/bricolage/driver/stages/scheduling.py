@@ -12,12 +12,12 @@ from bricolage.costs.measurements import Measurements
 from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.describe import placement_name
 from bricolage.driver.pricing import work_shares
-from bricolage.driver.profile import Profile
 from bricolage.driver.promising_variants import promising
 from bricolage.driver.region_costs import measure_groups
 from bricolage.driver.region_schedule import measured_curves, region_problem, timetable
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState
+from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
@@ -48,7 +48,7 @@ class Scheduling(Stage[DecisionState]):
     """Schedules for the fastest implementations of the whole graph, and for the best mixture."""
 
     name: ClassVar[str] = "schedules"
-    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
+    reads: ClassVar[frozenset[str]] = frozenset({"timed_variants", "challengers"})
     adds: ClassVar[frozenset[str]] = frozenset({"attempts", "challengers", "mixtures"})
 
     def __init__(self) -> None:
@@ -61,13 +61,13 @@ class Scheduling(Stage[DecisionState]):
         up; None where nothing can run side by side."""
         if not self._applies(state):
             return None
-        profiles = [profile for profile in promising(state.profiles) if profile.graph.static and len(profile.graph) > 1]
-        for profile in profiles:
-            if profile.variant.name not in self._savings:  # a share of the whole, however long that takes
-                self._savings[profile.variant.name] = cut_branches(
-                    to_work(profile.graph), work_shares(profile), 0.0
-                ).promise
-        return max((self._savings[profile.variant.name] for profile in profiles), default=None)
+        variants = [
+            variant for variant in promising(state.timed_variants) if variant.graph.static and len(variant.graph) > 1
+        ]
+        for variant in variants:
+            if variant.name not in self._savings:  # a share of the whole, however long that takes
+                self._savings[variant.name] = cut_branches(to_work(variant.graph), work_shares(variant), 0.0).promise
+        return max((self._savings[variant.name] for variant in variants), default=None)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Tries one after the other, the most promising first."""
@@ -91,7 +91,7 @@ class Scheduling(Stage[DecisionState]):
 class _Target:
     """A plan as it stands."""
 
-    profile: Profile
+    variant: TimedVariant
     placement: Placement
     ms: float
     """End to end."""
@@ -104,40 +104,40 @@ def _cores(state: DecisionState) -> tuple[int, ...]:
 
 def _targets(state: DecisionState, deadline: Deadline) -> Iterator[_Target]:
     whole = [
-        (ms, profile, implementation)
-        for profile in promising(state.profiles)
-        if profile.graph.static and len(profile.graph) > 1
-        for implementation, ms in profile.times.items()
+        (ms, variant, implementation)
+        for variant in promising(state.timed_variants)
+        if variant.graph.static and len(variant.graph) > 1
+        for implementation, ms in variant.times.items()
     ]
-    whole.sort(key=lambda entry: (entry[0], entry[1].variant.name, entry[2]))
-    for ms, profile, implementation in whole[:_MOST]:
+    whole.sort(key=lambda entry: (entry[0], entry[1].name, entry[2]))
+    for ms, variant, implementation in whole[:_MOST]:
         if ms <= _NEAR * whole[0][0]:
-            placement = profile.placement_of(implementation)
-            yield _Target(profile, placement, ms, placement_name(placement, profile.variant.name))
+            placement = variant.placement_of(implementation)
+            yield _Target(variant, placement, ms, placement_name(placement, variant.name))
     for challenger in state.challengers:
         if len(challenger.placement) > 1 and challenger.schedule is None:
-            profile = state.profiles[challenger.variant]
-            (measured_ms,) = profile.measure_placements([challenger.placement], deadline)
+            variant = state.timed_variants[challenger.variant]
+            (measured_ms,) = variant.measure_placements([challenger.placement], deadline)
             if measured_ms is not None and whole and measured_ms <= _NEAR * whole[0][0]:
-                yield _Target(profile, challenger.placement, measured_ms, challenger.name)
+                yield _Target(variant, challenger.placement, measured_ms, challenger.name)
                 return
 
 
 def _attempt(state: DecisionState, target: _Target, deadline: Deadline) -> ScheduleAttempt:
     """Divides a plan where it is whole, looks for a schedule, and enters it where it is near."""
-    profile, cores = target.profile, _cores(state)
-    graph = to_work(profile.graph)
+    variant, cores = target.variant, _cores(state)
+    graph = to_work(variant.graph)
     placement = target.placement
     attempt = ScheduleAttempt(target.name, len(placement), target.ms, target.ms, _TIME_UP)
     if deadline():
         return attempt
     if len(placement) == 1:
         implementation = placement[0].implementation
-        ms = [share * target.ms for share in work_shares(profile)]
+        ms = [share * target.ms for share in work_shares(variant)]
         at_best = cut_branches(graph, ms, 0.0)
         if at_best.promise < PROMISE:  # even if more cores sped nothing up
             return replace(attempt, least_ms=at_best.least_ms, verdict=_too_little(at_best.promise))
-        alone = _on_one_core(profile, implementation, deadline)
+        alone = _on_one_core(variant, implementation, deadline)
         if alone is None:
             return attempt if deadline() else replace(attempt, verdict="it fails on one core")
         division = cut_branches(graph, ms, alone / (len(cores) * target.ms))
@@ -151,11 +151,11 @@ def _attempt(state: DecisionState, target: _Target, deadline: Deadline) -> Sched
     if not _beside(graph, regions):
         return replace(attempt, verdict="each of its regions waits for the one before")
     if len(target.placement) == 1:
-        divided = _that_run(profile, regions, target.placement[0].implementation, len(cores), deadline)
+        divided = _that_run(variant, regions, target.placement[0].implementation, len(cores), deadline)
         if divided is None:
             return attempt if deadline() else replace(attempt, verdict=_FAILS)
         placement = divided
-    curves = measured_curves(lambda used: _costs(profile, placement, used, len(cores), deadline), len(cores))
+    curves = measured_curves(lambda used: _costs(variant, placement, used, len(cores), deadline), len(cores))
     if curves is None:
         return attempt if deadline() else replace(attempt, verdict=_FAILS)
     problem = region_problem(graph, regions, curves, len(cores))
@@ -166,10 +166,11 @@ def _schedule_plan(
     state: DecisionState, target: _Target, problem: ScheduleProblem, attempt: ScheduleAttempt, deadline: Deadline
 ) -> ScheduleAttempt:
     """Looks for a schedule of a plan that is divided, and enters it where it is near."""
-    profile, placement, cores = target.profile, target.placement, _cores(state)
-    moved = [float(workload(Region(profile.graph, assignment.region)).bytes) for assignment in placement]
-    contention = BandwidthContention.seen(moved, problem, state.session.device.peaks.gbytes)
-    proposals = propose_schedules(problem, contention, exact_s=state.session.options.profile.shares.schedules.exact_s)
+    timed_variant, placement, cores = target.variant, target.placement, _cores(state)
+    moved = [float(workload(Region(timed_variant.graph, assignment.region)).bytes) for assignment in placement]
+    peaks, shares = state.session.device.peaks, state.budget.shares
+    contention = BandwidthContention.seen(moved, problem, peaks.gbytes)
+    proposals = propose_schedules(problem, contention, exact_s=shares.schedules.exact_s)
     attempt = replace(attempt, least_ms=proposals.lower_ms)
     if proposals.lower_ms > (1.0 - PROMISE) * target.ms:
         return replace(attempt, verdict=_too_little(1.0 - proposals.lower_ms / target.ms))
@@ -180,8 +181,8 @@ def _schedule_plan(
     if proposals.best.simulated_ms >= target.ms:
         return replace(attempt, verdict="divided, it is predicted to be slower than in one piece")
     ordered = tuple(placement[region] for region in planned.order)
-    spec = profile.placement_spec(ordered, planned.schedule.cores)
-    cost = profile.session.measurer.measure([profile.task([spec])], profile.note, deadline).get(spec)
+    spec = timed_variant.placement_spec(ordered, planned.schedule.cores)
+    cost = timed_variant.session.measurer.measure([timed_variant.task([spec])], timed_variant.note, deadline).get(spec)
     if cost is None:
         return attempt
     if cost.ms is None:
@@ -189,7 +190,7 @@ def _schedule_plan(
     attempt = replace(attempt, measured_ms=cost.ms)
     if cost.ms > _RACES * target.ms:
         return replace(attempt, verdict="measured, it is slower")
-    variant = profile.variant.name
+    variant = timed_variant.name
     name = f"{placement_name(ordered, variant)} scheduled"
     predicted = planned.schedule.predicted_ms
     state.mixtures[name] = cost.ms
@@ -213,25 +214,25 @@ def _beside(graph: WorkGraph, regions: Sequence[int]) -> bool:
     return any(reach.parallel(index) for index in range(len(regions)))
 
 
-def _on_one_core(profile: Profile, one: Implementation, deadline: Deadline) -> float | None:
+def _on_one_core(variant: TimedVariant, one: Implementation, deadline: Deadline) -> float | None:
     """Milliseconds of the whole graph; None where they are not known."""
-    everything = profile.graph.everything
-    group = CandidateGroup(profile.key, (everything.bits,), (one,), workload(everything), "maximal")
-    cost = Measurements(measure_groups(profile, [group], deadline, 1)).of(profile.key).get(one)
+    everything = variant.graph.everything
+    group = CandidateGroup(variant.key, (everything.bits,), (one,), workload(everything), "maximal")
+    cost = Measurements(measure_groups(variant, [group], deadline, 1)).of(variant.key).get(one)
     return cost.ms if cost is not None else None
 
 
 def _that_run(
-    profile: Profile, regions: Sequence[int], one: Implementation, cores: int, deadline: Deadline
+    variant: TimedVariant, regions: Sequence[int], one: Implementation, cores: int, deadline: Deadline
 ) -> Placement | None:
     """The regions on the backend that runs the whole: as `one` where they run so, otherwise in the backend's first
     configuration that they do run in. What is best for a whole (tiles of convolutions, a narrower type, tuned parameters) is
     refused by parts that have nothing of the kind. None where a region runs in none."""
-    others = [i for i in profile.candidates.whole if i.backend == one.backend and i.endpoint == one.endpoint]
+    others = [i for i in variant.candidates.whole if i.backend == one.backend and i.endpoint == one.endpoint]
     assignments: dict[int, Assignment] = {}
     for implementation in dict.fromkeys((one, *others)):
         left = [Assignment(region, implementation) for region in regions if region not in assignments]
-        times = _times(profile, left, cores, cores, deadline)
+        times = _times(variant, left, cores, cores, deadline)
         assignments |= {assigned.region: assigned for assigned, ms in zip(left, times, strict=True) if ms is not None}
         if len(assignments) == len(regions):
             return tuple(assignments[region] for region in regions)
@@ -240,26 +241,26 @@ def _that_run(
     return None
 
 
-def _costs(profile: Profile, placement: Placement, used: int, most: int, deadline: Deadline) -> list[float] | None:
+def _costs(variant: TimedVariant, placement: Placement, used: int, most: int, deadline: Deadline) -> list[float] | None:
     """Milliseconds of every region on `used` cores; None where one is not known."""
-    times = [ms for ms in _times(profile, placement, used, most, deadline) if ms is not None]
+    times = [ms for ms in _times(variant, placement, used, most, deadline) if ms is not None]
     return times if len(times) == len(placement) else None
 
 
 def _times(
-    profile: Profile, placement: Sequence[Assignment], used: int, most: int, deadline: Deadline
+    variant: TimedVariant, placement: Sequence[Assignment], used: int, most: int, deadline: Deadline
 ) -> list[float | None]:
     """Milliseconds of each region on `used` of `most` cores; None where they are not known."""
-    keys = [profile.region_key(Region(profile.graph, assigned.region)) for assigned in placement]
+    keys = [variant.region_key(Region(variant.graph, assigned.region)) for assigned in placement]
     groups: dict[tuple[str, Implementation], CandidateGroup] = {}
     for key, assigned in zip(keys, placement, strict=True):
-        region, implementation = Region(profile.graph, assigned.region), assigned.implementation
+        region, implementation = Region(variant.graph, assigned.region), assigned.implementation
         groups.setdefault(
             (key, implementation), CandidateGroup(key, (region.bits,), (implementation,), workload(region), "maximal")
         )
-    measured = measure_groups(profile, list(groups.values()), deadline, used)
+    measured = measure_groups(variant, list(groups.values()), deadline, used)
     if used == most:
-        profile.regions.add(measured)
+        variant.regions.add(measured)
     costs = Measurements(measured)
     region_costs = [costs.of(key).get(assigned.implementation) for key, assigned in zip(keys, placement, strict=True)]
     return [cost.ms if cost is not None else None for cost in region_costs]

@@ -48,9 +48,9 @@ class Batching:
         dimension = batch_dimension(plan.model, plan.inputs, plan.outputs)
         sizes = dict[tuple[tuple[str, int], ...], tuple[int, ...]]()
         for bucket in plan.buckets:
-            others = _others(bucket.sizes, dimension)
-            if bucket.sizes.get(dimension, batch + 1) <= batch:
-                sizes[others] = tuple(sorted({*sizes.get(others, ()), bucket.sizes[dimension]}))
+            others = _others(bucket.program.sizes, dimension)
+            if bucket.program.sizes.get(dimension, batch + 1) <= batch:
+                sizes[others] = tuple(sorted({*sizes.get(others, ()), bucket.program.sizes[dimension]}))
         return Batching(dimension, batch, sizes)
 
     def rows_and_key(self, sizes: Mapping[str, int]) -> tuple[int, Hashable]:
@@ -75,10 +75,14 @@ class Batching:
             NotBatchable: they differ by more than twice what an answer may be off, or there are not as many of them as of inputs.
         """
         source = programs.source
-        fits = [candidate for candidate in source.plan.buckets if candidate.sizes.get(self.dimension, 0) <= self.batch]
-        bucket = max(fits or source.plan.buckets, key=lambda candidate: candidate.sizes.get(self.dimension, 0))
-        sizes = {**bucket.sizes, self.dimension: self.batch}
-        limit = min(_MOST, 2 * max(bucket.bound, _ROUNDING * bucket.original_error))
+        fits = [
+            candidate
+            for candidate in source.plan.buckets
+            if candidate.program.sizes.get(self.dimension, 0) <= self.batch
+        ]
+        bucket = max(fits or source.plan.buckets, key=lambda candidate: candidate.program.sizes.get(self.dimension, 0))
+        sizes = {**bucket.program.sizes, self.dimension: self.batch}
+        limit = min(_MOST, 2 * max(bucket.verification.bound, _ROUNDING * bucket.verification.original_error))
         mine, others = (_draw_model_inputs(source, sizes, seed) for seed in _SEEDS)
         whole = self._run(programs, sizes, mine)
         for row in sorted({0, self.batch // 2, self.batch - 1}):

@@ -202,7 +202,7 @@ class Server:
         if self._batching is not None:
             if check:
                 self._batching.check(programs)
-            sizes = self.source.plan.buckets[0].sizes
+            sizes = self.source.plan.buckets[0].program.sizes
             _, key = self._batching.rows_and_key({**sizes, self._batching.dimension: 1})
             for size in self._batching.programs(key):
                 programs.of_sizes({**sizes, self._batching.dimension: size})

@@ -1,4 +1,4 @@
-"""Profiles: measured costs of one graph, whole and by regions. What is measured when: `driver.whole_models` for the whole on
+"""Measured costs of one variant of the graph, whole and by regions. What is measured when: `driver.whole_models` for the whole on
 every implementation, `driver.region_costs` for its parts."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from bricolage.graph.work import workload
 from bricolage.measure.measurer import Event
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.program_step import USER_FILE, Step, file_step, placement_steps
+from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.quantised import precision_of
@@ -31,10 +31,10 @@ NEAR = 1.25
 
 
 @dataclass
-class Profile:
-    """Measured costs of one graph variant: whole by implementation, regions by (key, implementation)."""
+class TimedVariant:
+    """A variant of the graph with its measured costs: whole by implementation, regions by (key, implementation)."""
 
-    variant: GraphVariant
+    graph_variant: GraphVariant
     oracle: Oracle
     candidates: Candidates
     session: Session
@@ -50,30 +50,35 @@ class Profile:
     """Configurations without graph optimisations that take part, each with what happened with them."""
 
     @staticmethod
-    def of(variant: GraphVariant, oracle: Oracle, session: Session) -> Profile:
-        """A profile in which nothing is measured yet."""
+    def of(variant: GraphVariant, oracle: Oracle, session: Session) -> TimedVariant:
+        """One of which nothing is measured yet."""
         candidates = find_candidates(
             variant.graph,
             session.backends,
             precision_of(variant.graph.model, session.options),
             session.device,
-            slow_per_region=session.options.profile.slow_compilers_per_region,
+            slow_per_region=session.profile.slow_compilers_per_region,
             known=session.findings.claims,
         )
-        return Profile(variant, oracle, candidates, session)
+        return TimedVariant(variant, oracle, candidates, session)
 
     def __post_init__(self) -> None:
-        self.graph = self.variant.graph
+        self.graph = self.graph_variant.graph
         self._everything = self.graph.everything
         self._identities = Identities(self.graph)
         self.key = self._identities.key(self._everything)
         self._outputs = tuple(info.name for info in self.graph.outputs)
 
-    def profile_variant(self, variant: GraphVariant) -> Profile:
-        """The profile of another variant of this graph, judged by the same reference."""
+    def open_variant(self, variant: GraphVariant) -> TimedVariant:
+        """Another variant of this graph, judged by the same reference."""
         backends = self_checked(self.session.backends, [variant.graph], self.session.progress)
         session = replace(self.session, backends=backends)
-        return Profile.of(variant, self.oracle.of(variant.name, variant.graph), session)
+        return TimedVariant.of(variant, self.oracle.of(variant.name, variant.graph), session)
+
+    @property
+    def name(self) -> str:
+        """Of the variant."""
+        return self.graph_variant.name
 
     @property
     def alone(self) -> dict[Implementation, Cost]:
@@ -84,7 +89,7 @@ class Profile:
     def file_implementations(self) -> tuple[Implementation, ...]:
         """Tools that read the user's own file; none where there is none, or this is a variant of what it holds."""
         session = self.session
-        if not session.file or self.variant.name != ORIGINAL:
+        if not session.file or self.name != ORIGINAL:
             return ()
         precision, device = session.options.precision, session.device
         return tuple(
