@@ -241,7 +241,9 @@ def what_if_places(modules: Iterable[Module]) -> list[str]:
 def pages(root: Path = ROOT) -> list[Path]:
     """Files whose prose is read: the sources, and the pages that are not generated."""
     single = [root / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")]
-    written = [path for path in sorted((root / "docs").rglob("*.md")) if "log" not in path.relative_to(root).parts]
+    written = [
+        path for path in sorted((root / "docs").rglob("*.md")) if "log" not in path.parts and path.name != "errors.md"
+    ]
     return [*sorted((root / "src").rglob("*.py")), *written, *single]
 
 

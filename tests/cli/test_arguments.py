@@ -112,10 +112,10 @@ def test_an_artifact_brings_its_shapes_unless_others_are_given(several: Path) ->
 
     plan, _ = artifact.load_artifact(several)
     found = adopt_options(several, Options(seed=4))
-    names = {name for bucket in plan.buckets for name in bucket.sizes}
+    names = {name for bucket in plan.buckets for name in bucket.program.sizes}
     assert found.seed == 4 and set(found.shapes) == names and names
     for name in names:
-        assert found.shapes[name] == tuple(bucket.sizes[name] for bucket in plan.buckets)
+        assert found.shapes[name] == tuple(bucket.program.sizes[name] for bucket in plan.buckets)
     own = Options(shapes={"n": (3,)})
     assert adopt_options(several, own) is own
 

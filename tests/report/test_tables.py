@@ -39,13 +39,15 @@ def test_result_fits_the_width_and_says_everything(width: int) -> None:
 def test_a_decision_is_short_leads_with_the_gain_and_keeps_what_ships() -> None:
     plan, _ = samples.small()
     bucket = plan.buckets[0]
-    slow = [dataclasses.replace(bucket.contestants[-1], name=f"slow {n}", reason="refused") for n in range(30)]
-    bucket = dataclasses.replace(bucket, contestants=(*bucket.contestants, *slow))
+    slow = [dataclasses.replace(bucket.race.contestants[-1], name=f"slow {n}", reason="refused") for n in range(30)]
+    bucket = dataclasses.replace(
+        bucket, race=dataclasses.replace(bucket.race, contestants=(*bucket.race.contestants, *slow))
+    )
     lines = tables.render_text(tables.decision(bucket, 80), 80).splitlines()
     assert len(lines) <= 25 and max(map(len, lines)) <= 80
     assert lines[0].startswith("plan exact (4.83 ms) is 1.14")
     assert any(line.startswith("> plan exact") for line in lines)
-    hidden = len(bucket.contestants) - tables.MOST_ROWS
+    hidden = len(bucket.race.contestants) - tables.MOST_ROWS
     assert f"  and {hidden} slower or refused ones (-v lists them)" in lines
     assert len(tables.render_text(tables.decision(bucket, 80, verbose=True), 80).splitlines()) > 35
 

@@ -107,10 +107,7 @@ def _bucket(
     planned = {f.number: f.planned for f in facts}
     kernels = timed_kernels(planned, inside)
     limit = bucket.verification.bound
-    side_by_side = (
-        concurrency.describe_concurrency(bucket, facts, 1),
-        *map(concurrency.attempt, bucket.record.attempts),
-    )
+    lines = [concurrency.describe_concurrency(bucket, facts, 1), *map(concurrency.attempt, bucket.record.attempts)]
     return {
         "plan": bucket,
         "title": words.format_shape(bucket.program.sizes) or "all shapes fixed",
@@ -135,7 +132,7 @@ def _bucket(
         "limit": limit,
         "timeline": Markup(charts.timeline_chart(facts, colours)),
         "schedule": Markup(charts.schedule_chart(bucket, colours)),
-        "side_by_side": [line for line in side_by_side if line],
+        "side_by_side": list(filter(None, lines)),
         "graph": Markup(region_graph(facts, colours)),
         "linked": graph is not None,
         "facts": facts,

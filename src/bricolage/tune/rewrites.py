@@ -19,7 +19,6 @@ from bricolage.base.budget import DecisionBudget
 from bricolage.base.deadline import Deadline
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
-from bricolage.base.time_shares import TailoringShares
 from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
 from bricolage.errors import EndlessRewriting, NoBackend, NotAccurate, OpsetOutOfReach
@@ -181,7 +180,9 @@ class RewriteTuner:
         graph, word = self._oracle.graph, self._options.precision
         configs = {str(config): config for config in self._backend.suited_configs(word, self._device, graph.everything)}
         specs = {name: self._spec(graph, candidate) for name, candidate in configs.items()}
-        seconds = self._shares.signatures * stop.left if len(specs) > 1 else 1.0  # alone it need only run
+        seconds = (
+            self._budget.shares.tailoring.signatures * stop.left if len(specs) > 1 else 1.0
+        )  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)
         if ran.fastest is None:
             if wrong := [row.error for row in ran.costs.values() if row.outcome == "wrong" and row.error is not None]:
@@ -246,10 +247,6 @@ class RewriteTuner:
                     enabled.append(entry)
         return RewriteConfig(frozenset(disabled), tuple(enabled), opset)
 
-    @property
-    def _shares(self) -> TailoringShares:
-        return self._budget.shares.tailoring
-
     # --- races ------------------------------------------------------------------------------------------------------
 
     def _better(self, best: _Trial, configs: Sequence[RewriteConfig], phase: str, stop: Deadline) -> _Trial:
@@ -259,7 +256,7 @@ class RewriteTuner:
         self._progress.start(f"graph variants with other {phase}", len(configs))
         trials: dict[str, _Trial] = {}
         keys = {best.spec.region_key}
-        making = stop.reserve(self._shares.racing * stop.left)
+        making = stop.reserve(self._budget.shares.tailoring.racing * stop.left)
         for rewrite_config in configs:
             if making():
                 break

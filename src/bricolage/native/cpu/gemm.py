@@ -105,28 +105,27 @@ class GemmCodegen(TileCodegen):
 
     def _by_rows(self) -> Phase:
         """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
-        tiling, packing, tiles, made = self.tiling, self.tiling.packing, self.tiling.tiles, self.tiling.made
+        tiling, packing, tiles, producer = self.tiling, self.tiling.packing, self.tiling.tiles, self.tiling.made
         scratch_bytes = 0
         pack_right: list[str] = []
         if callable(tiling.p.right):
             right = self.constant_right().lines
         else:
-            scratch_bytes, right, pack_right = (
-                packing.right_bytes,
-                [packing.packed_right(0)],
-                packing.right(self.memory),
-            )
+            right, pack_right = [packing.packed_right(0)], packing.right(self.memory)
+            scratch_bytes = packing.right_bytes
         lines: list[str] = []
         block_tiles = tiles
-        if packing.direct is None or made is not None:
+        if packing.direct is None or producer is not None:
             mc = max(tiling.mr, tiling.mc_bytes // (packing.bytes * tiling.left.depth))
             block_tiles = -(-tiles // -(-tiling.m // mc))
         block_tiles = min(block_tiles, max(1, tiling.mc_rows // tiling.mr))
-        if made is not None:
-            kind = STORED_TYPES[made.buffer.dtype]
-            lines.append(f"{kind} *const made = ({kind} *)(own + {scratch_bytes}) + {made.around * made.pitch};")
-            elements = ((block_tiles + 1) * tiling.mr + 2 * made.around) * made.pitch
-            scratch_bytes += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
+        if producer is not None:
+            kind = STORED_TYPES[producer.buffer.dtype]
+            lines.append(
+                f"{kind} *const made = ({kind} *)(own + {scratch_bytes}) + {producer.around * producer.pitch};"
+            )
+            elements = ((block_tiles + 1) * tiling.mr + 2 * producer.around) * producer.pitch
+            scratch_bytes += -(-elements * STORED_BYTES[producer.buffer.dtype] // 64) * 64
         if packing.direct is None:
             left, lda, origin = "block", tiling.left.pitch, "start"
             lines.append(f"{packing.element} *restrict block = ({packing.element} *)(own + {scratch_bytes});")
@@ -145,11 +144,11 @@ class GemmCodegen(TileCodegen):
             f"for (long first = low; first < high; first += {block_tiles}) {{",
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
         ]
-        if packing.direct is None or made is not None:
+        if packing.direct is None or producer is not None:
             work.append(f"  const long start = {tiling.m}L * first / {tiles}, stop = {tiling.m}L * last / {tiles};")
-        if made is not None:
-            name = local(made.buffer)
-            work += [f"  {kind} *const {name} = made - start * {made.pitch};", *indent_lines(made.lines)]
+        if producer is not None:
+            name = local(producer.buffer)
+            work += [f"  {kind} *const {name} = made - start * {producer.pitch};", *indent_lines(producer.lines)]
         if packing.direct is None:
             stop = f"stop + {self._beyond}" if self._beyond else "stop"
             work += indent_lines(tiling.left.rows("start", stop, "start", self.memory))
