@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bricolage
+from bricolage.api.bisect import bisect
 from bricolage.api.pack import pack, read_targets
 from bricolage.base.options import Options, available_cores
 from bricolage.cli.main import app
@@ -166,6 +167,8 @@ def test_every_plan_is_explained_reported_and_raced(folder: Path, made: Packed) 
     bench = ["bench", path, "--target", "one", "--backend", "onnxruntime", "--json", "--effort", "instant"]
     (raced,) = json.loads(CliRunner().invoke(app, bench).stdout)["targets"]
     assert raced["target"] == "one" and "bricolage" in json.dumps(raced)
+    (examined,) = bisect(path, OPTIONS)
+    assert not examined.diagnosis.faulty and examined.diagnosis.name, "the first plan is looked at, not each backend"
 
 
 def test_a_described_device_is_predicted_and_taken_by_name(folder: Path, made: Packed) -> None:

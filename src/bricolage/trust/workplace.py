@@ -106,8 +106,9 @@ def open_workplace(
 ) -> Iterator[Workplace]:
     """The workplace for a model or an artifact; its files are gone afterwards. Arguments and errors as for `bisect`."""
     source, plan = model.source, None
-    if isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX:
-        plan = artifact.load_artifact(Path(source))
+    if artifact.is_named(source):
+        plans, unpacked = artifact.plans(Path(source))
+        plan = next(iter(plans.values())), unpacked  # of a pack the first one, as `bench` takes it
     device = select_device(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
         opened = open_source(model, options, directory)

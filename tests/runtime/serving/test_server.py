@@ -473,7 +473,7 @@ def test_a_second_caller_copies_while_the_first_runs(tmp_path: Path) -> None:
     with fast._programs._turn:  # somebody runs
         thread = threading.Thread(target=lambda: (fast(sample(1)), ended.set()))
         prepared = fast._programs.bucket(0)
-        mine = prepared._taken()  # on the first set of buffers
+        mine = prepared._take_buffers()  # on the first set of buffers
         thread.start()
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end and not (
