@@ -35,7 +35,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.as_it_comes import OURS, Contestant, alone, judge
+from benchmarks.as_it_comes import OURS, Contestant, judge, take_turns
 from benchmarks.real.written import truth
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
@@ -54,7 +54,7 @@ from bricolage.plan.agenda_record import AgendaItem
 from bricolage.runtime.executable import Executable
 from bricolage.work.gain import LEAST_GAIN
 
-_RIVAL = "everything"
+_FIRST, _RIVAL = "quick", "everything"
 _WHOLE = "whole model on "
 _TURNS, _TURN_S = 8, 0.5
 """Fresh processes of each side, and seconds that each of them is timed."""
@@ -174,25 +174,22 @@ def _regret(
         BricolageError: an artifact fails in a fresh process, or its answer is wrong.
     """
     right = truth(source, dict(inputs), options)
-    turns: dict[str, list[list[float]]] = {"quick": [], _RIVAL: []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]
-        artifacts = {
-            "quick": first.save(folder / "quick.bricolage"),
-            _RIVAL: second.save(folder / f"{_RIVAL}.bricolage"),
+        sides = {
+            name: Contestant(OURS, executable.save(folder / f"{name}.bricolage"))
+            for name, executable in ((_FIRST, first), (_RIVAL, second))
         }
-        for turn in range(_TURNS):
-            for side in turns if turn % 2 == 0 else reversed(turns):
-                times = alone(Contestant(OURS, artifacts[side]), folder / f"{side}.npz", _TURN_S, 0)
-                if isinstance(times, str):
-                    raise BricolageError(message=f"what {side} decided did not finish the race: {times}")
-                turns[side].append([times["steady_ms"]])
-        for side in turns:
+        times, failures = take_turns(sides, folder, _TURNS, _TURN_S, 0)
+        for side, reason in failures.items():
+            raise BricolageError(message=f"what {side} decided did not finish the race: {reason}")
+        for side in sides:
             error, is_right = judge(right, folder / f"{side}.npz")
             if not is_right:
                 raise BricolageError(message=f"what {side} decided is wrong in a fresh process, by {error:.1e}")
-    ratio = paired_ratio(turns["quick"], turns[_RIVAL])
+    ours, theirs = ([[turn["steady_ms"]] for turn in times[side]] for side in sides)
+    ratio = paired_ratio(ours, theirs)
     low, high = (max(0.0, 1.0 - 1.0 / bound) for bound in (ratio.low, ratio.high))
     return max(0.0, 1.0 - 1.0 / ratio.value), (low, high)
 

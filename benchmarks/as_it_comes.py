@@ -162,6 +162,24 @@ def alone(contestant: Contestant, outputs: Path, seconds: float, pauses: int) ->
     return times
 
 
+def take_turns(
+    contestants: Mapping[str, Contestant], folder: Path, rounds: int, seconds: float, pauses: int
+) -> tuple[dict[str, list[dict[str, float]]], dict[str, str]]:
+    """Times of contestants that take turns, each turn a fresh process, and why some have none. Who fails once has no further turn.
+    `folder` has `inputs.npz`; the answer of a contestant lies there under its name."""
+    times: dict[str, list[dict[str, float]]] = {}
+    refusals: dict[str, str] = {}
+    for turn in range(rounds):
+        names = [name for name in contestants if name not in refusals]
+        for name in names if turn % 2 == 0 else reversed(names):
+            result = alone(contestants[name], folder / f"{name}.npz", seconds, pauses)
+            if isinstance(result, str):
+                refusals[name] = result
+            else:
+                times.setdefault(name, []).append(result)
+    return times, refusals
+
+
 def measure(model: Model, asked: argparse.Namespace, folder: Path) -> list[Row]:
     """The rows of a model: one for each load and pattern."""
     made, seconds, why = decide(model, folder, asked.options)
@@ -180,17 +198,10 @@ def measure(model: Model, asked: argparse.Namespace, folder: Path) -> list[Row]:
             refusals[_single(backend)] = reason
     rows: list[Row] = []
     for load in asked.load:
-        times: dict[str, list[dict[str, float]]] = {}
-        told = dict(refusals)
         with busy(load) if load != "quiet" else nullcontext():
-            for turn in range(asked.rounds):
-                names = [name for name in contestants if name not in told]
-                for name in names if turn % 2 == 0 else reversed(names):
-                    result = alone(contestants[name], folder / f"{name}.npz", asked.seconds, asked.pauses)
-                    if isinstance(result, str):
-                        told[name] = result
-                    else:
-                        times.setdefault(name, []).append(result)
+            able = {name: contestant for name, contestant in contestants.items() if name not in refusals}
+            times, failures = take_turns(able, folder, asked.rounds, asked.seconds, asked.pauses)
+        told = refusals | failures
         errors = {name: judge(right, folder / f"{name}.npz") for name in times if name not in told}
         started = [Row(model.name, load, figure, shipped, decided_s=seconds) for figure in _FIGURES]
         rows += [judge_row(row, times, told, errors) for row in started]

@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "docs" / "log" / "data"
 PAGE = ROOT / "docs" / "results.md"
 PICTURE = ROOT / "docs" / "figures" / "as-it-comes.svg"
-PICTURE_RUN = "2026-11-28-as-it-comes-zen3.csv"
 Row = Mapping[str, str]
 
 
@@ -183,7 +182,7 @@ def main() -> int:
     index = tomllib.loads((DATA / "index.toml").read_text(encoding="utf-8"))
     texts = {
         PAGE: render_page(index),
-        PICTURE: render_picture(read_rows(PICTURE_RUN), index["processors"]["zen3"]),
+        PICTURE: render_picture(read_rows(index["picture"]["run"]), index["processors"][index["picture"]["processor"]]),
     }
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:

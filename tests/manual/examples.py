@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.manual.pages import ROOT, Block
+from tests.manual.pages import ROOT, Block, read_blocks
 
 LONGEST_OUTPUT = 28
 """Lines of an output that a page shows; of a longer one the first and the last."""
@@ -38,10 +38,9 @@ def write_example_files(folder: Path) -> None:
 
 def split_commands(text: str) -> list[str]:
     """The commands of a console block; a line that ends with a backslash goes on in the next."""
-    joined = text.replace("\\\n", "\\\n ")
     commands: list[str] = []
     going_on = False
-    for line in joined.splitlines():
+    for line in text.splitlines():
         if line.startswith("$ "):
             commands.append(line[2:])
         elif going_on:
@@ -105,8 +104,6 @@ def _shorten(output: str) -> list[str]:
 
 def fill_page(page: Path, folder: Path, cache: Path) -> None:
     """Writes what the blocks of a page print into the page, where the page shows an output."""
-    from tests.manual.pages import read_blocks
-
     text = page.read_text(encoding="utf-8")
     for step in run_blocks(read_blocks(page), folder, cache):
         if step.block.language == "console" and not _shows_nothing(step.block.text):

@@ -58,7 +58,7 @@ def test_examples_of_a_command_run(text: CommandText, folder: Path, shared: Path
 
 
 def test_commands_go_on_behind_a_backslash() -> None:
-    assert split_commands("$ a \\\n  b\nprinted\n$ c\n") == ["a \\\n   b", "c"]
+    assert split_commands("$ a \\\n  b\nprinted\n$ c\n") == ["a \\\n  b", "c"]
 
 
 def test_a_command_that_fails_is_told_with_what_it_printed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -17,7 +18,7 @@ def undo_on_failure(undo: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-class Closing:
+class Closing(ABC):
     """What is closed at the end of a `with`."""
 
     def __enter__(self) -> Self:
@@ -26,6 +27,6 @@ class Closing:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """The end of it."""
-        raise NotImplementedError

@@ -203,17 +203,6 @@ def _parameter(one: Field[Any], kind: Any, *, with_default: bool) -> inspect.Par
     )
 
 
-def reference() -> str:
-    """The options of a decision as a table in Markdown, for the reference page."""
-    rows = ["| option | in Python | what it does | default |", "|---|---|---|---|"]
-    for field in fields(Options):
-        flag, metavar = field.metadata["flag"], field.metadata["metavar"]
-        shown = f"`{flag}{' ' + metavar if metavar else ''}`"
-        default = "" if field.default in (None, MISSING) else f"`{field.default}`"
-        rows.append(f"| {shown} | `{field.name}` | {field.metadata['help']} | {default} |")
-    return "\n".join(rows)
-
-
 def verbose() -> bool:
     """Whether the user asked for more words."""
     return logging.getLogger("bricolage").isEnabledFor(logging.INFO)

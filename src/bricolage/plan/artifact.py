@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 from bricolage.base import scratch, sealed
 from bricolage.base.cache import cache_directory, discard
@@ -172,7 +172,7 @@ def load_artifact(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
     return read_plan(directory / _PLAN, path), directory
 
 
-def is_named(source: object) -> bool:
+def is_named(source: object) -> TypeGuard[str | Path]:
     """Whether something is the path of an artifact, or of a pack, rather than a model."""
     return isinstance(source, str | Path) and Path(source).suffix in (SUFFIX, PACK_SUFFIX)
 

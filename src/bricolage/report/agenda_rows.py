@@ -13,12 +13,7 @@ HEADS = ("Item", "Outcome", "Bound", "Chance", "Would save", "Saved", "Expected"
 
 
 _SHOWN_GAINS = 3
-_REASONS: dict[ItemOutcome, str] = {
-    "bounded": "that cannot save more than a bound",
-    "unlikely": "unlikely to save anything",
-    "no time": "for lack of time",
-    "interrupted": "interrupted",
-}
+_LEFT_OUT: tuple[ItemOutcome, ...] = ("bounded", "unlikely", "no time", "interrupted")
 
 
 def agenda_rows(bucket: Bucket) -> list[Sequence[str]]:
@@ -68,7 +63,7 @@ def sentences(bucket: Bucket) -> list[str]:
         lines.append(f"unlikely, {odds}: {name_items(unlikely)}")
     words_alone: tuple[ItemOutcome, ...] = ("no time", "interrupted")
     lines += [f"{outcome}: {name_items(late)}" for outcome in words_alone if (late := _with_outcome(bucket, outcome))]
-    lines += _list_untried(bucket)
+    lines += [f"{reason}: {', '.join(skipped)}" for reason, skipped in _list_untried(bucket).items()]
     left_out = [item for item in bucket.record.agenda if item.left_out]
     if left_out:
         loss = sum(item.expected_loss for item in left_out if item.outcome != "bounded")
@@ -89,22 +84,23 @@ def short_sentences(bucket: Bucket) -> list[str]:
     elif measured:
         lines.append(f"also measured: {words.count(len(measured), 'item')}, none of which saved time")
     left_out = [item for item in bucket.record.agenda if item.left_out]
-    counts = {outcome: sum(item.outcome == outcome for item in left_out) for outcome in _REASONS}
-    reasons = [f"{number} {_REASONS[outcome]}" for outcome, number in counts.items() if number]
+    counts: dict[str, int] = {outcome: len(_with_outcome(bucket, outcome)) for outcome in _LEFT_OUT}
+    counts["not tried"] = sum(map(len, _list_untried(bucket).values()))
+    reasons = [f"{number} {reason}" for reason, number in counts.items() if number]
     if reasons:
         loss = sum(item.expected_loss for item in left_out if item.outcome != "bounded")
         lines.append(f"left out: {', '.join(reasons)}; expected loss {words.percent(loss)} (-v lists them)")
     return lines
 
 
-def _list_untried(bucket: Bucket) -> list[str]:
-    """Contestants of which nothing was compiled and the agenda says nothing, a line for each reason."""
+def _list_untried(bucket: Bucket) -> dict[str, list[str]]:
+    """Contestants of which nothing was compiled and the agenda says nothing, by the reason."""
     items = {item.name for item in bucket.record.agenda}
     names: dict[str, list[str]] = {}
     for contestant in bucket.race.contestants:
         if not words.is_tried(contestant) and f"{WHOLE}{contestant.name}" not in items:
             names.setdefault(contestant.reason, []).append(contestant.name)
-    return [f"{reason}: {', '.join(skipped)}" for reason, skipped in names.items()]
+    return names
 
 
 def _with_outcome(bucket: Bucket, outcome: ItemOutcome) -> list[AgendaItem]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bricolage import errors
+from bricolage.base.options import Options
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.race_outcome import Contestant
 from bricolage.report import agenda_rows, headline, words
@@ -77,28 +78,25 @@ def stages(bucket: Bucket) -> RenderableType:
 def short_header(plan: Plan) -> RenderableType:
     """What was measured, and on what, in a line."""
     options = plan.provenance.options
-    tolerance = "" if options.tolerance is None else f", tolerance {options.tolerance:g}"
     threads = words.count(options.threads, "thread")
     constants = f"; constant {', '.join(map(str, plan.constants))}" if plan.constants else ""
-    text = f"{plan.model}: {options.precision}{tolerance}, {options.effort}, {threads}; {plan.provenance.hardware}{constants}"
+    text = f"{plan.model}: {_precision(options)}, {options.effort}, {threads}; {plan.provenance.hardware}{constants}"
     return plain_text(text, "dim")
+
+
+def _precision(options: Options) -> str:
+    return options.precision + ("" if options.tolerance is None else f", tolerance {options.tolerance:g}")
 
 
 def header(plan: Plan) -> RenderableType:
     """What was measured, and on what."""
     origin = plan.provenance
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
-    tolerance = (
-        "" if plan.provenance.options.tolerance is None else f", tolerance {plan.provenance.options.tolerance:g}"
-    )
     lines = (
         ("model", plan.model),
         ("hardware", f"{origin.hardware}; {words.count(origin.options.threads, 'thread')} used"),
         ("versions", f"bricolage {origin.bricolage}, {versions}" if versions else f"bricolage {origin.bricolage}"),
-        (
-            "precision",
-            f"{plan.provenance.options.precision}{tolerance}; effort {origin.options.effort}, seed {origin.options.seed}",
-        ),
+        ("precision", f"{_precision(origin.options)}; effort {origin.options.effort}, seed {origin.options.seed}"),
         *((("constant", ", ".join(map(str, plan.constants))),) if plan.constants else ()),
     )
     grid = Table.grid(padding=(0, 2, 0, 0))
