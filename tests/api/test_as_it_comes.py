@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import bricolage
 from bricolage.base.options import Options
+from bricolage.device.buffers import allocate_aligned
+from bricolage.driver.sub_graphs import divide
 from bricolage.errors import FileUnlikeModel
 from bricolage.graph.region_model import FileModel
 from bricolage.plan import artifact
@@ -52,11 +55,11 @@ def fast(path: Path) -> Executable:
     return bricolage.optimize(path, options)
 
 
-def handed_through(fast: Executable) -> Plan:
+def handed_through(fast: Executable, file: Implementation = FILE) -> Plan:
     """The same decision, had the file won."""
     bucket = fast.plan.buckets[0]
-    regions = (whole_region(FILE, bucket.program.operators),)
-    shipped = alter_bucket(bucket, regions=regions, chosen=str(FILE), best_baseline=str(FILE))
+    regions = (whole_region(file, bucket.program.operators),)
+    shipped = alter_bucket(bucket, regions=regions, chosen=str(file), best_baseline=str(file))
     return dataclasses.replace(fast.plan, buckets=(shipped,))
 
 
@@ -84,6 +87,37 @@ def test_a_plan_that_hands_the_file_through(fast: Executable, path: Path, tmp_pa
     first = loaded(X)
     loaded(X + 1)
     np.testing.assert_array_equal(first[1], X, "an answer is the caller's own")
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_a_file_of_open_sizes_is_bound_to_the_callers_buffers(tmp_path: Path, backend: str) -> None:
+    onnx.save(perceptron(), tmp_path / "a.onnx")
+    options = Options(effort="instant", backends=("onnxruntime", "openvino"), shapes={"n": (2,)})
+    fast = bricolage.optimize(tmp_path / "a.onnx", options)
+    plan = handed_through(fast, dataclasses.replace(FILE, backend=backend))
+    loaded = bricolage.load(Executable(plan, fast._source.directory).save(tmp_path / "a.bricolage"))
+    x = allocate_aligned(X.shape, X.dtype)
+    for values in (X, X + 1):
+        x[...] = values
+        bound = loaded.bind({"x": x})
+        bound()
+        for name, wanted in loaded.run({"x": values}).items():
+            np.testing.assert_array_equal(bound.outputs[name], wanted)
+
+
+def test_a_plan_that_hands_the_file_through_is_cut_without_it(tmp_path: Path) -> None:
+    """Regions of a part of the graph run graphs of ours in the tool that ran the file."""
+    text = """<ir_version: 8, opset_import: ["": 18]>
+        branches (float[2,32] x, float[32,8] v, float[32,8] w) => (float[2,8] y) {
+            a = MatMul(x, w) b = Relu(a) c = MatMul(x, v) d = Tanh(c) y = Add(b, d) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "a.onnx")
+    fast = bricolage.optimize(tmp_path / "a.onnx", Options(effort="instant", backends=("onnxruntime",), threads=1))
+    written = Executable(handed_through(fast), fast._source.directory).save(tmp_path / "a.bricolage")
+    divided = divide(written)
+    implementations = [region.implementation for region in divided.plan.buckets[0].program.regions]
+    assert len(implementations) == 3
+    assert {(part.backend, part.config.as_it_comes) for part in implementations} == {("onnxruntime", False)}
+    assert len(divided.curves(1)) == 3
 
 
 def test_the_file_is_only_in_artifacts_that_run_it(fast: Executable, tmp_path: Path) -> None:
@@ -140,6 +174,6 @@ def _negated() -> onnx.GraphProto:
 
 def test_a_file_that_is_unlike_the_model_is_refused_by_what_differs(path: Path) -> None:
     with pytest.raises(FileUnlikeModel, match="no input 'z'"):
-        _ = FileModel(path, ("z",), ("y", "x")).inputs
+        _ = FileModel(path, (("z", None),), (("y", None), ("x", None))).inputs
     with pytest.raises(FileUnlikeModel, match="2 outputs, and 1 are expected"):
-        _ = FileModel(path, ("x",), ("y",)).results
+        _ = FileModel(path, (("x", None),), (("y", None),)).results

@@ -16,6 +16,9 @@ from bricolage.work import bits as bitset
 from bricolage.work.region_algebra import connected_parts, is_convex
 
 Dimension = int | str
+Shape = tuple[Dimension, ...] | None
+"""None when even the rank is unknown."""
+NamedShape = tuple[str, Shape]
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class TensorInfo:
 
     name: str
     dtype: ir.DataType | None
-    shape: tuple[Dimension, ...] | None
+    shape: Shape
 
     @property
     def static(self) -> bool:

@@ -13,7 +13,7 @@ from bricolage.base.options import available_cores
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import FileUnlikeModel, Refused
-from bricolage.graph.graph import TensorInfo, describe
+from bricolage.graph.graph import NamedShape, TensorInfo, describe
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, Team
 
@@ -50,10 +50,11 @@ class RegionModel:
 class FileModel(RegionModel):
     """A user's file in the place of a region."""
 
-    given: tuple[str, ...] = ()
-    """Its inputs that a call gives, in order. Others have defaults."""
-    called: tuple[str, ...] = ()
-    """What the program calls its outputs, in their order."""
+    given: tuple[NamedShape, ...] = ()
+    """Its inputs that a call gives, in order, with the shapes of this program. Others have defaults."""
+    called: tuple[NamedShape, ...] = ()
+    """What the program calls its outputs, in their order, with the shapes of this program. What the file states of them is not
+    read: it may be wrong, and its sizes may be open."""
 
     @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -63,13 +64,14 @@ class FileModel(RegionModel):
             FileUnlikeModel: the file has other ones.
         """
         model_inputs = {value.name: value for value in self.model.graph.inputs}
-        if missing := [name for name in self.given if name not in model_inputs]:
+        if missing := [name for name, _ in self.given if name not in model_inputs]:
             raise FileUnlikeModel(reason=f"it has no input '{missing[0]}'")
-        return tuple(describe(model_inputs[name]) for name in self.given)
+        return tuple(replace(describe(model_inputs[name]), shape=shape) for name, shape in self.given)
 
     @property
     def results(self) -> tuple[TensorInfo, ...]:
-        """The outputs under the names that the program has for them, of shapes that only a run tells: a file may state others.
+        """The outputs under the names and of the shapes that the program has for them. One that the file passes through has a shape
+        that only a run tells, since tools do not write it into a buffer that they are given (ONNX Runtime 1.31.1).
 
         Raises:
             FileUnlikeModel: there are more or fewer.
@@ -77,7 +79,11 @@ class FileModel(RegionModel):
         if len(self.outputs) != len(self.called):
             reason = f"it has {len(self.outputs)} outputs, and {len(self.called)} are expected"
             raise FileUnlikeModel(reason=reason)
-        return tuple(replace(info, name=name, shape=None) for info, name in zip(self.outputs, self.called, strict=True))
+        passed = {value.name for value in self.model.graph.inputs} | {*self.model.graph.initializers}
+        ends = zip(self.outputs, self.called, strict=True)
+        return tuple(
+            replace(info, name=name, shape=None if info.name in passed else shape) for info, (name, shape) in ends
+        )
 
 
 def require_static(region: RegionModel, title: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.graph.graph import Graph, Region
+from bricolage.graph.graph import Graph, NamedShape, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.work.implementation import Implementation, Placement
@@ -22,15 +22,15 @@ class Step:
 
     implementation: Implementation
     path: Path
-    ends: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-    """Of a user's file: which of its inputs are given, and what the program calls its outputs, in their order. None where those of
-    the model at `path` are meant."""
+    ends: tuple[tuple[NamedShape, ...], tuple[NamedShape, ...]] | None = None
+    """Of a user's file: which of its inputs are given, and what the program calls its outputs, in their order, with the shapes of
+    this program. None where those of the model at `path` are meant."""
 
 
 def file_step(graph: Graph, implementation: Implementation, path: Path) -> Step:
     """The user's file that `graph` was prepared from, in its place."""
-    names = tuple(info.name for info in graph.inputs), tuple(info.name for info in graph.outputs)
-    return Step(implementation, path, names)
+    given, called = (tuple((info.name, info.shape) for info in ends) for ends in (graph.inputs, graph.outputs))
+    return Step(implementation, path, (given, called))
 
 
 def placement_steps(
