@@ -178,9 +178,9 @@ def _show(compared: ClusterComparison, before: ClusterComparison | None = None) 
     from bricolage.cli import output
     from bricolage.report.policies import comparison_heading, notes, policy_table, wait_sentences
 
-    print(comparison_heading(compared))
+    output.show_text(comparison_heading(compared))
     output.show_result(policy_table(compared, before))
     for note in notes(compared):
         output.note(note)
     for sentence in wait_sentences(compared):
-        print(sentence)
+        output.show_text(sentence)

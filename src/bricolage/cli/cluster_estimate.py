@@ -119,7 +119,7 @@ def _show_run_time(time: RunTime, as_json: bool) -> None:
         output.show_json(encode(time))
         return
     for sentence in run_time_sentences(time):
-        print(sentence)
+        output.show_text(sentence)
     for note in run_time_notes(time):
         output.note(note)
 

@@ -48,8 +48,8 @@ def outlook(
 
         output.show_json(encode(prospects))
         return
-    print(outlook_heading(prospects, at))
+    output.show_text(outlook_heading(prospects, at))
     output.show_result(outlook_table(prospects, at))
     for sentence in outlook_sentences(prospects):
-        print(sentence)
+        output.show_text(sentence)
     output.note("Eight of ten futures that were drawn lie between the two times.")

@@ -83,13 +83,14 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
 def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
     """Say why a job waits, and when it starts and ends."""
     from bricolage.api.cluster_service import explain_served_job
+    from bricolage.cli import output
     from bricolage.report.served_jobs import why_served_sentence
 
     answer = explain_served_job(job, state)
     if as_json:
         _show_json(answer)
         return
-    print(why_served_sentence(answer))
+    output.show_text(why_served_sentence(answer))
 
 
 @guard_command

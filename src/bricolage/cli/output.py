@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -44,12 +45,23 @@ def show_result(renderable: RenderableType, file: IO[str] | None = None) -> None
 
 
 def show_parts(parts: Iterable[RenderableType]) -> None:
-    """Prints the parts of a result on stdout: lines as they are, and all else as `show_result` does."""
+    """Prints the parts of a result on stdout: text as `show_text` does, and all else as `show_result` does."""
     for part in parts:
         if isinstance(part, str):
-            print(part)
+            show_text(part)
         else:
             show_result(part)
+
+
+def show_text(text: str) -> None:
+    """Prints lines on stdout. Those that are wider than the terminal, or than 80 columns without one, are broken between words."""
+    width = console().width
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        pieces = textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+        )
+        print(*(pieces if len(line) > width else [line]), sep="\n")
 
 
 def show_json(value: Any) -> None:

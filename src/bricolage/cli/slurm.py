@@ -62,10 +62,11 @@ def advise(
     step = advise_slurm(SlurmOptions(policy, history, days, risk, limits), why=why or (), note=_note)
     _show(step, as_json)
     if not as_json:
+        from bricolage.cli import output
         from bricolage.report.slurm_advice import why_sentence
 
         for job in step.explained:
-            print(errors.plain(why_sentence(job)))
+            output.show_text(errors.plain(why_sentence(job)))
 
 
 @app.command()
@@ -154,7 +155,7 @@ def _show(step: SlurmStep, as_json: bool) -> None:
         return
     from bricolage.report.slurm_advice import advice_notes, advice_table, heading
 
-    print(errors.plain(heading(step.advice)))
+    output.show_text(errors.plain(heading(step.advice)))
     if step.advice.jobs:
         output.show_result(advice_table(step.advice))
     for note in advice_notes(step.advice):

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
 
-from bricolage.errors import InvalidGraph, TrainingOperator, UnknownOperator, UnsupportedOpset, UnsupportedType
+from bricolage.errors import (
+    InvalidGraph,
+    TooLarge,
+    TrainingOperator,
+    UnknownOperator,
+    UnsupportedOpset,
+    UnsupportedType,
+)
 from bricolage.frontends import contributed
 from bricolage.graph.graph import bodies
+
+Check: TypeAlias = Callable[[ir.Model], object]
+"""Raises an error of the catalogue where a model does not fulfil it, and changes nothing."""
 
 OLDEST_OPSET = 6
 """The first opset without the attributes of Caffe2's memory (`consumed_inputs`); `upgrade` knows of no older definitions."""
@@ -20,6 +31,11 @@ STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview"})
 CONTRIBUTED = frozenset({"com.microsoft"})
 """Domains that a backend may know although the onnx package does not; placement refuses what no backend runs."""
 TRAINING = frozenset({"ai.onnx.training", "ai.onnx.preview.training", "com.microsoft.training"})
+
+HIGHEST_RANK = 32
+"""Dimensions of a tensor: numpy, and with it the reference, ends at 64, and some operators need twice as many."""
+_LONGEST = (1 << 31) - 1
+"""Elements along a dimension; 32-bit indices are what backends have in places."""
 
 _BIG = 1024  # bytes of a tensor that the checker need not see
 _LAST_AXIS = (1 << 31) - 1
@@ -46,6 +62,21 @@ def check_strings(model: ir.Model) -> None:
     for text in texts:
         if isinstance(text, bytes):
             raise InvalidGraph(reason=f"the name {text!r} is not valid text")
+
+
+def check_shapes(model: ir.Model) -> None:
+    """Whether every stated shape can be that of a tensor.
+
+    Raises:
+        InvalidGraph: a dimension is negative.
+        TooLarge: a dimension, or the number of dimensions, is beyond what any backend takes.
+    """
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.initializers.values(), *graph.outputs):
+            _check_shape(value)
+    for node, _ in versioned_nodes(model):
+        for value in node.outputs:
+            _check_shape(value)
 
 
 def check_opsets(model: ir.Model) -> None:
@@ -119,6 +150,22 @@ def _wild_attribute(node: ir.Node) -> str | None:
     if node.op_type == "Split" and numbers.get("num_outputs", len(node.outputs)) < len(node.outputs):
         return f"has {len(node.outputs)} outputs, and num_outputs {numbers['num_outputs']}"
     return None
+
+
+def _check_shape(value: ir.Value) -> None:
+    if value.shape is None:
+        return
+    if len(value.shape) > HIGHEST_RANK:
+        advice = f"Tensors of up to {HIGHEST_RANK} dimensions are taken"
+        raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has {len(value.shape)} dimensions", advice=advice)
+    for dimension in value.shape:
+        if not isinstance(dimension, int):
+            continue
+        if dimension < 0:
+            raise InvalidGraph(reason=f"tensor '{value.name}' has the negative dimension {dimension}")
+        if dimension > _LONGEST:
+            advice = f"Dimensions of up to {_LONGEST} are taken"
+            raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has the dimension {dimension}", advice=advice)
 
 
 def check_structure(model: ir.Model) -> None:
@@ -264,3 +311,9 @@ def _check_scope(graph: ir.Graph, outer: set[ir.Value]) -> None:
     for value in graph.outputs:
         if value not in visible_values:
             raise InvalidGraph(reason=f"the output '{value.name}' is computed by nothing")
+
+
+AS_WRITTEN: tuple[Check, ...] = (check_strings, check_shapes, check_opsets, check_operators, check_structure)
+"""What a model is checked for while it may still call functions, in this order: each relies on those before it."""
+INLINED: tuple[Check, ...] = (check_inferable, check_with_onnx)
+"""And once it calls none."""

@@ -9,7 +9,24 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, LiftConstantsToInitializersPass, TopologicalSortPass
 
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
-from bricolage.frontends import checks, model_limits
+from bricolage.frontends.checks import (
+    OLDEST_OPSET,
+    Check,
+    check_inferable,
+    check_operators,
+    check_opsets,
+    check_shapes,
+    check_strings,
+    check_structure,
+    check_with_onnx,
+    first_line,
+    innermost,
+    newest_opset,
+    strip_weights,
+    to_proto,
+    versioned_nodes,
+)
+from bricolage.frontends.model_limits import check_inlined
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
 from bricolage.graph.body_constants import bring_inside
 from bricolage.graph.impossible_branches import has_branches, impossible_branches, open_sizes
@@ -30,31 +47,8 @@ def clean(model: ir.Model) -> ir.Model:
     Raises:
         UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph
     """
-    checks.check_strings(model)
-    _forget_placeholders(model)
-    model_limits.check_shapes(model)
-    _normalise_domains(model)
-    checks.check_opsets(model)
-    checks.check_operators(model)
-    _sort(model)
-    checks.check_structure(model)
-    model_limits.check_inlined(model)
-    _inline(model)
-    checks.check_inferable(model)
-    internalise(model)
-    unique_names(model)
-    _lift_constants(model)
-    bring_inside(model)
-    model.ir_version = _ir_version(model)
-    correct_stated(model, _infer_checked)  # which knows types of sequences, too
-    infer(model, _infer_checked)
-    _open_impossible(model)
-    checks.check_with_onnx(model)
-    try:
-        _upgrade(model, TARGET)
-    except NotUpgradable as reason:
-        _LOG.info("the model keeps its opset: %s", reason)
-    _prune_imports(model)
+    for normalise in PASSES:
+        normalise(model)
     return model
 
 
@@ -82,8 +76,8 @@ def raise_opset(model: ir.Model, opset: int) -> None:
         UnsupportedOpset: there is no such opset.
         OpsetOutOfReach: one of its operators has no equal in it.
     """
-    if not checks.OLDEST_OPSET <= opset <= checks.newest_opset():
-        low, high = checks.OLDEST_OPSET, checks.newest_opset()
+    if not OLDEST_OPSET <= opset <= newest_opset():
+        low, high = OLDEST_OPSET, newest_opset()
         raise UnsupportedOpset(opset=opset, domain="ai.onnx", low=low, high=high)
     try:
         _upgrade(model, opset)
@@ -91,12 +85,24 @@ def raise_opset(model: ir.Model, opset: int) -> None:
         raise OpsetOutOfReach(opset=opset, reason=reason) from reason
 
 
+def _upgrade_where_possible(model: ir.Model) -> None:
+    try:
+        _upgrade(model, TARGET)
+    except NotUpgradable as reason:
+        _LOG.info("the model keeps its opset: %s", reason)
+
+
 def _upgrade(model: ir.Model, opset: int) -> None:
     if upgrade(model, opset):
         unique_names(model)
         infer(model, _infer_checked)
-        model.ir_version = _ir_version(model)
-        checks.check_with_onnx(model)
+        _set_ir_version(model)
+        check_with_onnx(model)
+
+
+def _infer_types(model: ir.Model) -> None:
+    correct_stated(model, _infer_checked)  # which knows types of sequences, too
+    infer(model, _infer_checked)
 
 
 def _infer_checked(model: ir.Model) -> None:
@@ -105,11 +111,11 @@ def _infer_checked(model: ir.Model) -> None:
     Raises:
         InvalidGraph: inference finds a contradiction.
     """
-    proto, propagating = checks.to_proto(checks.strip_weights(model)), propagates(model)
+    proto, propagating = to_proto(strip_weights(model)), propagates(model)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=propagating)
     except (onnx.shape_inference.InferenceError, ValueError) as error:  # the second of types that do not exist
-        raise InvalidGraph(reason=format_complaint(checks.first_line(error))) from error
+        raise InvalidGraph(reason=format_complaint(first_line(error))) from error
     values_by_name = {
         value.name: value
         for graph in ir.from_proto(inferred).graphs()
@@ -169,7 +175,7 @@ def _normalise_domains(model: ir.Model) -> None:
             imports[""] = imports.pop("ai.onnx")
     if not model.graph.opset_imports:
         model.graph.opset_imports[""] = 1
-    for node, _ in checks.versioned_nodes(model):
+    for node, _ in versioned_nodes(model):
         if node.domain == "ai.onnx":
             node.domain = ""
 
@@ -185,9 +191,7 @@ def _lift_constants(model: ir.Model) -> None:
     try:
         LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=_BIG)(model)
     except (ValueError, TypeError, ir.passes.PassError) as error:
-        raise InvalidGraph(
-            reason=f"a Constant of it holds no value ({checks.first_line(checks.innermost(error))})"
-        ) from error
+        raise InvalidGraph(reason=f"a Constant of it holds no value ({first_line(innermost(error))})") from error
 
 
 def _inline(model: ir.Model) -> None:
@@ -202,7 +206,7 @@ def _inline(model: ir.Model) -> None:
         _align_opsets(model)
         InlinePass()(model)
     except (NotUpgradable, ValueError, ir.passes.PassError, ir.passes.InvariantError) as error:
-        reason = checks.first_line(error.__cause__ or error)
+        reason = first_line(error.__cause__ or error)
         raise InvalidGraph(reason=f"its functions cannot be inlined: {reason}") from error
     model.functions.clear()
 
@@ -253,12 +257,38 @@ def _prune_imports(model: ir.Model) -> None:
         del model.graph.opset_imports[domain]
 
 
-def _ir_version(model: ir.Model) -> int:
-    """The oldest IR version that the opsets allow, so that every runtime reads what is written."""
+def _set_ir_version(model: ir.Model) -> None:
+    """To the oldest IR version that the opsets allow, so that every runtime reads what is written."""
     domain_names = {"": "ai.onnx"}
     imports = [
         onnx.helper.make_opsetid(domain_names.get(domain, domain), version)
         for domain, version in model.graph.opset_imports.items()
         if domain in ("", "ai.onnx.ml")
     ]
-    return max(_OLDEST_IR, int(onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)))
+    model.ir_version = max(_OLDEST_IR, int(onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)))
+
+
+PASSES: tuple[Check, ...] = (
+    check_strings,
+    _forget_placeholders,
+    check_shapes,
+    _normalise_domains,
+    check_opsets,
+    check_operators,
+    _sort,
+    check_structure,
+    check_inlined,
+    _inline,
+    check_inferable,
+    internalise,
+    unique_names,
+    _lift_constants,
+    bring_inside,
+    _set_ir_version,
+    _infer_types,
+    _open_impossible,
+    check_with_onnx,
+    _upgrade_where_possible,
+    _prune_imports,
+)
+"""From a model as it was read to the one form, in this order. Those that `frontends.checks` lists change nothing."""

@@ -9,14 +9,9 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, TooLarge
-from bricolage.frontends.checks import versioned_nodes
 
 MOST_OPERATORS = 200_000
 """Operators of a model, bodies of control flow included and functions inlined. Preparing takes some milliseconds for each."""
-HIGHEST_RANK = 32
-"""Dimensions of a tensor: numpy, and with it the reference, ends at 64, and some operators need twice as many."""
-_LONGEST = (1 << 31) - 1
-"""Elements along a dimension; 32-bit indices are what backends have in places."""
 
 
 def check_operator_count(proto: onnx.ModelProto) -> None:
@@ -61,37 +56,6 @@ def check_inlined(model: ir.Model) -> None:
     count = sum(sizes.get(node.op_identifier(), 1) for node in ir.traversal.RecursiveGraphIterator(model.graph))
     if count > MOST_OPERATORS:
         _refuse(f"{count:.3g}" if count >= 1e9 else str(count))
-
-
-def check_shapes(model: ir.Model) -> None:
-    """Whether every stated shape can be that of a tensor.
-
-    Raises:
-        InvalidGraph: a dimension is negative.
-        TooLarge: a dimension, or the number of dimensions, is beyond what any backend takes.
-    """
-    for graph in model.graphs():
-        for value in (*graph.inputs, *graph.initializers.values(), *graph.outputs):
-            _check_shape(value)
-    for node, _ in versioned_nodes(model):
-        for value in node.outputs:
-            _check_shape(value)
-
-
-def _check_shape(value: ir.Value) -> None:
-    if value.shape is None:
-        return
-    if len(value.shape) > HIGHEST_RANK:
-        advice = f"Tensors of up to {HIGHEST_RANK} dimensions are taken"
-        raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has {len(value.shape)} dimensions", advice=advice)
-    for dimension in value.shape:
-        if not isinstance(dimension, int):
-            continue
-        if dimension < 0:
-            raise InvalidGraph(reason=f"tensor '{value.name}' has the negative dimension {dimension}")
-        if dimension > _LONGEST:
-            advice = f"Dimensions of up to {_LONGEST} are taken"
-            raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has the dimension {dimension}", advice=advice)
 
 
 def graphs_of(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:

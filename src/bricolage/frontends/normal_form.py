@@ -41,18 +41,16 @@ def read_normal_form(path: Path, *, whole: bool = False) -> ir.Model:
             something to do.
     """
     model = read_as_it_comes(path)
-    checks.check_strings(model)
-    checks.check_opsets(model)
-    checks.check_operators(model)
-    checks.check_structure(model)
+    for check in checks.AS_WRITTEN:
+        check(model)
     if model.functions:
         raise InvalidGraph(reason="it has functions that are not inlined")
     if whole:
         internalise(model)
-    checks.check_inferable(model)
     for graph in model.graphs():
         both = set(graph.inputs) & set(graph.initializers.values())
         if both:
             raise InvalidGraph(reason=f"its input '{min(value.name or '' for value in both)}' is a weight, too")
-    checks.check_with_onnx(model)
+    for check in checks.INLINED:
+        check(model)
     return model

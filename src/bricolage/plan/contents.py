@@ -10,7 +10,6 @@ import numpy as np
 
 from bricolage.errors import BricolageError
 from bricolage.frontends import normal_form
-from bricolage.frontends.model_limits import check_shapes
 from bricolage.graph.graph import Graph
 from bricolage.graph.model_interface import interface
 from bricolage.plan.constant_inputs import words_of
@@ -78,7 +77,6 @@ def _check_file(plan: Plan, bucket: Bucket, folder: Path) -> None:
 
 def _check_graph(plan: Plan, bucket: Bucket, folder: Path) -> None:
     model = normal_form.read_normal_form(folder / bucket.program.graph)
-    check_shapes(model)
     graph = Graph(model)
     if len(graph) != bucket.program.operators:
         raise WrongContents(f"it has {len(graph)} operators, not {bucket.program.operators}")

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from bricolage.train.replicas.replicas import ReplicasResult
 
 _STEP_HEADS = [("Step", "fold"), ("Predicted", "right"), ("Samples/s", "right"), ("Gain", "right"), ("Peak", "right")]
-_MEASURED_HEADS = [("Step", "fold"), ("Measured", "right"), ("Error", "right"), ("Peak", "right"), ("Error", "right")]
+_MEASURED_HEADS = [
+    ("Step", "fold"),
+    ("Measured", "right"),
+    ("Error of gain", "right"),
+    ("Peak", "right"),
+    ("Error of peak", "right"),
+]
 _OPERATOR_HEADS = [("Operator", "fold"), ("Phase", "left"), ("Calls", "right"), ("Time", "right"), ("", "right")]
 _SHOWN = 8
 """Operators of the step as it is, the longest first."""

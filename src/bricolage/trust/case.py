@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from bricolage.frontends.model_limits import check_shapes
+from bricolage.frontends.checks import check_shapes
 from bricolage.graph.graph import describe
 from bricolage.graph.inference import infer
 
