@@ -96,9 +96,10 @@ replay: $(STAMP) ## whether a change decides anything differently: claims, candi
 fuzz: $(STAMP) ## random models, regions and rule contexts for MINUTES=10; goes on where the last run ended, findings in out/fuzz
 	$(BIN)/python -m benchmarks.fuzz --minutes $(or $(MINUTES),10)
 
-lint: $(STAMP) ## ruff, mypy, the layers, the site with its links
+lint: $(STAMP) ## ruff, clang-format, mypy, the layers, the site with its links
 	$(BIN)/ruff check src benchmarks examples tests
 	$(BIN)/ruff format --check src benchmarks examples tests
+	$(BIN)/clang-format --dry-run --Werror src/bricolage/native/c/*.h
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean

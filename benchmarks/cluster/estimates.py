@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.cluster import gavel, speed
 from bricolage.cluster.completion import complete_speeds
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policy_catalogue import POLICIES as POLICY_ENTRIES
@@ -190,7 +190,7 @@ def regret_rows(
         entry = find_policy(name)
 
         def mean(lengths: float, off: float, seed: int, entry: PolicyEntry = entry) -> float:
-            loop = ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(lengths, seed, off), False)
+            loop = EventLoop(some, spec, entry.make(some, spec), entry.estimator(lengths, seed, off), False)
             return outcome(entry.name, loop.run(), spec).mean_jct_s / 3600.0
 
         exact = mean(0.0, 0.0, 0)
@@ -214,8 +214,8 @@ def prediction_rows(
     for name in names:
         entry = find_policy(name)
 
-        def loop(entry: PolicyEntry = entry) -> ReplayLoop:
-            return ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(error, 0), False)
+        def loop(entry: PolicyEntry = entry) -> EventLoop:
+            return EventLoop(some, spec, entry.make(some, spec), entry.estimator(error, 0), False)
 
         truth = loop().run().states
         starts, ends, within = list[bool](), list[bool](), list[float]()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.cluster.allox_port import AlloXPort
 from bricolage.cluster.estimates import ExactLengths
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
@@ -102,7 +102,7 @@ def mean_jct(rates: Path, policy: str, per_hour: float, seed: int, jobs: int = 5
     spec = cluster()
     some = drawn(read_rates(rates, spec.kinds), jobs + jobs // 2, per_hour, seed)
     window = frozenset(range(jobs - measured, jobs))
-    loop = ReplayLoop(some, spec, _scheduler(policy, some, spec), ExactLengths(), False, window)
+    loop = EventLoop(some, spec, _scheduler(policy, some, spec), ExactLengths(), False, window)
     found = loop.run()
     hours = sum(found.states[n].finish_s - found.states[n].job.submit_s for n in window) / len(window) / 3600
     published = PUBLISHED.get((policy, per_hour), math.nan)
@@ -113,7 +113,7 @@ def makespan(rates: Path, policy: str, count: int, seed: int = 1) -> Cell:
     """A cell of the table of makespans."""
     spec = cluster()
     some = drawn(read_rates(rates, spec.kinds), count, 0.0, seed, several=True)
-    found = ReplayLoop(some, spec, _scheduler(policy, some, spec), ExactLengths(), False).run()
+    found = EventLoop(some, spec, _scheduler(policy, some, spec), ExactLengths(), False).run()
     hours = max(state.finish_s for state in found.states) / 3600
     published = PUBLISHED_MAKESPAN.get((policy, count), math.nan)
     return Cell(policy, count, seed, hours, published, hours / published - 1)

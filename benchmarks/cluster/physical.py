@@ -18,7 +18,7 @@ from benchmarks.cluster.allox_port import AlloXPort
 from benchmarks.cluster.max_sum_port import MaxSumPort
 from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.estimates import ExactLengths
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.jobs import TrainingJob
@@ -108,7 +108,7 @@ def _row(outcome: dict[str, object], trace: Path, restart_s: float) -> Row:
     policy = str(outcome["policy"])
     ours = NAMES[_plain(policy)]
     scheduler = _ported(ours, jobs, trace, spec) or find_policy(ours).make(jobs, spec)
-    made = ReplayLoop(jobs, spec, scheduler, ExactLengths(), keep_stays=False).run()
+    made = EventLoop(jobs, spec, scheduler, ExactLengths(), keep_stays=False).run()
     mine = [state.finish_s - state.job.submit_s for state in made.states]
     theirs = [float(value) for value in outcome["jct_s"]]  # type: ignore[attr-defined]
     ends = [state.finish_s for state in made.states]

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.cluster import gavel
 from bricolage.cluster.adaptive import BatchProfile, Matrix, StepTimes
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
@@ -66,7 +66,7 @@ def rows(jobs: int, devices: int, load: float, policies: Sequence[str] = POLICIE
     for policy in policies:
         entry = find_policy(policy)
         started = time.perf_counter()
-        done = ReplayLoop(some, cluster, entry.make(some, cluster), entry.estimator(0.0, 0), keep_stays=False).run()
+        done = EventLoop(some, cluster, entry.make(some, cluster), entry.estimator(0.0, 0), keep_stays=False).run()
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         found.append(SpeedRow(policy, jobs, devices // 8 * 8, seconds, done.events, peak))

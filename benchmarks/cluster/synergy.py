@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bricolage.cluster.adaptive import HostProfile
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policy_catalogue import find_policy
@@ -73,7 +73,7 @@ def rows(path: Path, jobs: int, nodes: int = 16, seed: int = 0, split: tuple[int
         hours = {}
         for name in ("fifo", "synergy"):
             entry = find_policy(name)
-            found = ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(0.0, 0), False).run()
+            found = EventLoop(some, spec, entry.make(some, spec), entry.estimator(0.0, 0), False).run()
             middle = found.states[jobs // 5 : -jobs // 5]
             hours[name] = sum(state.finish_s - state.job.submit_s for state in middle) / len(middle) / 3600.0
         told = ",".join(map(str, split))

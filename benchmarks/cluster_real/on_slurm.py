@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.cluster_real.side_by_side import Beside, Compared
 from benchmarks.cluster_real.slurm_daemons import LONGEST_S, LocalSlurm, local_slurm
 from bricolage.cluster.estimates import ExactLengths
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
@@ -96,7 +96,7 @@ def _compared(
     cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
     scheduler = find_policy(policy).make(slowed, cluster)
     scheduler.preempts = False
-    replayed = ReplayLoop(slowed, cluster, scheduler, ExactLengths()).run()
+    replayed = EventLoop(slowed, cluster, scheduler, ExactLengths()).run()
     told = outcome(policy, replayed, cluster)
     makespan = max(end for _, end in done) - min(begin for begin, _ in done)
     jct = [end - begin for begin, end in done]

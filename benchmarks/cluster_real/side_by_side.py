@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.cluster_real.served import Nodes, serving, submit, turns, wait
 from benchmarks.cluster_real.workload import Planned, cluster, drawn
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.policy_catalogue import find_policy
 
@@ -110,7 +110,7 @@ def compared(policy: str, rows: Sequence[dict[str, Any]], jobs: Sequence[Planned
         raise AssertionError(f"these have not finished: {lost}")
     entry = find_policy(policy)
     told = [one.spec.training_job(by_name[one.spec.name]["submit_s"], spec) for one in jobs]
-    states = ReplayLoop(told, spec, entry.make(told, spec), entry.estimator(0.0, 0)).run().states
+    states = EventLoop(told, spec, entry.make(told, spec), entry.estimator(0.0, 0)).run().states
     first = min(job.submit_s for job in told)
     real = {row["name"]: row["finish_s"] - row["submit_s"] for row in rows}
     simulated = {state.job.name: state.finish_s - state.job.submit_s for state in states}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from bricolage.cluster.event_loop import Replayed, ReplayLoop
+from bricolage.cluster.event_loop import EventLoop, Replayed
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeFailure, NodeGroup
 from bricolage.cluster.policy_catalogue import find_policy
@@ -34,7 +34,7 @@ def one_kind(devices: int, nodes: int = 1, **more: object) -> ClusterSpec:
 def replay(policy: str, jobs: list[TrainingJob], cluster: ClusterSpec, error: float = 0.0) -> Replayed:
     """What a policy makes of them."""
     entry = find_policy(policy)
-    return ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0)).run()
+    return EventLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0)).run()
 
 
 @st.composite

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.cluster.adaptive import BatchProfile, HostProfile, RunSetting, StepTimes
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.fitted import GoodputFit, SeenStep, fitted_times
 from bricolage.cluster.history.profiles import read_profiles, with_profiles
 from bricolage.cluster.jobs import JobState, TrainingJob
@@ -72,7 +72,7 @@ def test_goodput_grows_batches_as_noise_grows(name: str) -> None:
     (kept,) = replay(name, fixed, cluster).states
     assert alone.finish_s < kept.finish_s
     entry = find_policy(name)
-    loop = ReplayLoop(adaptive_jobs(1), cluster, entry.make([], cluster), entry.estimator(0.0, 0))
+    loop = EventLoop(adaptive_jobs(1), cluster, entry.make([], cluster), entry.estimator(0.0, 0))
     loop.run_until(200.0)
     early = loop.states[0].setting.batch
     loop.run_until(0.95 * alone.finish_s)
@@ -138,8 +138,8 @@ def test_shares_fit_and_no_job_is_slower_than_with_its_part(
             assert places[state.number] == state.nodes, "who runs stays"
 
 
-def gandiva(jobs: list[TrainingJob], cluster: ClusterSpec) -> ReplayLoop:
-    loop = ReplayLoop(jobs, cluster, TargetScheduler(Gandiva()), find_policy("gandiva").estimator(0.0, 0))
+def gandiva(jobs: list[TrainingJob], cluster: ClusterSpec) -> EventLoop:
+    loop = EventLoop(jobs, cluster, TargetScheduler(Gandiva()), find_policy("gandiva").estimator(0.0, 0))
     loop.run()
     return loop
 
@@ -217,7 +217,7 @@ def test_profiles_are_read(tmp_path: Path) -> None:
 
 
 def test_settings_end_with_a_stay() -> None:
-    loop = ReplayLoop(
+    loop = EventLoop(
         adaptive_jobs(2),
         one_kind(4),
         find_policy("pollux").make([], one_kind(4)),
@@ -276,8 +276,8 @@ def test_policies_that_fit_end_up_with_the_truth(name: str) -> None:
     by the truth, and after some rounds the fitted goodput is the true one where the job runs."""
     cluster, entry = one_kind(4), find_policy(name)
 
-    def loop(fitted: bool) -> ReplayLoop:
-        return ReplayLoop(adaptive_jobs(1), cluster, entry.make([], cluster), entry.estimator(0.0, 0), fitted=fitted)
+    def loop(fitted: bool) -> EventLoop:
+        return EventLoop(adaptive_jobs(1), cluster, entry.make([], cluster), entry.estimator(0.0, 0), fitted=fitted)
 
     known, learnt = loop(False).run(), loop(True)
     found = learnt.run()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.cluster.estimates import Rolling
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.batch_growth import batch_size, grown_phases
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.history.read import read_history
@@ -126,7 +126,7 @@ def test_jobs_come_after_others(tmp_path: Path) -> None:
         assert ends["a"] < ends["b"] < ends["c"]
         assert ends["c"] >= 37.5, "twice as fast on a100"
     entry = find_policy("fifo")
-    scene = scene_of(ReplayLoop(jobs, TWO, entry.make(jobs, TWO), entry.estimator(0.0, 0)), entry, 30.0)
+    scene = scene_of(EventLoop(jobs, TWO, entry.make(jobs, TWO), entry.estimator(0.0, 0)), entry, 30.0)
     found = {one.job: one for one in prospects(scene, Doubt(0.0, 0.0), draws=1)}
     assert found["c"].waits_for == "dependency" and found["c"].change == "the end of b" and found["b"].kind
     assert found["c"].expected.start_s == pytest.approx(35.0)

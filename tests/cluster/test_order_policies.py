@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from bricolage.cluster.estimates import ExactLengths
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.order_policies import OrderPolicy, OrderScheduler
@@ -60,7 +60,7 @@ def test_the_running_set_is_that_of_a_walk(
     jobs = [job(n, one.submit_s, one.steps, one.devices, deadline_s=one.deadline_s) for n, one in enumerate(jobs)]
     cluster = ClusterSpec(cluster.group[:1])  # one kind and no restarts: there a walk says all
     made = LeastAttained((20.0, 60.0)) if policy is LeastAttained else policy()
-    ReplayLoop(jobs, cluster, Compared(made), ExactLengths()).run()
+    EventLoop(jobs, cluster, Compared(made), ExactLengths()).run()
 
 
 def starts(policy: str, jobs: list[TrainingJob], cluster: ClusterSpec) -> list[float]:
@@ -101,7 +101,7 @@ def test_easy_never_delays_the_first_one(workload: tuple[list[TrainingJob], Clus
             return found
 
     jobs = [job(n, one.submit_s, one.steps, one.devices) for n, one in enumerate(jobs)]
-    found = ReplayLoop(jobs, ClusterSpec(cluster.group[:1]), Watched(EasyBackfill()), ExactLengths()).run()
+    found = EventLoop(jobs, ClusterSpec(cluster.group[:1]), Watched(EasyBackfill()), ExactLengths()).run()
     for number, at in promised.items():
         assert found.states[number].first_start_s <= at + 1e-6
 
@@ -119,7 +119,7 @@ def test_shortest_remaining_beats_others_on_one_device(workload: tuple[list[Trai
     jobs = [job(n, one.submit_s, one.steps) for n, one in enumerate(workload[0])]
 
     def mean(policy: OrderPolicy) -> float:
-        found = ReplayLoop(jobs, one_kind(1), OrderScheduler(policy), ExactLengths()).run()
+        found = EventLoop(jobs, one_kind(1), OrderScheduler(policy), ExactLengths()).run()
         return sum(state.finish_s for state in found.states)
 
     best = mean(ShortestRemaining())
@@ -137,8 +137,8 @@ def test_service_demotes() -> None:
 def test_who_waits_long_is_promoted() -> None:
     jobs = [job(0, 0, 200), *(job(n, 100 + 50 * n, 100) for n in range(1, 40))]
     policy = LeastAttained((100.0,), knob=2.0)
-    found = ReplayLoop(jobs, one_kind(1), OrderScheduler(policy), ExactLengths()).run()
-    without = ReplayLoop(jobs, one_kind(1), OrderScheduler(LeastAttained((100.0,))), ExactLengths()).run()
+    found = EventLoop(jobs, one_kind(1), OrderScheduler(policy), ExactLengths()).run()
+    without = EventLoop(jobs, one_kind(1), OrderScheduler(LeastAttained((100.0,))), ExactLengths()).run()
     assert found.states[0].finish_s < without.states[0].finish_s
 
 

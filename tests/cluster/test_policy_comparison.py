@@ -88,7 +88,7 @@ def test_what_cannot_be_compared() -> None:
 
 def test_a_scheduler_that_starts_nobody_is_noticed() -> None:
     from bricolage.cluster.estimates import ExactLengths
-    from bricolage.cluster.event_loop import ReplayLoop
+    from bricolage.cluster.event_loop import EventLoop
     from bricolage.cluster.order_policies import OrderScheduler
     from bricolage.cluster.policies.queue_orders import Fifo
     from bricolage.cluster.scheduler import Changes
@@ -99,7 +99,7 @@ def test_a_scheduler_that_starts_nobody_is_noticed() -> None:
             return Changes()
 
     with pytest.raises(ClusterStuck, match="1 jobs wait at 0 s"):
-        ReplayLoop([job(0, 0, 1)], one_kind(1), Idle(Fifo()), ExactLengths()).run()
+        EventLoop([job(0, 0, 1)], one_kind(1), Idle(Fifo()), ExactLengths()).run()
 
 
 def test_the_page_holds_everything_and_loads_nothing() -> None:
@@ -130,7 +130,7 @@ def test_quantiles_are_those_of_the_jobs() -> None:
 def test_wrong_rates_mislead_until_a_job_has_run_there() -> None:
     """Two kinds, one job: with a wrong belief it starts on the slow kind, sees its rate there, and the other is still believed."""
     from bricolage.cluster.estimates import BlurredRates, ExactLengths
-    from bricolage.cluster.event_loop import ReplayLoop
+    from bricolage.cluster.event_loop import EventLoop
     from bricolage.cluster.machines import ClusterSpec, NodeGroup
 
     cluster = ClusterSpec((NodeGroup("a", 1, 1), NodeGroup("b", 1, 1)))
@@ -139,7 +139,7 @@ def test_wrong_rates_mislead_until_a_job_has_run_there() -> None:
     ends = set()
     for seed in range(20):
         wrong = BlurredRates(ExactLengths(), 2.0, seed)
-        (state,) = ReplayLoop([one], cluster, entry.make([one], cluster), wrong).run().states
+        (state,) = EventLoop([one], cluster, entry.make([one], cluster), wrong).run().states
         ends.add(state.finish_s)
         ran = "a" if state.finish_s == 50.0 else "b"
         assert ran not in state.believed and state.kinds[0] in ("a", "b")

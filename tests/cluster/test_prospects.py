@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, QueueQuota
 from bricolage.cluster.policy_catalogue import POLICIES, find_policy
@@ -21,7 +21,7 @@ SURE = Doubt(0.0, 0.0)
 
 def scene(policy: str, jobs: list[TrainingJob], cluster: ClusterSpec, now: float) -> Scene:
     entry = find_policy(policy)
-    return scene_of(ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(0.0, 0)), entry, now)
+    return scene_of(EventLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(0.0, 0)), entry, now)
 
 
 def test_where_jobs_stand_and_what_would_change_it() -> None:

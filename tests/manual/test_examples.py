@@ -1,14 +1,20 @@
-"""Every example of the manual runs: the blocks of a page in order in one folder, each command's example in one of its own."""
+"""Every example of the manual runs: the blocks of a page in order in one folder, each command's example in one of its own.
+
+Those that take long run with the slow tests. Every command line is read by the parser each time.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from tests.manual.commands import CommandText, example_block, read_texts
+from tests.manual.commands import CommandText, example_block, list_commands, read_texts
 from tests.manual.examples import ExampleFailed, run_blocks, split_commands, write_example_files
 from tests.manual.pages import COMMANDS, Block, list_pages, read_blocks
 
@@ -18,6 +24,12 @@ PAGES = [
     if page.parent != COMMANDS and any(block.language in ("console", "python") for block in read_blocks(page))
 ]
 RUNNING = [text for text in read_texts().values() if text.runs]
+QUICK_PAGES = frozenset(["backends", "cluster-replay", "index", "report", "run", "train-tune"])
+"""What a newcomer reads first, and a page of each other kind."""
+LONG_COMMANDS = frozenset(
+    ["bisect", "pack", "tune", *(f"train {verb}" for verb in ("fuse", "plan", "predict", "replicas", "report", "run"))]
+)
+"""Examples of more than ten seconds; `tests/cli` runs these commands on smaller inputs."""
 
 
 @pytest.fixture(scope="session")
@@ -46,12 +58,52 @@ def folder(example_files: Path, tmp_path: Path) -> Path:
     return target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def list_command_lines() -> Iterator[tuple[str, list[str]]]:
+    """Each `bricolage` command line that the manual shows: where, and its words."""
+    blocks = [(page.name, block) for page in list_pages() for block in read_blocks(page) if block.title is None]
+    for name, block in blocks:
+        if block.language == "console":
+            commands = split_commands(block.text)
+        else:
+            commands = block.text.replace("\\\n", " ").splitlines() if block.language == "sh" else []
+        for command in commands:
+            for part in re.split(r"[;&|]+|\d?>+", command.replace("\\\n", " ")):
+                words = shlex.split(part, comments=True) if part.count('"') % 2 == part.count("'") % 2 == 0 else []
+                if words[:1] == ["bricolage"]:
+                    yield name, words[1:]
+
+
+def test_every_command_line_is_read_by_the_parser() -> None:
+    commands, lines = list_commands(), list(list_command_lines())
+    assert len(lines) > 120
+    for place, words in lines:
+        if words[-1:] == ["--help"] or words == ["--version"]:
+            continue
+        length = next((n for n in (3, 2, 1) if " ".join(words[:n]) in commands), 0)
+        assert length, f"{place}: there is no command '{' '.join(words)}'"
+        name = " ".join(words[:length])
+        try:
+            commands[name].make_context(name, words[length:])
+        except Exception as error:  # Typer's usage errors are no subclasses of click's
+            pytest.fail(f"{place}: {' '.join(words)}: {error}")
+
+
+def _pages() -> Iterator[object]:
+    for page in PAGES:
+        yield pytest.param(page, id=page.name, marks=[] if page.stem in QUICK_PAGES else pytest.mark.slow)
+
+
+def _commands() -> Iterator[object]:
+    for text in RUNNING:
+        yield pytest.param(text, id=text.name, marks=pytest.mark.slow if text.name in LONG_COMMANDS else [])
+
+
+@pytest.mark.parametrize("page", _pages())
 def test_examples_of_a_page_run(page: Path, folder: Path, shared: Path) -> None:
     assert list(run_blocks(read_blocks(page), folder, shared / "cache"))
 
 
-@pytest.mark.parametrize("text", RUNNING, ids=lambda text: text.name)
+@pytest.mark.parametrize("text", _commands())
 def test_examples_of_a_command_run(text: CommandText, folder: Path, shared: Path) -> None:
     (step,) = run_blocks([example_block(text)], folder, shared / "cache")
     assert any(line.startswith(f"$ bricolage {text.name}") for line in step.output.splitlines())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bricolage.cluster.asked_jobs import number_asked_jobs
 from bricolage.cluster.estimates import Rolling
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.read import HistoryFiles, read_history_files, read_past_runs
 from bricolage.cluster.machines import read_cluster
 from bricolage.cluster.policy_catalogue import find_policy
@@ -70,7 +70,7 @@ def forecast_jobs(
         note(sentence)
     if reason := entry.refuses(jobs, spec):
         raise PolicyRefuses(name=options.policy, reason=reason)
-    scene = scene_of(ReplayLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0)), entry, at_s)
+    scene = scene_of(EventLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0)), entry, at_s)
     asked = number_asked_jobs(options.jobs, history, scene)
     doubt = Doubt(options.error, options.rate_error)
     past = [job for job in jobs if job.submit_s <= at_s]

@@ -60,8 +60,11 @@ class Replayed:
 
 
 @dataclass
-class ReplayLoop:
-    """One replay. `jobs` must stand in order of submission."""
+class EventLoop:
+    """Jobs, a policy and an engine from event to event: a replay, a forecast, or a service that runs jobs.
+
+    `jobs` must stand in order of submission.
+    """
 
     jobs: Sequence[TrainingJob]
     cluster: ClusterSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bricolage.cluster.event_loop import Replayed, ReplayLoop
+from bricolage.cluster.event_loop import EventLoop, Replayed
 from bricolage.cluster.history.records import NO_HISTORY, JobHistory
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec
@@ -182,9 +182,9 @@ class _Run:
     ) -> _Run:
         """Replays; again for each further seed, where errors make a difference, and for each job whose wait is asked about."""
 
-        def loop(seed: int = 0, keep: bool = True) -> ReplayLoop:
+        def loop(seed: int = 0, keep: bool = True) -> EventLoop:
             beliefs = entry.estimator(doubt.lengths, seed, doubt.rates)
-            return ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep, fitted=fitted)
+            return EventLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep, fitted=fitted)
 
         replay = loop().run()
         first = outcome(entry.name, replay, cluster)

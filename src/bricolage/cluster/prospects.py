@@ -17,7 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from bricolage.cluster.event_loop import Replayed, ReplayLoop
+from bricolage.cluster.event_loop import EventLoop, Replayed
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.policy_catalogue import PolicyEntry
@@ -120,7 +120,7 @@ class Scene:
     preempts: bool = True
     """Whether the policy may stop running jobs, where it is one that does."""
 
-    def loop(self, truth: Sequence[TrainingJob] = (), factors: Sequence[Mapping[str, float]] = ()) -> ReplayLoop:
+    def loop(self, truth: Sequence[TrainingJob] = (), factors: Sequence[Mapping[str, float]] = ()) -> EventLoop:
         """From now on; the first jobs of `truth` are these."""
         all_jobs = truth or self.jobs
         lengths = [job.steps for job in (*self.jobs, *all_jobs[len(self.jobs) :])]
@@ -128,7 +128,7 @@ class Scene:
         stop = frozenset(range(len(self.jobs)))
         scheduler = self.entry.make(all_jobs, self.cluster)
         scheduler.preempts = scheduler.preempts and self.preempts
-        return ReplayLoop(
+        return EventLoop(
             all_jobs,
             self.cluster,
             scheduler=scheduler,
@@ -358,7 +358,7 @@ def _renumber_standing(standing: Mapping[int, Standing], at: Mapping[int, int]) 
     }
 
 
-def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
+def scene_of(loop: EventLoop, entry: PolicyEntry, at_s: float) -> Scene:
     """What there was in a replay at a time, as its policy believed it to be.
 
     Raises:
@@ -374,7 +374,7 @@ def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
     return Scene(jobs, renumbered, loop.cluster, entry, at_s)
 
 
-def predicted_at_submission(loop: ReplayLoop, entry: PolicyEntry, number: int, doubt: Doubt) -> Expected:
+def predicted_at_submission(loop: EventLoop, entry: PolicyEntry, number: int, doubt: Doubt) -> Expected:
     """Start and end of a job of a replay as they were to be predicted when it came, from the jobs that were there and had been.
 
     Args:

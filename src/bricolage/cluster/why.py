@@ -120,7 +120,7 @@ def lacking(free: Mapping[str, int], capacity: Mapping[str, int], gang: int, ahe
     behind = f"{_jobs(ahead)} before it" if ahead else "the next round"
     return (
         f"its turn: {free[kind]} {kind} were free, and {behind} came first",
-        "a higher priority" if ahead else "shorter rounds",
+        "an earlier place in the order" if ahead else "shorter rounds",
     )
 
 

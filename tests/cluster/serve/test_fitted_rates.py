@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.fitted import learnt_scaling
 from bricolage.cluster.job_engine import Gang, JobFinished, JobProgressed, JobRunning, JobStopped, Report
 from bricolage.cluster.jobs import TrainingJob
@@ -61,7 +61,7 @@ def test_scaling_is_learnt_from_progress(policy: str) -> None:
     and the policy knows of both; how it gets on with eight devices it still believes in part."""
     jobs = [job(0, 0.0, 3000.0, scaling=DECLARED[:3]), job(1, 500.0, 600.0, scaling=DECLARED[:3])]
     cluster, entry, engine = one_kind(4, round_s=60.0), find_policy(policy), Reporting(jobs)
-    loop = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(0.0, 0), engine=engine)
+    loop = EventLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(0.0, 0), engine=engine)
     loop.run()
     first = loop.states[0]
     seen = {stay.devices for stay in loop.stays if stay.number == 0}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.job_engine import (
     Gang,
     JobEvicted,
@@ -152,7 +152,7 @@ class Machines:
                     self.later(after, report)
 
 
-def steps_of(loop: ReplayLoop) -> list[tuple[object, ...]]:
+def steps_of(loop: EventLoop) -> list[tuple[object, ...]]:
     """All that a policy sees of jobs, and the devices."""
     return [
         (
@@ -192,7 +192,7 @@ def test_a_log_that_is_told_again_brings_the_policy_to_where_it_was(
     for part in {len(written), rng.randrange(len(written) + 1)}:
         told: list[Submission] = []
         engine = RecordedEngine(written[:part], cluster, told.append)
-        again = ReplayLoop((), cluster, entry.make((), cluster), entry.estimator(0.0, 0), engine=engine)
+        again = EventLoop((), cluster, entry.make((), cluster), entry.estimator(0.0, 0), engine=engine)
         again.run(engine.over)  # raises where the policy decides otherwise
         assert told == taken[: len(told)]
         if part == len(written):
@@ -234,7 +234,7 @@ def served(
     journal: Journal,
     machines: Machines,
     withdraw: bool,
-) -> tuple[ReplayLoop, list[Submission]]:
+) -> tuple[EventLoop, list[Submission]]:
     """Until all jobs are over. Half of the time a job is withdrawn, and a node goes once."""
     taken: list[Submission] = []
     waiting = list(zip(at, specs, strict=True))
@@ -251,7 +251,7 @@ def served(
     withdrawn: list[int] = []
     machines.later(30.0, NodeGone("a", 0))
     entry = find_policy(policy)
-    loop = ReplayLoop((), cluster, entry.make((), cluster), entry.estimator(0.0, 0))
+    loop = EventLoop((), cluster, entry.make((), cluster), entry.estimator(0.0, 0))
     engine = JournalledEngine(machines, journal, news, taken.append, cluster)  # type: ignore[arg-type]
     loop.engine = engine
     over = lambda: not waiting and all(loop.observed.over(state) for state in loop.states)  # noqa: E731

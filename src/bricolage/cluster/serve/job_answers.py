@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.machines import NodeFailure
 from bricolage.cluster.policy_catalogue import PolicyEntry
@@ -70,7 +70,7 @@ class WhyAnswer:
     end_interval_s: tuple[float, float] | None
 
 
-def job_rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) -> list[JobRow]:
+def job_rows(loop: EventLoop, submissions: Sequence[Submission], now: float) -> list[JobRow]:
     """All jobs of a loop."""
     rows = []
     for state in (_at(loop, job_state, now) for job_state in loop.states):
@@ -93,12 +93,12 @@ def job_rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) ->
     return rows
 
 
-def past_of(loop: ReplayLoop, submissions: Sequence[Submission]) -> list[JobRow]:
+def past_of(loop: EventLoop, submissions: Sequence[Submission]) -> list[JobRow]:
     """Those that are over."""
     return [row for row in job_rows(loop, submissions, loop.now) if row.state not in ("waiting", "starting", "running")]
 
 
-def stands(loop: ReplayLoop, state: JobState) -> str:
+def stands(loop: EventLoop, state: JobState) -> str:
     """One word of a job, or why it was given up."""
     if state.number in loop.observed.given_up:
         return loop.observed.given_up[state.number]
@@ -109,7 +109,7 @@ def stands(loop: ReplayLoop, state: JobState) -> str:
     return "running" if loop.observed.works(state) else "starting"
 
 
-def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> WhyAnswer:
+def why_now(loop: EventLoop, entry: PolicyEntry, number: int, now: float) -> WhyAnswer:
     """Where a job stands, and what is ahead of it: the loop is run forward from here (`prospects`).
 
     Raises:
@@ -149,7 +149,7 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Wh
     )
 
 
-def _at(loop: ReplayLoop, state: JobState, now: float) -> JobState:
+def _at(loop: EventLoop, state: JobState, now: float) -> JobState:
     """A job as it is now. The loop's own state changes in its turns alone, which the log has."""
     current = copy(state)
     loop.observed.hold(current, now)
@@ -157,7 +157,7 @@ def _at(loop: ReplayLoop, state: JobState, now: float) -> JobState:
     return current
 
 
-def _scene(loop: ReplayLoop, entry: PolicyEntry, active: Sequence[JobState], now: float) -> Scene:
+def _scene(loop: EventLoop, entry: PolicyEntry, active: Sequence[JobState], now: float) -> Scene:
     """Jobs that are not over; nodes that are away stay away."""
     jobs = []
     for state in active:

@@ -20,7 +20,7 @@ from bricolage._version import __version__
 from bricolage.base.codec import DecodeError, JsonObject, decode, encode
 from bricolage.base.undo import undo_on_failure
 from bricolage.cluster.engines.job_command import JobWork
-from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.job_engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
@@ -181,7 +181,7 @@ class Service:
         self._submissions, self._numbers = [], {}
         engine = RecordedEngine(turns, cluster, self._take)
         policy = scheduler or self.entry.make((), cluster)
-        self.loop = ReplayLoop((), cluster, policy, self.entry.estimator(0.0, 0), engine=engine)
+        self.loop = EventLoop((), cluster, policy, self.entry.estimator(0.0, 0), engine=engine)
         if scheduler is not None:
             scheduler.engine, scheduler.states = engine, self.loop.states
         try:
@@ -211,7 +211,7 @@ class Service:
             JobRefused, JobFitsNowhere, PolicyRefuses: a job that is there already cannot be served like this.
         """
         self._submissions, self._numbers = [], {}
-        self.loop = ReplayLoop((), self.cluster, self.entry.make((), self.cluster), self.entry.estimator(0.0, 0))
+        self.loop = EventLoop((), self.cluster, self.entry.make((), self.cluster), self.entry.estimator(0.0, 0))
         for submission in carried:
             self._check_serves(submission.spec, submission.submit_s)
         self._journal.append({"opened": encode(replace(opened, past=self._past, carried=tuple(carried)))})

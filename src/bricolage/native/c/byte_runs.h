@@ -5,8 +5,7 @@
 INLINE void widen_bytes(const uint8_t *restrict from, int32_t *restrict to, long n) {
   long i = 0;
 #if defined(__AVX512F__)
-  for (; i + 16 <= n; i += 16)
-    _mm512_storeu_si512(to + i, _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(from + i))));
+  for (; i + 16 <= n; i += 16) _mm512_storeu_si512(to + i, _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(from + i))));
 #elif defined(__AVX2__)
   for (; i + 8 <= n; i += 8)
     _mm256_storeu_si256((__m256i *)(to + i), _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(from + i))));
@@ -16,8 +15,7 @@ INLINE void widen_bytes(const uint8_t *restrict from, int32_t *restrict to, long
 INLINE void narrow_bytes(const int32_t *restrict from, uint8_t *restrict to, long n) {
   long i = 0;
 #if defined(__AVX512F__)
-  for (; i + 16 <= n; i += 16)
-    _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtepi32_epi8(_mm512_loadu_si512(from + i)));
+  for (; i + 16 <= n; i += 16) _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtepi32_epi8(_mm512_loadu_si512(from + i)));
 #elif defined(__AVX2__)
   for (; i + 8 <= n; i += 8) {
     const __m256i v = _mm256_loadu_si256((const __m256i *)(from + i));
@@ -47,10 +45,8 @@ INLINE void looked_up_bytes(const int32_t *table, const int32_t *restrict from, 
 }
 /* Floats rounded to the nearest integers, plus a zero point, from 0 to 255. A float that no int32 holds becomes the smallest one,
    hence the bound above, which none of those that are `near` needs. */
-#define ROUND_WIDE(p) \
-  _mm512_cvtps_epi32(near ? _mm512_loadu_ps(p) : _mm512_min_ps(_mm512_loadu_ps(p), _mm512_set1_ps(512.0f)))
-#define ROUND_NARROW(p) \
-  _mm256_cvtps_epi32(near ? _mm256_loadu_ps(p) : _mm256_min_ps(_mm256_loadu_ps(p), _mm256_set1_ps(512.0f)))
+#define ROUND_WIDE(p) _mm512_cvtps_epi32(near ? _mm512_loadu_ps(p) : _mm512_min_ps(_mm512_loadu_ps(p), _mm512_set1_ps(512.0f)))
+#define ROUND_NARROW(p) _mm256_cvtps_epi32(near ? _mm256_loadu_ps(p) : _mm256_min_ps(_mm256_loadu_ps(p), _mm256_set1_ps(512.0f)))
 INLINE void round_bytes(const float *restrict from, uint8_t *restrict to, long n, int zero, int near) {
   (void)near;
   long i = 0;
@@ -98,5 +94,5 @@ INLINE vec load_bytes(const uint8_t *p) {
 }
 #else
 typedef uint8_t few_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
-INLINE vec load_bytes(const uint8_t *p) { return (vec)__builtin_convertvector(*(const few_bytes *)p, vec); }
+INLINE vec load_bytes(const uint8_t *p) { return (vec) __builtin_convertvector(*(const few_bytes *)p, vec); }
 #endif

@@ -1,17 +1,30 @@
-INLINE float nat_bits(int32_t i) { union { int32_t i; float f; } u = { .i = i }; return u.f; }
-INLINE int32_t nat_int(float f) { union { float f; int32_t i; } u = { .f = f }; return u.i; }
+INLINE float nat_bits(int32_t i) {
+  union {
+    int32_t i;
+    float f;
+  } u = {.i = i};
+  return u.f;
+}
+INLINE int32_t nat_int(float f) {
+  union {
+    float f;
+    int32_t i;
+  } u = {.f = f};
+  return u.i;
+}
 INLINE float nat_abs(float x) { return __builtin_fabsf(x); }
 INLINE float nat_sqrt(float x) { return __builtin_sqrtf(x); }
 /* Where the bounds cross, the upper one counts. */
-INLINE float nat_clip(float x, float low, float high) { x = x < low ? low : x; return x > high ? high : x; }
+INLINE float nat_clip(float x, float low, float high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
 INLINE float nat_clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
 /* Integers divide towards zero. By zero, which C leaves open and processors trap, the quotient and the rest are 0. */
-INLINE int64_t nat_quotient(int64_t a, int64_t b) {
-  return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
-}
+INLINE int64_t nat_quotient(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b; }
 INLINE int64_t nat_remainder(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
-INLINE int64_t nat_modulo(int64_t a, int64_t b) {  /* the sign of the divisor */
+INLINE int64_t nat_modulo(int64_t a, int64_t b) { /* the sign of the divisor */
   int64_t r = nat_remainder(a, b);
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
@@ -100,7 +113,7 @@ INLINE float nat_expm1(float x) {
 INLINE float nat_log(float x) {
   float tiny = x < 1.17549435e-38f ? 8388608.0f : 1.0f;
   int32_t i = nat_int(x * tiny);
-  int32_t e = (i - 0x3f3504f3) >> 23;  /* so that m lies between the roots of 1/2 and 2 */
+  int32_t e = (i - 0x3f3504f3) >> 23; /* so that m lies between the roots of 1/2 and 2 */
   float m = nat_bits(i - (e << 23)) - 1.0f;
   float exponent = (float)e - (x < 1.17549435e-38f ? 23.0f : 0.0f);
   float z = m * m;
@@ -167,16 +180,23 @@ INLINE float nat_softplus(float x) {
 /* x^y = 2^(y log2 x), in double. log2 is the exponent, and an odd series in (m - 1) / (m + 1); special values as C has them.
    Conditions compare numbers as wide as those that they choose between, so that vectors of them fit. */
 INLINE float nat_pow(float x, float y) {
-  union { double d; int64_t i; } u = { .d = nat_abs(x) }, v;
+  union {
+    double d;
+    int64_t i;
+  } u = {.d = nat_abs(x)}, v;
   double base = u.d;
-  int64_t i = (u.i - 0x3fe6a09e667f3bcdLL) >> 52;  /* so that m lies between the roots of 1/2 and 2 */
+  int64_t i = (u.i - 0x3fe6a09e667f3bcdLL) >> 52; /* so that m lies between the roots of 1/2 and 2 */
   u.i -= i << 52;
-  v.i = i + 0x4338000000000000LL;  /* the exponent as a double */
+  v.i = i + 0x4338000000000000LL; /* the exponent as a double */
   double e = v.d - 0x1.8p52;
   double t = (u.d - 1.0) / (u.d + 1.0), z = t * t;
-  double l = e + 2.8853900817779268 * t * (1.0 + z * (3.333333333333333e-1 + z * (2e-1 + z * (1.4285714285714285e-1
-             + z * (1.1111111111111111e-1 + z * (9.090909090909091e-2 + z * (7.692307692307693e-2
-             + z * 6.666666666666667e-2)))))));
+  double l =
+      e + 2.8853900817779268 * t *
+              (1.0 +
+               z * (3.333333333333333e-1 +
+                    z * (2e-1 + z * (1.4285714285714285e-1 +
+                                     z * (1.1111111111111111e-1 +
+                                          z * (9.090909090909091e-2 + z * (7.692307692307693e-2 + z * 6.666666666666667e-2)))))));
   l = base == 0.0 ? -__builtin_inf() : l;
   l = base > 3.4028235e38 ? __builtin_inf() : l;
   double wide = y, w = wide * l;
@@ -185,9 +205,13 @@ INLINE float nat_pow(float x, float y) {
   w = w < -160.0 ? -160.0 : w;
   w = w > 130.0 ? 130.0 : w;
   double n = __builtin_rint(w), f = (w - n) * 0.6931471805599453;
-  double p = 1.0 + f * (1.0 + f * (0.5 + f * (1.6666666666666666e-1 + f * (4.1666666666666664e-2 + f * (8.333333333333333e-3
-             + f * (1.3888888888888889e-3 + f * (1.984126984126984e-4 + f * 2.48015873015873e-5)))))));
-  u.d = n + 0x1.8p52;  /* its low bits are n */
+  double p =
+      1.0 +
+      f * (1.0 + f * (0.5 + f * (1.6666666666666666e-1 +
+                                 f * (4.1666666666666664e-2 +
+                                      f * (8.333333333333333e-3 + f * (1.3888888888888889e-3 +
+                                                                       f * (1.984126984126984e-4 + f * 2.48015873015873e-5)))))));
+  u.d = n + 0x1.8p52; /* its low bits are n */
   v.i = (u.i + 1023) << 52;
   float r = (float)(p * v.d);
   float half = y * 0.5f, below = __builtin_rintf(half), rest = nat_abs(y) < 16777216.0f ? nat_abs(half - below) : 0.0f;
@@ -224,10 +248,12 @@ INLINE double nat_turned(double x, double *quarter) {
 /* A sine of at most an eighth of a turn, or a cosine, by their Taylor series; `quarter` says which, and the sign. */
 INLINE double nat_wave(double r, double quarter) {
   double z = r * r;
-  double s = r + r * z * (-1.6666666666666666e-1 + z * (8.333333333333333e-3 + z * (-1.984126984126984e-4
-             + z * (2.7557319223985893e-6 - z * 2.505210838544172e-8))));
-  double c = 1.0 + z * (-0.5 + z * (4.1666666666666664e-2 + z * (-1.3888888888888889e-3 + z * (2.48015873015873e-5
-             - z * 2.755731922398589e-7))));
+  double s =
+      r + r * z *
+              (-1.6666666666666666e-1 +
+               z * (8.333333333333333e-3 + z * (-1.984126984126984e-4 + z * (2.7557319223985893e-6 - z * 2.505210838544172e-8))));
+  double c = 1.0 + z * (-0.5 + z * (4.1666666666666664e-2 +
+                                    z * (-1.3888888888888889e-3 + z * (2.48015873015873e-5 - z * 2.755731922398589e-7))));
   double halves = __builtin_floor(quarter * 0.5);
   double y = quarter - 2.0 * halves == 0.0 ? s : c;
   return halves - 2.0 * __builtin_floor(halves * 0.5) == 0.0 ? y : -y;
@@ -236,4 +262,7 @@ INLINE float nat_sin(float x) {
   double q, wide = x, r = nat_turned(wide, &q), y = nat_wave(r, q);
   return (float)(__builtin_fabs(wide) < 1e-4 ? wide - wide * wide * wide * 0.16666666666666666 : y);
 }
-INLINE float nat_cos(float x) { double q, r = nat_turned(x, &q); return (float)nat_wave(r, q + 1.0); }
+INLINE float nat_cos(float x) {
+  double q, r = nat_turned(x, &q);
+  return (float)nat_wave(r, q + 1.0);
+}

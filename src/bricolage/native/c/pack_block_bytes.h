@@ -6,7 +6,7 @@ static __attribute__((noinline)) void pack_block_bytes(const float *restrict x, 
     const long some = k - from < block ? k - from : block;
     const float *restrict own = x + from;
     int8_t *restrict made = (int8_t *)to;
-    int32_t most = 0, sum = 0;  /* sizes of floats are in the order of their bits */
+    int32_t most = 0, sum = 0; /* sizes of floats are in the order of their bits */
     for (long i = 0; i < some; i++) {
       int32_t bits;
       __builtin_memcpy(&bits, own + i, 4);
@@ -20,7 +20,7 @@ static __attribute__((noinline)) void pack_block_bytes(const float *restrict x, 
     const float inverse = most < 0x7f800000 && scale > 0 ? 1 / scale : 0;
     if (inverse > 0)
       for (long i = 0; i < some; i++) {
-        const float rounded = own[i] * inverse + 12582912.0f;  /* to the nearest, to the even one between two */
+        const float rounded = own[i] * inverse + 12582912.0f; /* to the nearest, to the even one between two */
         const int32_t q = (int32_t)(rounded - 12582912.0f);
         made[i] = (int8_t)q;
         sum += q;

@@ -3,7 +3,11 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
-static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + t.tv_nsec * 1e-9;
+}
 
 static void multiply(const uintptr_t *with, struct seat *at) {
   (void)with;
@@ -17,7 +21,7 @@ static void multiply(const uintptr_t *with, struct seat *at) {
 static void stream(const uintptr_t *with, struct seat *seat) {
   const float *data = (const float *)with[0];
   const long count = with[1], rounds = with[2], pieces = seat->threads;
-  vec a = {0}, b = {0}, c = {0}, d = {0};  /* an array would be stored and loaded for every sum */
+  vec a = {0}, b = {0}, c = {0}, d = {0}; /* an array would be stored and loaded for every sum */
   for (long piece; (piece = take(seat, pieces)) >= 0;) {
     const long begin = count * piece / pieces, end = count * (piece + 1) / pieces;
     for (long round = 0; round < rounds; round++) {
@@ -56,11 +60,11 @@ void peaks(long threads, long bytes, long rounds, double *found) {
   found[0] = found[1] = 0;
   if (team && !posix_memalign((void **)&data, 2 << 20, bytes)) {
 #ifdef __linux__
-    madvise(data, bytes, MADV_HUGEPAGE);  /* as numpy asks for its large arrays, in which weights lie */
+    madvise(data, bytes, MADV_HUGEPAGE); /* as numpy asks for its large arrays, in which weights lie */
 #endif
-    memset(data, 1, bytes);  /* of zeros the compiler makes calloc, whose pages are all one page, in a cache */
-    const struct run products = { multiply, {0}, threads, 1, floats_mode() };
-    const struct run reads = { stream, { (uintptr_t)data, bytes / 4, rounds }, threads, 1, floats_mode() };
+    memset(data, 1, bytes); /* of zeros the compiler makes calloc, whose pages are all one page, in a cache */
+    const struct run products = {multiply, {0}, threads, 1, floats_mode()};
+    const struct run reads = {stream, {(uintptr_t)data, bytes / 4, rounds}, threads, 1, floats_mode()};
     found[0] = best(team, &products, 15);
     found[1] = best(team, &reads, 7);
   }

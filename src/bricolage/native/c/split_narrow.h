@@ -14,7 +14,7 @@ static inline void store_narrow(uint16_t *p, wide_numbers v) {
 }
 static inline void split_narrow(const float *numbers, uint16_t *to, long part, long parts, long n) {
   for (long i = 0; i < n; i += 16) {
-    wide_numbers rest = { 0 };
+    wide_numbers rest = {0};
     uint16_t narrow[16];
     const long some = n - i < 16 ? n - i : 16;
     __builtin_memcpy(&rest, numbers + i, 4 * some);

@@ -16,12 +16,12 @@
 #endif
 
 enum {
-  WORDS = 5,             /* that a job is given */
+  WORDS = 5, /* that a job is given */
   MOST_THREADS = 1024,
-  PATIENCE = 200000,     /* ns that a thread spins at a meeting before it sleeps */
-  LINGER = 100000,       /* ns that a helper spins for the next run, where runs follow each other so soon */
-  LOOK = 100000,         /* ns that the caller sleeps at a meeting before it looks whether those that it waits for have a core */
-  RECENT = 100000000     /* ns for which the caller's affinity mask is taken for what it was */
+  PATIENCE = 200000, /* ns that a thread spins at a meeting before it sleeps */
+  LINGER = 100000,   /* ns that a helper spins for the next run, where runs follow each other so soon */
+  LOOK = 100000,     /* ns that the caller sleeps at a meeting before it looks whether those that it waits for have a core */
+  RECENT = 100000000 /* ns for which the caller's affinity mask is taken for what it was */
 };
 
 struct seat;
@@ -31,24 +31,30 @@ typedef void (*job)(const uintptr_t *with, struct seat *at);
 struct run {
   job what;
   uintptr_t with[WORDS];
-  uint32_t threads;      /* shares that loops are cut into; with fewer threads, others take them */
-  uint32_t lingers;      /* whether helpers may spin for the next run */
-  uint32_t floats;       /* how the caller treats subnormals and rounds */
+  uint32_t threads; /* shares that loops are cut into; with fewer threads, others take them */
+  uint32_t lingers; /* whether helpers may spin for the next run */
+  uint32_t floats;  /* how the caller treats subnormals and rounds */
 };
 
 /* A caller in the queue. */
-struct turn { struct turn *next; const struct run *run; _Atomic uint32_t posted; };
+struct turn {
+  struct turn *next;
+  const struct run *run;
+  _Atomic uint32_t posted;
+};
 
 /* The pieces that have been taken of a thread's share in the last RING loops: number of the loop (48 bits), from the front (8),
    from the back (8). A number from an earlier loop says that none has been taken yet, so that nobody need clear it. */
-struct share { _Alignas(64) _Atomic uint64_t taken[RING]; };
+struct share {
+  _Alignas(64) _Atomic uint64_t taken[RING];
+};
 
 /* What the caller knows of a helper. */
 struct other {
   _Atomic uint32_t asleep; /* whether it has nothing to do: it sleeps, or has not noticed yet that it is woken */
 #ifdef __linux__
-  clockid_t clock;         /* of the time that it has computed */
-  int64_t ran;             /* what that showed when the caller last looked, in ns; -1: it had nothing to do */
+  clockid_t clock; /* of the time that it has computed */
+  int64_t ran;     /* what that showed when the caller last looked, in ns; -1: it had nothing to do */
 #endif
 };
 
@@ -61,22 +67,22 @@ struct team {
   _Atomic uint32_t sleepers;            /* helpers that sleep until it changes */
   _Atomic uint32_t lingers;             /* whether they spin first */
   _Atomic uint32_t stop;
-  _Atomic uint64_t told[WORDS + 5];     /* the current run, see `post` */
-  uint64_t section, goal;               /* its first loop; pieces that were done before it */
-  pthread_mutex_t lock;                 /* of what follows, and of posting */
+  _Atomic uint64_t told[WORDS + 5]; /* the current run, see `post` */
+  uint64_t section, goal;           /* its first loop; pieces that were done before it */
+  pthread_mutex_t lock;             /* of what follows, and of posting */
   struct turn *first, *last;
-  int64_t closed;                       /* when the last run ended, in ns */
-  uint32_t soon;                        /* how many of the last runs came soon after one (0 to 3) */
+  int64_t closed; /* when the last run ended, in ns */
+  uint32_t soon;  /* how many of the last runs came soon after one (0 to 3) */
 #ifdef __linux__
-  int home;                             /* processor of the caller that helpers were last kept off; -1: they are anywhere */
-  int64_t placed;                       /* when that was last looked at, in ns */
-  cpu_set_t allowed;                    /* processors that the caller might use then */
+  int home;          /* processor of the caller that helpers were last kept off; -1: they are anywhere */
+  int64_t placed;    /* when that was last looked at, in ns */
+  cpu_set_t allowed; /* processors that the caller might use then */
 #endif
-  uint32_t most, made;                  /* threads that there may be, and are, the caller's included */
-  _Atomic pid_t owner;                  /* process that it was started in, or is being started in */
-  _Atomic pid_t ready;                  /* process that it has been started in */
+  uint32_t most, made; /* threads that there may be, and are, the caller's included */
+  _Atomic pid_t owner; /* process that it was started in, or is being started in */
+  _Atomic pid_t ready; /* process that it has been started in */
   pthread_t helpers[MOST_THREADS];
-  struct other others[MOST_THREADS];    /* by number; that of the caller is not used */
+  struct other others[MOST_THREADS]; /* by number; that of the caller is not used */
 #ifndef __linux__
   pthread_mutex_t bed;
   pthread_cond_t dawn;
@@ -87,12 +93,15 @@ struct team {
 struct seat {
   struct team *team;
   uint32_t tid, threads;
-  uint64_t section;      /* number of the loop that it is at */
-  uint64_t goal;         /* pieces that are done when all loops before that are */
-  uint64_t mine;         /* pieces done here and not yet told */
+  uint64_t section; /* number of the loop that it is at */
+  uint64_t goal;    /* pieces that are done when all loops before that are */
+  uint64_t mine;    /* pieces done here and not yet told */
 };
 
-struct helper { struct team *team; uint32_t tid, seen; };
+struct helper {
+  struct team *team;
+  uint32_t tid, seen;
+};
 
 #include "threads_waiting.h"
 
@@ -108,7 +117,7 @@ static __attribute__((noinline)) long take(struct seat *at, uint32_t pieces) {
     const uint32_t first = pieces * owner / at->threads, length = pieces * (owner + 1) / at->threads - first;
     _Atomic uint64_t *word = &team->shares[owner].taken[section % RING];
     uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-    if (seen >> 16 > section) break;  /* the others are further: the loop is done */
+    if (seen >> 16 > section) break; /* the others are further: the loop is done */
     for (;;) {
       const uint32_t fresh = seen >> 16 != section, front = fresh ? 0 : seen >> 8 & 255, back = fresh ? 0 : seen & 255;
       if (front + back >= length || seen >> 16 > section) break;
@@ -164,7 +173,7 @@ static __attribute__((noinline)) void meet(struct seat *at) {
 static void post(struct team *team, const struct run *run) {
   const uint32_t number = atomic_load_explicit(&team->posted, memory_order_relaxed);
   atomic_store_explicit(&team->posted, number + 1, memory_order_relaxed);
-  const uint64_t told[5] = { (uintptr_t)run->what, run->threads, run->floats, team->section, team->goal };
+  const uint64_t told[5] = {(uintptr_t)run->what, run->threads, run->floats, team->section, team->goal};
   for (int i = 0; i < 5; i++) atomic_store_explicit(&team->told[i], told[i], memory_order_release);
   for (int i = 0; i < WORDS; i++) atomic_store_explicit(&team->told[5 + i], run->with[i], memory_order_release);
   atomic_store_explicit(&team->lingers, run->lingers && team->soon > 1, memory_order_relaxed);
@@ -207,10 +216,10 @@ static void *helper(void *given) {
     if (me.tid >= told[1]) continue;
     uintptr_t with[WORDS];
     for (int i = 0; i < WORDS; i++) with[i] = told[5 + i];
-    struct seat at = { team, me.tid, told[1], told[3], told[4], 0 };
+    struct seat at = {team, me.tid, told[1], told[3], told[4], 0};
     floats_use(told[2]);
     ((job)(uintptr_t)told[0])(with, &at);
-    meet(&at);  /* the next run begins when this one is done, and not before */
+    meet(&at); /* the next run begins when this one is done, and not before */
   }
 }
 
@@ -219,12 +228,15 @@ static void team_reach(struct team *team, uint32_t threads) {
   for (; team->made < threads && team->made < team->most; team->made++) {
     struct helper *given = malloc(sizeof *given);
     if (!given) return;
-    *given = (struct helper){ team, team->made, atomic_load_explicit(&team->posted, memory_order_relaxed) };
+    *given = (struct helper){team, team->made, atomic_load_explicit(&team->posted, memory_order_relaxed)};
     struct other *other = &team->others[team->made];
     atomic_store(&other->asleep, 1);
-    if (pthread_create(&team->helpers[team->made], NULL, helper, given)) { free(given); return; }
+    if (pthread_create(&team->helpers[team->made], NULL, helper, given)) {
+      free(given);
+      return;
+    }
 #ifdef __linux__
-    if (pthread_getcpuclockid(team->helpers[team->made], &other->clock)) other->clock = -1;  /* which no clock has */
+    if (pthread_getcpuclockid(team->helpers[team->made], &other->clock)) other->clock = -1; /* which no clock has */
     team->home = -1;
 #endif
   }
@@ -245,7 +257,7 @@ static void team_here(struct team *team) {
     atomic_store(&team->sleepers, 0);
     atomic_store(&team->posted, 0);
     team->first = team->last = NULL;
-    team->section += 1ull << 32;  /* beyond what the run that was cut off has taken */
+    team->section += 1ull << 32; /* beyond what the run that was cut off has taken */
     team->goal = atomic_load(&team->done);
     team->soon = 0;
     team->made = 1;
@@ -267,7 +279,7 @@ static struct team *team_make(uint32_t most) {
 /* Carries out a run; the calling thread has the first share. */
 static void team_run(struct team *team, const struct run *run) {
   team_here(team);
-  struct turn me = { NULL, run, 0 };
+  struct turn me = {NULL, run, 0};
   pthread_mutex_lock(&team->lock);
   const int at_once = !team->first;
   *(at_once ? &team->first : &team->last->next) = &me;
@@ -284,10 +296,10 @@ static void team_run(struct team *team, const struct run *run) {
   if (!at_once) {
     while (!atomic_load_explicit(&me.posted, memory_order_acquire)) park(team, &me.posted, 0, 0);
     pthread_mutex_lock(&team->lock);
-    team_place(team, clock_ns());  /* it may have woken up where a helper is at its run already */
+    team_place(team, clock_ns()); /* it may have woken up where a helper is at its run already */
     pthread_mutex_unlock(&team->lock);
   }
-  struct seat at = { team, 0, run->threads, team->section, team->goal, 0 };
+  struct seat at = {team, 0, run->threads, team->section, team->goal, 0};
   run->what(run->with, &at);
   meet(&at);
   pthread_mutex_lock(&team->lock);

@@ -19,8 +19,9 @@ static void team_place(struct team *team, int64_t now) {
   int next = home;
   for (uint32_t i = 1; i < team->made; i++) {
     cpu_set_t mine = allowed;
-    if (each) {  /* where there are more, the system knows better which share a core */
-      do next = (next + 1) % CPU_SETSIZE; while (!CPU_ISSET(next, &allowed));
+    if (each) { /* where there are more, the system knows better which share a core */
+      do next = (next + 1) % CPU_SETSIZE;
+      while (!CPU_ISSET(next, &allowed));
       CPU_ZERO(&mine);
       CPU_SET(next, &mine);
     }
@@ -74,7 +75,7 @@ static void team_sleep(struct team *team, uint32_t threads, uint64_t goal) {
     pthread_mutex_lock(&team->lock);
     team_lend(team, threads, ns);
     pthread_mutex_unlock(&team->lock);
-    ns += ns / 2;  /* pieces may also be long */
+    ns += ns / 2; /* pieces may also be long */
   }
   pthread_mutex_lock(&team->lock);
   team_place(team, clock_ns());

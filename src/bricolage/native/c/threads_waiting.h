@@ -16,7 +16,10 @@ static int64_t clock_ns(void) {
   return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-struct spin { uint32_t turns; int64_t end; };
+struct spin {
+  uint32_t turns;
+  int64_t end;
+};
 
 /* Whether to go on spinning. The first turns are too short to look at the clock for. */
 static inline int spins(struct spin *spin, int64_t ns) {
@@ -31,7 +34,7 @@ static inline int spins(struct spin *spin, int64_t ns) {
    ns it gives 1; with 0 ns, and on systems without futexes, it sleeps for as long as it takes. */
 static int park(struct team *team, _Atomic uint32_t *word, uint32_t value, int64_t ns) {
 #ifdef __linux__
-  const struct timespec most = { ns / 1000000000, ns % 1000000000 };
+  const struct timespec most = {ns / 1000000000, ns % 1000000000};
   (void)team;
   return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ns ? &most : NULL, NULL, 0) && errno == ETIMEDOUT;
 #else
@@ -59,7 +62,9 @@ static void unpark(struct team *team, _Atomic uint32_t *word) {
 /* The processor's mode for floats: a helper has that of its caller, not that of whoever happened to start it. */
 #if defined(__x86_64__)
 static inline uint32_t floats_mode(void) { return __builtin_ia32_stmxcsr() & ~0x3fu; }
-static inline void floats_use(uint32_t mode) { if (mode != floats_mode()) __builtin_ia32_ldmxcsr(mode); }
+static inline void floats_use(uint32_t mode) {
+  if (mode != floats_mode()) __builtin_ia32_ldmxcsr(mode);
+}
 #else
 static inline uint32_t floats_mode(void) { return 0; }
 static inline void floats_use(uint32_t mode) { (void)mode; }

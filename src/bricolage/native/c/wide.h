@@ -1,4 +1,7 @@
-INLINE double wide_clip(double x, double low, double high) { x = x < low ? low : x; return x > high ? high : x; }
+INLINE double wide_clip(double x, double low, double high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
 INLINE double wide_clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 INLINE int32_t wide_int32(double x) { return x > -2147483649.0 && x < 0x1p31 ? (int32_t)x : INT32_MIN; }
 INLINE int64_t wide_int64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
@@ -9,7 +12,10 @@ INLINE uint64_t wide_uint64(double x) {
 /* The float next to zero of the two beside a double, with its last bit set where it is not the double: what is then rounded to
    fewer bits is rounded as if at once (Boldo & Melquiond, "Emulation of a FMA and correctly rounded sums", 2008). */
 INLINE float wide_to_odd(double x) {
-  union { float f; uint32_t i; } u = { .f = (float)x };
+  union {
+    float f;
+    uint32_t i;
+  } u = {.f = (float)x};
   const uint32_t below = (__builtin_fabs((double)u.f) > __builtin_fabs(x) ? u.i - 1 : u.i) | 1;
   u.i = (double)u.f != x && x == x ? below : u.i;
   return u.f;
@@ -18,7 +24,10 @@ INLINE float wide_to_odd(double x) {
 /* float16: a sign, 5 bits of exponent, 10 of mantissa. Rounded to the nearest, to the even one between two; from 65520 on infinite.
    What is subnormal is rounded by a sum with 1/2, whose last bit counts as much as theirs. */
 INLINE uint16_t wide_to_half(float x) {
-  union { float f; uint32_t i; } u = { .f = x }, tiny;
+  union {
+    float f;
+    uint32_t i;
+  } u = {.f = x}, tiny;
   const uint32_t sign = u.i >> 16 & 0x8000, size = u.i & 0x7fffffff;
   tiny.i = size;
   tiny.f += 0.5f;
@@ -28,7 +37,10 @@ INLINE uint16_t wide_to_half(float x) {
 }
 INLINE float wide_from_half(uint16_t h) {
   const uint32_t size = h & 0x7fff, sign = (uint32_t)(h & 0x8000) << 16;
-  union { float f; uint32_t i; } normal, subnormal;
+  union {
+    float f;
+    uint32_t i;
+  } normal, subnormal;
   normal.i = (size << 13) + ((size < 0x7c00 ? 112u : 224u) << 23);
   subnormal.f = (float)(int32_t)size * 0x1p-24f;
   normal.i = sign | (size < 0x400 ? subnormal.i : normal.i);
