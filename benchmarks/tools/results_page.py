@@ -149,20 +149,20 @@ def render_picture(rows: Sequence[Row], processor: str) -> str:
     height = 64 + bar * len(steady) + 34
     style = (
         "text{font:12px system-ui,sans-serif;fill:#24292f}.t{font-weight:600;font-size:14px}.s{fill:#57606a;font-size:11px}"
-        ".o{fill:#c9d1d9}.b{fill:#1f883d}.n{fill:#8c959f}"
-        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.s{fill:#9198a1}.o{fill:#3d444d}.b{fill:#3fb950}.n{fill:#768390}}"
+        ".o{fill:#c9d1d9}.b{fill:#1f883d}.n{fill:#8c959f}.w{fill:#bc4c00}"
+        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.s{fill:#9198a1}.o{fill:#3d444d}.b{fill:#3fb950}.n{fill:#768390}.w{fill:#db6d28}}"
     )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" '
         'aria-label="Time of bricolage as a share of the best other tool, network by network">',
         f"<style>{style}</style>",
         '<text class="t" x="8" y="22">Time of one call, the best other tool on the untouched file = 1</text>',
-        '<text class="s" x="8" y="40">green: bricolage, interval of the ratio above 1; grey: no significant difference</text>',
+        '<text class="s" x="8" y="40">bricolage by the interval of the ratio: green above 1, orange below 1, grey neither</text>',
     ]
     for number, row in enumerate(steady):
         y = 54 + number * bar
         share = 1 / float(row["ratio"])
-        kind = "b" if float(row["low"]) > 1 else "n"
+        kind = "b" if float(row["low"]) > 1 else "w" if float(row["high"]) < 1 else "n"
         parts += [
             f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(row["network"])}</text>',
             f'<rect class="o" x="{left}" y="{y + 2}" width="{width}" height="{bar - 6}"/>',
