@@ -182,7 +182,8 @@ def _regret(
             for name, executable in ((_FIRST, first), (_RIVAL, second))
         }
         times, failures = take_turns(sides, folder, _TURNS, _TURN_S, 0)
-        for side, reason in failures.items():
+        if failures:
+            side, reason = next(iter(failures.items()))
             raise BricolageError(message=f"what {side} decided did not finish the race: {reason}")
         for side in sides:
             error, is_right = judge(right, folder / f"{side}.npz")

@@ -157,7 +157,7 @@ def render_picture(rows: Sequence[Row], processor: str) -> str:
         'aria-label="Time of bricolage as a share of the best other tool, network by network">',
         f"<style>{style}</style>",
         '<text class="t" x="8" y="22">Time of one call, the best other tool on the untouched file = 1</text>',
-        '<text class="s" x="8" y="40">its time over ours (×), by its interval: green above 1, orange below 1, grey neither</text>',
+        '<text class="s" x="8" y="40">× is its time over ours; green: interval of × above 1, orange: below 1, grey: neither</text>',
     ]
     for number, row in enumerate(steady):
         y = 54 + number * bar

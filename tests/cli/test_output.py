@@ -85,3 +85,10 @@ def test_progress_on_a_terminal_shows_bars(capsys: pytest.CaptureFixture[str], m
         progress.advance()
     captured = capsys.readouterr()
     assert captured.out == "" and "measuring [x]" in captured.err and "3/3" in captured.err
+
+
+def test_text_is_broken_between_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    path = "/a/path/that/is/longer/than/the/line"
+    output.show_text(f"\n  Two lines [of] text-with a break\nin {path} alone")
+    assert capsys.readouterr().out.splitlines() == ["", "  Two lines [of]", "  text-with a break", "in", path, "alone"]

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it
 _ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_ten_faults(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     command = [sys.executable, "-m", "tests.faults", "--slice", "--state", str(tmp_path)]

@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from bricolage.errors import BadExternalData, InvalidGraph, NotAModel, TooLarge, UnknownOperator
-from bricolage.frontends import contributed, model_limits, to_model
+from bricolage.frontends import checks, contributed, model_limits, to_model
+from bricolage.frontends.clean import PASSES
 from bricolage.graph.prepare import prepare, symbolic_dimensions
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
@@ -156,3 +157,8 @@ def test_a_branch_hands_out_what_lies_around_it() -> None:
         found = evaluate(graph.model, {"x": x, "c": np.asarray(True)}, library=library)
         np.testing.assert_allclose(found["y"], np.tanh(x.astype(np.float64)))
         np.testing.assert_allclose(found["z"], -np.tanh(x.astype(np.float64)))
+
+
+def test_checks_of_the_normal_form_are_passes_in_the_same_order() -> None:
+    listed = [*checks.AS_WRITTEN, *checks.INLINED]
+    assert [step for step in PASSES if step in listed] == listed

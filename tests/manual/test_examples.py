@@ -5,7 +5,6 @@ Those that take long run with the slow tests. Every command line is read by the 
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ QUICK_PAGES = frozenset(["backends", "cluster-replay", "index", "report", "run",
 LONG_COMMANDS = frozenset(
     ["bisect", "pack", "tune", *(f"train {verb}" for verb in ("fuse", "plan", "predict", "replicas", "report", "run"))]
 )
-"""Examples of more than ten seconds; `tests/cli` runs these commands on smaller inputs."""
+"""Examples of more than ten seconds. Tests in `tests/cli` and `tests/api` run these commands on smaller inputs."""
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +57,24 @@ def folder(example_files: Path, tmp_path: Path) -> Path:
     return target
 
 
+def split_words(line: str) -> Iterator[list[str]]:
+    """The words of each command of a line of a shell: quotes hold, and what a redirection names is no word."""
+    lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    redirected = False
+    for token in lexer:
+        if not set(token) <= set("();<>|&"):
+            if not redirected:
+                words.append(token)
+        elif set(token) <= set("<>"):
+            redirected = True
+        else:
+            yield words
+            words, redirected = [], False
+    yield words
+
+
 def list_command_lines() -> Iterator[tuple[str, list[str]]]:
     """Each `bricolage` command line that the manual shows: where, and its words."""
     blocks = [(page.name, block) for page in list_pages() for block in read_blocks(page) if block.title is None]
@@ -67,10 +84,16 @@ def list_command_lines() -> Iterator[tuple[str, list[str]]]:
         else:
             commands = block.text.replace("\\\n", " ").splitlines() if block.language == "sh" else []
         for command in commands:
-            for part in re.split(r"[;&|]+|\d?>+", command.replace("\\\n", " ")):
-                words = shlex.split(part, comments=True) if part.count('"') % 2 == part.count("'") % 2 == 0 else []
-                if words[:1] == ["bricolage"]:
-                    yield name, words[1:]
+            yield from ((name, words[1:]) for words in split_words(command) if words[:1] == ["bricolage"])
+
+
+def test_words_of_a_command_line() -> None:
+    line = 'bricolage a --b "c.py:d>=0.9; e" \\\n -f > out.txt && bricolage g # why'
+    assert list(split_words(line)) == [["bricolage", "a", "--b", "c.py:d>=0.9; e", "-f"], ["bricolage", "g"]]
+
+
+def test_what_is_left_to_the_slow_tests_exists() -> None:
+    assert {page.stem for page in PAGES} >= QUICK_PAGES and {text.name for text in RUNNING} >= LONG_COMMANDS
 
 
 def test_every_command_line_is_read_by_the_parser() -> None:

@@ -28,7 +28,6 @@ class Leaking:
         return x + (len(self.kept) == self._wrong_at)
 
 
-@pytest.mark.slow
 def test_a_short_soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(LIBRARY_VARIABLE, "onnx")  # the reference would import torch for each artifact

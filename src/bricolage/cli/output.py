@@ -54,14 +54,14 @@ def show_parts(parts: Iterable[RenderableType]) -> None:
 
 
 def show_text(text: str) -> None:
-    """Prints lines on stdout. Those that are wider than the terminal, or than 80 columns without one, are broken between words."""
+    """Prints lines on stdout. Those that are wider than the terminal, or than 80 columns without one, are broken between words. A
+    longer word stays whole, so that a path can be copied."""
     width = console().width
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
-        pieces = textwrap.wrap(
-            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
-        )
-        print(*(pieces if len(line) > width else [line]), sep="\n")
+        if len(line) > width:  # not Rich's wrapping, which cuts long words or wraps nothing
+            line = textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        print(line)
 
 
 def show_json(value: Any) -> None:

@@ -163,10 +163,10 @@ def of_part(source: PlanSource, region: Region, whole: Implementation) -> Implem
     """What a part of a region that runs as `whole` runs as: without what was tuned for the whole; and in the backend's first
     configuration where the whole is a user's file, or where the backend refuses the part in that of the whole (it may have nothing
     that it is for)."""
-    options = source.plan.provenance.options
-    device = select_device(options.isa, options.cores)
     if whole.config.as_it_comes:
         return first_implementation(registry.get(whole.backend), source.plan)
+    options = source.plan.provenance.options
+    device = select_device(options.isa, options.cores)
     plain = dataclasses.replace(whole, config=whole.config.base)
     (step,) = placement_steps(region.graph, (Assignment(region.bits, plain),), source.store)
     try:

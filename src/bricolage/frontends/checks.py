@@ -152,22 +152,6 @@ def _wild_attribute(node: ir.Node) -> str | None:
     return None
 
 
-def _check_shape(value: ir.Value) -> None:
-    if value.shape is None:
-        return
-    if len(value.shape) > HIGHEST_RANK:
-        advice = f"Tensors of up to {HIGHEST_RANK} dimensions are taken"
-        raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has {len(value.shape)} dimensions", advice=advice)
-    for dimension in value.shape:
-        if not isinstance(dimension, int):
-            continue
-        if dimension < 0:
-            raise InvalidGraph(reason=f"tensor '{value.name}' has the negative dimension {dimension}")
-        if dimension > _LONGEST:
-            advice = f"Dimensions of up to {_LONGEST} are taken"
-            raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has the dimension {dimension}", advice=advice)
-
-
 def check_structure(model: ir.Model) -> None:
     """Interfaces have names and types, and every value that is read comes from somewhere.
 
@@ -311,6 +295,22 @@ def _check_scope(graph: ir.Graph, outer: set[ir.Value]) -> None:
     for value in graph.outputs:
         if value not in visible_values:
             raise InvalidGraph(reason=f"the output '{value.name}' is computed by nothing")
+
+
+def _check_shape(value: ir.Value) -> None:
+    if value.shape is None:
+        return
+    if len(value.shape) > HIGHEST_RANK:
+        advice = f"Tensors of up to {HIGHEST_RANK} dimensions are taken"
+        raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has {len(value.shape)} dimensions", advice=advice)
+    for dimension in value.shape:
+        if not isinstance(dimension, int):
+            continue
+        if dimension < 0:
+            raise InvalidGraph(reason=f"tensor '{value.name}' has the negative dimension {dimension}")
+        if dimension > _LONGEST:
+            advice = f"Dimensions of up to {_LONGEST} are taken"
+            raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has the dimension {dimension}", advice=advice)
 
 
 AS_WRITTEN: tuple[Check, ...] = (check_strings, check_shapes, check_opsets, check_operators, check_structure)

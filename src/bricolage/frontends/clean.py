@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -11,7 +13,6 @@ from onnx_ir.passes.common import InlinePass, LiftConstantsToInitializersPass, T
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends.checks import (
     OLDEST_OPSET,
-    Check,
     check_inferable,
     check_operators,
     check_opsets,
@@ -33,6 +34,9 @@ from bricolage.graph.impossible_branches import has_branches, impossible_branche
 from bricolage.graph.inference import correct_stated, format_complaint, infer, propagates
 from bricolage.graph.model_interface import internalise
 
+Pass: TypeAlias = Callable[[ir.Model], object]
+"""Checks a model, or changes it in place."""
+
 _LOG = logging.getLogger(__name__)
 _PLACEHOLDERS = frozenset(["", "?", "*", "-1", "none"])
 _OLDEST_IR = 8  # initializers need not be inputs, and functions are known
@@ -45,7 +49,7 @@ def clean(model: ir.Model) -> ir.Model:
     them inside. Names of graph inputs and outputs stay.
 
     Raises:
-        UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph
+        UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph, TooLarge
     """
     for normalise in PASSES:
         normalise(model)
@@ -268,7 +272,7 @@ def _set_ir_version(model: ir.Model) -> None:
     model.ir_version = max(_OLDEST_IR, int(onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)))
 
 
-PASSES: tuple[Check, ...] = (
+PASSES: tuple[Pass, ...] = (
     check_strings,
     _forget_placeholders,
     check_shapes,
@@ -291,4 +295,5 @@ PASSES: tuple[Check, ...] = (
     _upgrade_where_possible,
     _prune_imports,
 )
-"""From a model as it was read to the one form, in this order. Those that `frontends.checks` lists change nothing."""
+"""From a model as it was read to the one form, in this order. Checks change nothing; those of `frontends/checks.py` are here in the
+order that they have there."""

@@ -37,8 +37,8 @@ def read_normal_form(path: Path, *, whole: bool = False) -> ir.Model:
     Raises:
         NotAModel: it is no ONNX file.
         MissingExternalData, ExternalDataOutside: its weights are not where they should be.
-        UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph: `clean` would refuse it, or would have
-            something to do.
+        UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph, TooLarge: `clean` would refuse it, or
+            would have something to do.
     """
     model = read_as_it_comes(path)
     for check in checks.AS_WRITTEN:

@@ -166,8 +166,9 @@ class Executable:
         """Binds to the caller's own buffers, for repeated runs without any copy: the returned object is called without
         arguments, reads `inputs` and writes its `.outputs`. Not synchronised with other calls.
 
-        Arrays that are not C-contiguous and aligned to 64 bytes are refused with ValueError (see
-        `bricolage.device.buffers.allocate_aligned`).
+        Raises:
+            ValueError: an array is not C-contiguous and aligned to 64 bytes (see `bricolage.device.buffers.allocate_aligned`); or
+                shapes are known only at run time; or the artifact runs the user's file, which returns an input as it is.
         """
         arrays = self._collect(inputs)
         for name, array in {**arrays, **(outputs or {})}.items():
@@ -177,7 +178,9 @@ class Executable:
                 )
         prepared = self._programs.select(arrays)
         if not prepared.static:
-            raise ValueError("the model's shapes are known only at run time; call the executable instead")
+            raise ValueError(
+                "shapes are known only at run time, or the file that is run returns an input as it is; call the executable instead"
+            )
         ends, output_buffers = zip(prepared.program.outputs, self.plan.outputs, strict=True), outputs or {}
         given = {info.name: output_buffers[spec.name] for info, spec in ends if spec.name in output_buffers}
         bound = prepared.program.bind(arrays, given)
