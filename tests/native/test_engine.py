@@ -50,6 +50,21 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> object:
     toolchain.compiler_version.cache_clear()
 
 
+def test_libraries_with_the_same_constants_share_them(tmp_path: Path) -> None:
+    """Programs of several sizes of a batch, while one of them is loaded; others do not."""
+    weights, kernels = regions.noise(90, 40), []
+    for number, (rows, factor) in enumerate(((3, 1), (40, 1), (3, 2))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        model = regions.region(
+            folder, "y = MatMul (x, w)", f"float[{rows}, 90] x", f"float[{rows}, 40] y", w=weights * factor
+        )
+        kernels.append(Native().compile(model, KernelConfig("f32"), Resources(threads=1)))
+    first, second, other = (kernel._weights for kernel in kernels)  # type: ignore[attr-defined]
+    assert first is second
+    assert other is not first
+
+
 def test_the_best_instruction_set_is_taken_unless_another_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert instruction_set(host()) == available_isas()[0]
     monkeypatch.setenv(FORCED_ISA_VARIABLE, "generic")

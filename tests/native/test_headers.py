@@ -37,7 +37,7 @@ GENERATED = {
         " (void)io; (void)arena; (void)weights; (void)own; (void)shared; (void)at; }"
     ),
     "peaks_macros": define(
-        ELEMENT="float", SUMS="float", ROWS=4, DEPTH=8, WIDE=16, PRODUCTS=10, STEPS=2, MULTIPLY="(void)tile;"
+        ELEMENT="float", SUMS="float", PLANES=1, ROWS=4, DEPTH=8, WIDE=16, PRODUCTS=10, STEPS=2, MULTIPLY="(void)tile;"
     ),
 }
 PARTS = ("threads_places", "threads_waiting")

@@ -69,3 +69,11 @@ def test_implementations_read_with_their_device_unless_it_is_the_host() -> None:
 @given(st.lists(st.builds(Implementation, names, configs, names), max_size=6))
 def test_transfers_do_not_depend_on_configurations(found: list[Implementation]) -> None:
     assert len({one.endpoint for one in found}) == len({(one.backend, one.device) for one in found})
+
+
+def test_slices_of_bytes_are_no_products_of_bytes() -> None:
+    """int8x9 has float32's accuracy; int8 rounds."""
+    assert KernelConfig("int8").in_bytes and KernelConfig("int8-bf16").in_bytes and KernelConfig("int8-blocks").in_bytes
+    for name, products in (("int8x9", 9), ("int8x6", 6), ("int8", 0), ("int8-bf16", 0), ("bf16x6", 0), ("f32", 0)):
+        assert KernelConfig(name).slice_products == products
+        assert not (products and KernelConfig(name).in_bytes)

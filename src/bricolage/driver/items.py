@@ -114,7 +114,13 @@ class WholeModelItem(Item):
         if self._roofline_ms is None:
             everything, config = workload(state.original.graph.everything), self.implementation.config
             setting = state.session.setting
-            self._roofline_ms = least_ms(everything, setting, bfloat16=config.bfloat16, in_bytes=config.in_bytes)
+            self._roofline_ms = least_ms(
+                everything,
+                setting,
+                bfloat16=config.bfloat16,
+                in_bytes=config.in_bytes,
+                slice_products=config.slice_products,
+            )
         return self._roofline_ms
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -80,7 +81,11 @@ def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmeti
     isa, tile = target.isa, arithmetic.tile
     roots = [kernel.root for kernel in found.kernels]
     products = [root for root in roots if isinstance(root, MatMul) or (isinstance(root, Conv) and not root.depthwise)]
-    wider = replace(arithmetic, in_bytes=False)
+    wider = replace(arithmetic, in_bytes=False, slice_products=0)
+    if arithmetic.slice_products and all(
+        arithmetic.operand_of(isa, product) == wider.operand_of(isa, product) for product in products
+    ):
+        return "the region has no products with constant weights that slices of 8 bits suit"
     if arithmetic.in_bytes and all(
         arithmetic.operand_of(isa, product) == wider.operand_of(isa, product) for product in products
     ):
@@ -108,14 +113,16 @@ def write_library(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Pat
         source.text, arithmetic.flags(isa, of_bytes=source.plan.of_bytes), folder / LIBRARY, TITLE
     )
     source.weights.tofile(folder / WEIGHTS)
-    write_sizes(source, folder)
+    write_sizes(source, folder, hashlib.sha256(source.weights.data).hexdigest())
 
 
-def write_sizes(source: CSource, folder: Path) -> None:
-    """The sizes of a library's memory, from its folder."""
+def write_sizes(source: CSource, folder: Path, digest: str = "") -> None:
+    """The sizes of a library's memory, from its folder, and the digest of its constants, by which libraries of a process share
+    them."""
     sizes = {
         "arena": source.arena_bytes,
         "thread_scratch": -(-source.thread_scratch_bytes // 64) * 64,
         "shared_scratch": source.shared_scratch_bytes,
+        "weights": digest,
     }
     (folder / SIZES).write_text(json.dumps(sizes), encoding="utf-8")

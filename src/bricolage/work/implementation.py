@@ -70,8 +70,14 @@ class KernelConfig:
 
     @property
     def in_bytes(self) -> bool:
-        """Whether its products are of bytes."""
-        return self.name.startswith("int8")
+        """Whether its products are of bytes, rounded to these."""
+        return self.name.split("-")[0] == "int8"
+
+    @property
+    def slice_products(self) -> int:
+        """Products of slices of 8 bits that make one of float32, as in "int8x9"; 0 where it is none of those."""
+        name = self.name.removeprefix("int8x")
+        return int(name) if name != self.name and name.isdigit() else 0
 
     @property
     def text(self) -> str:

@@ -75,11 +75,15 @@ _ARITHMETICS = {
     "bf16-stored": Arithmetic(parts=1, stores="everything"),
     "bf16x3": Arithmetic(parts=2),
     "bf16x6": Arithmetic(parts=3),
+    "int8x6": Arithmetic(slice_products=6),
+    "int8x9": Arithmetic(slice_products=9),
     "int8": Arithmetic(in_bytes=True),
     "int8-bf16": Arithmetic(parts=1, stores="operands", in_bytes=True),
 }
 _REACHES: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 1: ("medium", "low"), 2: ("high",), 3: ("highest",)}
 """For which precisions a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
+_SLICES_REACH: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 6: ("highest", "high"), 9: ("highest",)}
+"""The same for a number of products of slices: six may be as accurate as float32, which shows when they are verified."""
 _TIMED_RUNS = 10
 LAYOUT = "layout"
 """Parameter: which images lie with their channels last, by name (`fuse.channels_last`); without it all of them."""
@@ -150,6 +154,7 @@ class Native(Backend):
             KernelConfig(name)
             for name, arithmetic in _ARITHMETICS.items()
             if precision in _REACHES[arithmetic.parts]
+            and precision in _SLICES_REACH[arithmetic.slice_products]
             and (precision == "low" or not arithmetic.in_bytes)
             and _lacks(arithmetic, isa, device) is None
         )
@@ -255,6 +260,8 @@ def _lacks(arithmetic: Arithmetic, isa: Isa, device: Device) -> str | None:
         return f"{isa.name} has no products of bfloat16 here"
     if arithmetic.parts > 1 and not isa.matrix_unit:
         return f"{isa.name} has no matrix unit, without which float32 is faster than its parts in bfloat16"
+    if arithmetic.slice_products and isa.byte_dot != "tdpbusd":
+        return f"{isa.name} has no matrix unit for bytes, without which float32 is faster than its slices"
     if arithmetic.stores == "everything" and not isa.matrix_unit:
         return f"{isa.name} has no matrix unit, without which residual streams in float32 cost no time"
     return None

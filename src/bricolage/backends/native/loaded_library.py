@@ -47,6 +47,25 @@ def _team(library: ctypes.CDLL, cores: tuple[int, ...]) -> _Team:
         return team
 
 
+_WEIGHTS: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
+"""Constants of loaded libraries, by their digest."""
+_WEIGHTS_LOCK = threading.Lock()
+
+
+def _load_weights(path: Path, digest: str) -> np.ndarray:
+    """The bytes of a file. What another library of this process has loaded already, by its digest, is shared: programs of several
+    sizes of a batch, and configurations that pack weights alike."""
+    with _WEIGHTS_LOCK:
+        weights = _WEIGHTS.get(digest) if digest else None
+        if weights is None:
+            with path.open("rb") as file:
+                weights = lasting((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
+                file.readinto(weights.data)
+            if digest:
+                _WEIGHTS[digest] = weights
+        return weights
+
+
 class NativeKernel(StaticKernel):
     """The library in a folder that `build.write_library` has filled."""
 
@@ -67,9 +86,7 @@ class NativeKernel(StaticKernel):
             self._weights = lasting(weights.shape, np.dtype(np.uint8))
             self._weights[...] = weights
         else:
-            with (folder / WEIGHTS).open("rb") as file:
-                self._weights = lasting((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
-                file.readinto(self._weights.data)
+            self._weights = _load_weights(folder / WEIGHTS, sizes.get("weights", ""))
         self._thread_scratch = int(sizes["thread_scratch"])
         self._threads = resources.threads
         self._bytes = int(sizes["arena"]), self._thread_scratch * self._threads + int(sizes["shared_scratch"])

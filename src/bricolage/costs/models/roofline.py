@@ -30,13 +30,18 @@ def added_ms(peaks: Peaks, flops: float, bytes_: float, start_us: float = _START
     return flops / peaks.gflops / 1e6 + bytes_ / peaks.gbytes / 1e6 + start_us / 1e3
 
 
-def least_ms(workload: Workload, on: Setting, *, bfloat16: bool = False, in_bytes: bool = False) -> float:
-    """What a region would take if its backend reached what the device can do at best, in float32, in bfloat16 or in bytes, and
-    moved nothing twice."""
+def least_ms(
+    workload: Workload, on: Setting, *, bfloat16: bool = False, in_bytes: bool = False, slice_products: int = 0
+) -> float:
+    """What a region would take if its backend reached what the device can do at best, in float32, in bfloat16, in bytes, or in
+    `slice_products` products of slices of 8 bits for one of float32, and moved nothing twice."""
     device = on.device
     flops = workload.flops / min(1.0, on.threads / max(1, device.threads))
     if in_bytes:
         return added_ms(device.peaks, flops / device.byte_products, workload.bytes / 4)
+    if slice_products:  # a weight has three or four slices
+        factor = max(1.0, device.byte_products / slice_products)
+        return added_ms(device.peaks, flops / factor, workload.bytes * 3 / 4)
     if bfloat16:
         return added_ms(device.peaks, flops / device.bfloat16_products, workload.bytes / 2)
     return added_ms(device.peaks, flops, workload.bytes)

@@ -12,7 +12,7 @@ static double now(void) {
 static void multiply(const uintptr_t *with, struct seat *at) {
   (void)with;
   ELEMENT a[ROWS * DEPTH] __attribute__((aligned(64))), b[DEPTH * WIDE] __attribute__((aligned(64)));
-  SUMS tile[ROWS * WIDE] __attribute__((aligned(64)));
+  SUMS tile[PLANES * ROWS * WIDE] __attribute__((aligned(64)));
   memset(a, 0, sizeof a);
   memset(b, 0, sizeof b);
   while (take(at, at->threads) >= 0) { MULTIPLY }

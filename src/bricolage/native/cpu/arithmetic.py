@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bricolage.native.cpu.block_products import block_operand, multiplies_blocks
 from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
+from bricolage.native.cpu.int8_slices import SliceProducts, sliced_operand, sliced_tiles
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.matrix_unit import tiles
 from bricolage.native.cpu.panels import PAIRS, SINGLES, ProductOperand
@@ -26,6 +27,9 @@ class Arithmetic:
     """What is stored in bfloat16."""
     in_bytes: bool = False
     """Whether products with constant weights multiply bytes (`byte_products`); all others are as the other fields say."""
+    slice_products: SliceProducts = 0
+    """Products of slices of 8 bits that make one of float32, where weights are constant (`int8_slices`); all others are as the
+    other fields say."""
 
     def operand_of(self, isa: Isa, root: Node | None) -> ProductOperand:
         """How the operands of the product `root` are stored and multiplied: those of bytes that a graph gives always as such."""
@@ -37,10 +41,14 @@ class Arithmetic:
             assert root is not None
             many = block_tiles(isa, right.blocks, root.shape[-2]) if in_bytes else None
             return many or block_operand(isa, right.blocks, in_bytes=in_bytes)
-        return byte_operand(isa) if self.in_bytes and multiplies_bytes(root) else self.operand(isa)
+        if self.in_bytes and multiplies_bytes(root):
+            return byte_operand(isa)
+        return sliced_operand(isa, root, self.slice_products) or self.operand(isa)
 
     def operands(self, isa: Isa) -> tuple[ProductOperand, ...]:
         """All that products may have."""
+        if self.slice_products:
+            return (self.operand(isa), sliced_tiles(self.slice_products))
         return (self.operand(isa), byte_operand(isa)) if self.in_bytes else (self.operand(isa),)
 
     def operand(self, isa: Isa) -> ProductOperand:
@@ -53,7 +61,8 @@ class Arithmetic:
         """What the compiler must be told for these instructions, and for products of given bytes where there are any: older ones
         do not know all of them."""
         bfloat16 = isa.bfloat16_flags if self.parts else ()
-        return tuple(dict.fromkeys((*isa.flags, *bfloat16, *(isa.byte_flags if self.in_bytes or of_bytes else ()))))
+        of_bytes = of_bytes or self.in_bytes or bool(self.slice_products)
+        return tuple(dict.fromkeys((*isa.flags, *bfloat16, *(isa.byte_flags if of_bytes else ()))))
 
 
 def multiplies_bytes(root: Node | None) -> bool:

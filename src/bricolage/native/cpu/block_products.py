@@ -238,7 +238,7 @@ class BlockFloats(BlockOperand):
         """What packs rows and makes numbers of integers."""
         return {"block_ints": INTS, "block_numbers": NUMBERS, "pack_block_floats": PACK_FLOATS}
 
-    def pack_row(self, x: str, to: str, k: int, _part: int) -> str:
+    def pack_row(self, x: str, to: str, k: int, _part: int, _peak: str = "") -> str:
         """See `ProductOperand.pack_row`."""
         return f"pack_block_floats({x}, {to}, {k}, {self.block});"
 
@@ -324,7 +324,7 @@ class BlockBytes(BlockOperand):
         text = PLAIN if self.dot == "plain" else intrinsics(self.dot, isa.lanes)
         return {"block_ints": INTS, name: text, "pack_block_bytes": PACK_BYTES}
 
-    def pack_row(self, x: str, to: str, k: int, _part: int) -> str:
+    def pack_row(self, x: str, to: str, k: int, _part: int, _peak: str = "") -> str:
         """See `ProductOperand.pack_row`."""
         return f"pack_block_bytes({x}, {to}, {k}, {self.block}, {self.middle});"
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 
 from bricolage.native.cpu.block_products import BEHIND, BlockBytes, block_operand
 from bricolage.native.cpu.isa import Isa
-from bricolage.native.cpu.matrix_unit import EMULATED, SIGNED_TILES, TILE_ROWS, TILES, with_shapes
+from bricolage.native.cpu.matrix_unit import EMULATED, ROW_BYTES, ROWS, SIGNED_TILES, TILE_ROWS, TILES, with_shapes
 from bricolage.native.cpu.panels import MicroTile
 from bricolage.native.ir.blocks import QuantisedBlocks
 
 MANY_ROWS = 12
 """Of a product, from which on tiles are filled well enough."""
-_ROWS, _ROW_BYTES = 16, 64
-"""Of a tile."""
 
 _BARRIER = '__asm__ volatile ("" : : "r"(own), "r"(sums) : "memory");'
 """Compilers do not know that the unit's instructions read and write memory."""
@@ -27,7 +25,7 @@ _BARRIER = '__asm__ volatile ("" : : "r"(own), "r"(sums) : "memory");'
 def block_tiles(isa: Isa, blocks: QuantisedBlocks, rows: int) -> BlockTiles | None:
     """How that number of rows of bytes is multiplied in tiles with such weights; None where there is no matrix unit for bytes, or
     too few rows, or blocks that fill no rows of a tile."""
-    whole = blocks.block == _ROW_BYTES // 2 or blocks.block % _ROW_BYTES == 0
+    whole = blocks.block == ROW_BYTES // 2 or blocks.block % ROW_BYTES == 0
     if isa.byte_dot != "tdpbusd" or rows < MANY_ROWS or not whole:
         return None
     usual = block_operand(isa, blocks, in_bytes=True)
@@ -49,7 +47,7 @@ class BlockTiles(BlockBytes):
     @property
     def piece(self) -> int:
         """Integers along k of one multiplication."""
-        return min(_ROW_BYTES, self.block)
+        return min(ROW_BYTES, self.block)
 
     def rows(self, _isa: Isa) -> int:
         """Two tiles, one above the other."""
@@ -77,14 +75,14 @@ class BlockTiles(BlockBytes):
         name = f"{self.prefix}{kind}_{tile.rows}x{tile.vectors}_{lda}"
         head = (2 if self.halves else 4) * wide + 4 * wide * self.offsets
         size = head + self.block * self.bits // 8 * wide
-        halves = range(2 if tile.rows > _ROWS else 1)
+        halves = range(2 if tile.rows > ROWS else 1)
         vectors = range(tile.vectors)
-        spots = [(2 * h + v, f"sums + {_ROWS * h * wide + v * lanes}, {4 * wide}") for h in halves for v in vectors]
+        spots = [(2 * h + v, f"sums + {ROWS * h * wide + v * lanes}, {4 * wide}") for h in halves for v in vectors]
         lines = [f"tile_zero({t});" for t, _ in spots]
         for at in range(0, self.block, self.piece):
             lines += [*self._emit_unpacking(head + at * self.bits // 8 * wide, tile), _BARRIER]
             panel = f"b + {head + at * wide}" if self.bits == 8 else "own"
-            lines += [f"tile_load({4 + h}, a + {at + _ROWS * h * lda}, {lda});" for h in halves]
+            lines += [f"tile_load({4 + h}, a + {at + ROWS * h * lda}, {lda});" for h in halves]
             lines += [f"tile_load({6 + v}, {panel} + {4 * v * lanes}, {4 * wide});" for v in vectors]
             lines += [f"tile_multiply_signed({2 * h + v}, {4 + h}, {6 + v});" for h in halves for v in vectors]
         lines += [*(f"tile_store({t}, {spot});" for t, spot in spots), _BARRIER]
@@ -102,7 +100,7 @@ class BlockTiles(BlockBytes):
             [
                 f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(lanes)])})) void {name}"
                 "(long blocks, const uint8_t *a, const uint8_t *b, float *restrict tile) {",
-                f"  int32_t sums[{_ROWS * len(halves) * wide}] __attribute__((aligned(64)));",
+                f"  int32_t sums[{ROWS * len(halves) * wide}] __attribute__((aligned(64)));",
                 f"  uint8_t own[{self.piece * wide}] __attribute__((aligned(64)));",
                 f"  for (long i = 0; i < {tile.rows * wide}; i++) tile[i] = 0;",
                 "  for (long block = 0; block < blocks; block++) {",

@@ -80,9 +80,33 @@ class BytesInFours(ProductOperand):
             start += width
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
-    def pack_row(self, x: str, to: str, k: int, part: int) -> str:
+    def pack_row(self, x: str, to: str, k: int, part: int, _peak: str = "") -> str:
         """See `ProductOperand.pack_row`."""
         return f"pack_bytes({x}, {to}, {k}, {part});"
+
+    def declare_column_scales(self, k: int, padded: int) -> list[str]:
+        """See `ProductOperand.declare_column_scales`: scales, and the sums of the integers of columns behind these."""
+        part = self.depth(k)
+        lines = [
+            f"const float *restrict scales = (const float *)(columns + {part * padded});",
+            f"const int32_t *restrict totals = (const int32_t *)(columns + {(part + 4) * padded});",
+        ]
+        return lines if self.scaled else []
+
+    def declare_row_scale(self, row: str, k: int) -> list[str]:
+        """See `ProductOperand.declare_row_scale`: a scale and a zero point."""
+        lines = [
+            "float scale;",
+            "int32_t zero;",
+            f"__builtin_memcpy(&scale, {row} + {self.depth(k)}, 4);",
+            f"__builtin_memcpy(&zero, {row} + {self.depth(k)} + 4, 4);",
+        ]
+        return lines if self.scaled else []
+
+    def sum_of(self, at: str, plane: int) -> str:
+        """See `ProductOperand.sum_of`."""
+        number = super().sum_of(at, plane)
+        return f"((float)({number} - zero * totals[j]) * (scale * scales[j]))" if self.scaled else number
 
     @property
     def pairs_saturate(self) -> bool:

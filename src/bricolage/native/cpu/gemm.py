@@ -32,7 +32,38 @@ class GemmCodegen(TileCodegen):
 
     def phases(self) -> list[Phase]:
         """The phases of a matrix product or convolution with its epilogue."""
-        return self._by_columns() if self.tiling.by_columns else [self._by_rows()]
+        if self.tiling.by_columns:
+            return self._by_columns()
+        return [self._image_peaks(), self._by_rows()] if self.tiling.left.peak else [self._by_rows()]
+
+    def _image_peaks(self) -> Phase:
+        """The peak of each pixel, of which that of an image is found."""
+        left, memory = self.tiling.left, FunctionMemory(self.memory.weights)
+        lines = [
+            "const long b = 0;",
+            "(void)b;",
+            "uint32_t *restrict peaks = (uint32_t *)shared;",
+            *left.row_of_numbers(0),
+            *left.peaks("begin", "end", "peaks", memory),
+        ]
+        share = ParallelRange(left.p.m, left.p.k)
+        return Phase(lines, share, memory.operands, thread_scratch=left.row_bytes, shared_scratch=4 * left.p.m)
+
+    def _declare_image_peaks(self) -> list[str]:
+        """Declares the peak of each image."""
+        windows = self.tiling.windows
+        if windows is None or not self.tiling.left.peak:
+            return []
+        images = self.tiling.left.p.m // windows.area
+        return [
+            f"uint32_t image_peaks[{images}];",
+            f"for (long i = 0; i < {images}; i++) {{",
+            "  uint32_t peak = 0;",
+            f"  const uint32_t *restrict peaks = (const uint32_t *)shared + i * {windows.area};",
+            f"  for (long p = 0; p < {windows.area}; p++) peak = peaks[p] > peak ? peaks[p] : peak;",
+            "  image_peaks[i] = peak;",
+            "}",
+        ]
 
     def _by_columns(self) -> list[Phase]:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
@@ -89,14 +120,15 @@ class GemmCodegen(TileCodegen):
         loop = tiling.operand.with_tile_config(tiling.tile_rows, loop)
         return Phase(
             ["const long b = 0;", *setup, *right.lines, *self._sums(own), *loop],
-            ParallelRange(count, parts * tiling.p.m * packing.depth * 2 * tiling.target.lanes),
+            ParallelRange(count, parts * tiling.p.m * packing.depth * packing.wide),
             self.memory.operands,
             thread_scratch=own + self._sums_bytes(tiling.tiles),
             helpers=self.helpers,
         )
 
     def _sums_bytes(self, tiles: int) -> int:
-        return tiles * self.tiling.tile_rows * 2 * self.tiling.target.lanes * 4 if self.tiling.k_blocks > 1 else 0
+        tiling = self.tiling
+        return tiles * tiling.tile_rows * tiling.packing.wide * tiling.operand.planes * 4 if tiling.k_blocks > 1 else 0
 
     def _sums(self, offset: int) -> list[str]:
         """Where the sums of a block of rows are, where they are in memory."""
@@ -113,7 +145,7 @@ class GemmCodegen(TileCodegen):
         else:
             right, pack_right = [packing.packed_right(0)], packing.right(self.memory)
             scratch_bytes = packing.right_bytes
-        lines: list[str] = []
+        lines = self._declare_image_peaks()
         block_tiles = tiles
         if packing.direct is None or producer is not None:
             mc = max(tiling.mr, tiling.mc_bytes // (packing.bytes * tiling.left.depth))
@@ -130,10 +162,10 @@ class GemmCodegen(TileCodegen):
             left, lda, origin = "block", tiling.left.pitch, "start"
             lines.append(f"{packing.element} *restrict block = ({packing.element} *)(own + {scratch_bytes});")
             scratch_bytes += ((block_tiles + 1) * tiling.mr + self._beyond) * tiling.left.pitch * packing.bytes
-            if packing.row_bytes:
+            if tiling.left.row_bytes:
                 scratch_bytes = -(-scratch_bytes // 64) * 64
-                lines += packing.row_of_numbers(scratch_bytes)
-                scratch_bytes += packing.row_bytes
+                lines += tiling.left.row_of_numbers(scratch_bytes)
+                scratch_bytes += tiling.left.row_bytes
         else:
             left, lda, origin = packing.direct.pointer(self.memory), packing.direct.lda, "0"
         if tiling.k_blocks > 1:

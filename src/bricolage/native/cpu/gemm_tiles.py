@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bricolage.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indent_lines
-from bricolage.native.cpu.gemm_blocks import TileRows, column_scales, own_steps
+from bricolage.native.cpu.gemm_blocks import TileRows, own_steps
 from bricolage.native.cpu.packing import constant_identity
-from bricolage.native.cpu.panels import MicroTile
+from bricolage.native.cpu.panels import START_BYTES, MicroTile
 from bricolage.native.cpu.phase import FunctionMemory
 from bricolage.native.cpu.tile_plan import TilePlan
 from bricolage.native.ir.index_expressions import variable
@@ -47,9 +47,17 @@ class TileCodegen:
         key = (operand, constant_identity(tiling.kernel.root), p.batch, p.k, p.n)
         offset = weights.add(("panels", *key), lambda: operand.panels_of(p, lanes))
         backwards = weights.asked[offset] % 2 == 0 and tiling.repeats_large
-        per_batch = packing.depth * (sum(packing.vectors) * lanes) * packing.bytes
         kind = f"const {packing.element} *"
-        lines = [f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"]
+        if operand.uneven:
+            starts = weights.add(("starts", *key), lambda: operand.panel_starts(p, lanes))
+            table = f"{self.memory.constant(starts)}) + b * {len(packing.columns)}L;"
+            lines = [
+                f"{kind}restrict right = ({kind})({self.memory.constant(offset)});",
+                f"const int32_t *restrict starts = (const int32_t *)({table}",
+            ]
+        else:
+            per_batch = packing.column * (sum(packing.vectors) * lanes) * packing.bytes
+            lines = [f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"]
         if operand.ordered:
             orders = weights.add(
                 ("orders", *key),
@@ -69,31 +77,45 @@ class TileCodegen:
         ]
 
     def _panel(self, rows: TileRows) -> list[str]:
-        """The work on one panel: all but the last have the full width."""
+        """The work on one panel, whose format may be one of two."""
+        packing, formats = self.tiling.packing, self.tiling.operand.formats
+        kind = f"const {packing.element} *restrict columns"
+        if len(formats) == 1:
+            return [f"{kind} = right + panel * {packing.wide * packing.column};", *self._panel_of_one_format(rows)]
+        first, second = (replace(self, tiling=replace(self.tiling, operand=operand)) for operand in formats)
+        return [
+            f"{kind} = right + (starts[panel] >> 1) * {START_BYTES}L;",
+            "if (starts[panel] & 1) {",
+            *indent_lines(second._panel_of_one_format(rows)),
+            "} else {",
+            *indent_lines(first._panel_of_one_format(rows)),
+            "}",
+        ]
+
+    def _panel_of_one_format(self, rows: TileRows) -> list[str]:
+        """All panels but the last have the full width."""
         tiles = partial(self._piecewise if self.tiling.k_blocks > 1 else self._whole, rows)
-        p, lanes, packing = self.tiling.p, self.tiling.target.lanes, self.tiling.packing
-        vectors, count = packing.vectors, len(packing.columns)
-        last = p.n - (count - 1) * 2 * lanes
-        narrow = last < 2 * lanes
+        p, packing = self.tiling.p, self.tiling.packing
+        vectors, count, wide = packing.vectors, len(packing.columns), packing.wide
+        last = p.n - (count - 1) * wide
+        narrow = last < wide
         full = count - 1 if narrow else count
-        lines = [f"const {packing.element} *restrict columns = right + panel * {2 * lanes * packing.depth};"]
         if full and narrow:
             return [
-                *lines,
                 f"if (panel < {full}) {{",
-                *indent_lines(tiles(2, 2 * lanes)),
+                *indent_lines(tiles(vectors[0], wide)),
                 "} else {",
                 *indent_lines(tiles(vectors[-1], last)),
                 "}",
             ]
-        return [*lines, *(tiles(2, 2 * lanes) if full else tiles(vectors[-1], last))]
+        return tiles(vectors[0], wide) if full else tiles(vectors[-1], last)
 
     def _whole(self, rows: TileRows, vectors: int, width: int) -> list[str]:
         """The loop over the tiles of a panel, given its vectors and the columns that count. All of k at once: the tile stays in
         registers."""
         tiling, operand, all_steps = self.tiling, self.tiling.operand, self.tiling.packing.steps
         padded = vectors * tiling.target.lanes
-        step = operand.k_step * operand.splits * padded
+        step = operand.k_step * operand.right_splits * padded
         ahead = rows.fetch(step * tiling.packing.bytes, f"columns + {step * all_steps}", str(all_steps))
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
         counts = {tiling.tile_rows} if operand.in_tiles else {tiling.m // tiling.tiles, tiling.tile_rows} - {0}
@@ -110,7 +132,7 @@ class TileCodegen:
             f"  const long since = {steps_table}[t][0], steps = {steps_table}[t][1];"
             if steps_table
             else f"  const long steps = {tiling.pieces};",
-            f"  {operand.sums} tile[{tiling.tile_rows * padded}] __attribute__((aligned(64)));",
+            f"  {operand.sums} tile[{operand.planes * tiling.tile_rows * padded}] __attribute__((aligned(64)));",
             *(indent_lines(ahead) if tiling.prefetch else []),
             f"  {call}",
             *indent_lines(self._finish(rows, padded, width)),
@@ -121,9 +143,9 @@ class TileCodegen:
         """As `_whole`, with k in pieces: sums stay in memory meanwhile."""
         tiling, operand, in_windows = self.tiling, self.tiling.operand, self.tiling.windows
         padded = vectors * tiling.target.lanes
-        step = operand.k_step * operand.splits * padded
+        step = operand.k_step * operand.right_splits * padded
         micro = self._micro(tiling.tile_rows, vectors, rows.lda)
-        tile = f"sums + (t - {rows.first}) * {tiling.tile_rows * padded}"
+        tile = f"sums + (t - {rows.first}) * {operand.planes * tiling.tile_rows * padded}"
         run = in_windows.run if in_windows else 1
         begins = rows.address if in_windows else f"{rows.address} + since * {operand.k_step}"
         operands = f"(steps, {begins}, columns + since * {run * step}, {tile}"
@@ -164,12 +186,12 @@ class TileCodegen:
         return (", ahead, stride" if self.tiling.prefetch else "") + order
 
     def _finish(self, rows: TileRows, padded: int, width: int) -> list[str]:
-        part, scaled = self.tiling.packing.part, self.tiling.operand.scaled
+        operand, k = self.tiling.operand, self.tiling.left.p.k
         return [
-            *(column_scales(part, padded) if scaled else []),
+            *operand.declare_column_scales(self.tiling.p.k, padded),
             "for (long r = 0; r < count; r++) {",
             *([] if self.tiling.p.m == 1 else indent_lines(self._stored_row())),
-            *(indent_lines(rows.scale(part)) if scaled else []),
+            *indent_lines(operand.declare_row_scale(f"{rows.address} + r * {rows.lda}", k)),
             *indent_lines(self._epilogue(padded, width)),
             "}",
         ]
@@ -193,12 +215,10 @@ class TileCodegen:
     def _epilogue(self, padded: int, width: int) -> list[str]:
         """From a row of the tile to the result in memory."""
         tiling, p, target = self.tiling, self.tiling.p, self.tiling.target
-        nr = 2 * target.lanes
+        nr = tiling.packing.wide
         j, panel = variable("j", width), variable("panel", -(-p.n // nr))
         coords = p.root_coords(variable("b", p.batch), variable("m", p.m), panel * nr + j)
-        element = f"tile[r * {padded} + j]"
-        if tiling.operand.scaled:
-            element = f"((float)({element} - zero * totals[j]) * (scale * scales[j]))"
+        element = tiling.operand.sum_of(f"r * {padded} + j", tiling.tile_rows * padded)
         runs = ByteRuns(j, width, looks_up=target.isa.looks_up)
         lines = epilogue(tiling.kernel, tiling.plan, self.memory, coords, element, runs)
         self.written.update(runs.tables)
@@ -213,7 +233,7 @@ class TileCodegen:
             vectors,
             lda,
             tiling.target.lanes,
-            part=tiling.packing.part,
+            part=tiling.left.part,
             prefetch=tiling.prefetch,
             adds=tiling.k_blocks > 1,
             unroll=tiling.unroll,

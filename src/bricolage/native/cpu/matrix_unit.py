@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.panels import NARROW, SPLIT_NARROW, MicroTile, ProductOperand
 
-_ROWS = 16
+ROWS = 16
 """Of a tile."""
-TILE_ROWS = 2 * _ROWS
+TILE_ROWS = 2 * ROWS
 """Of the largest tile of a product: two of the unit's tiles."""
-_ROW_BYTES = 64
+ROW_BYTES = 64
 """Of a tile."""
 
 _ORDERS = {1: ((0, 0),), 2: ((1, 0), (0, 0), (0, 1)), 3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))}
@@ -44,8 +44,8 @@ class Tiles(ProductOperand):
     def pitch(self, k: int) -> int:
         """An odd number of cache lines, so that the rows of a tile fall into different sets of the first-level cache: up to 1.3
         times as fast (products of 128 × 768 × 768 in three parts; Xeon with AMX)."""
-        lines = -(-self.row(k) * self.bytes // _ROW_BYTES)
-        return (lines if lines % 2 else lines + 1) * _ROW_BYTES // self.bytes
+        lines = -(-self.row(k) * self.bytes // ROW_BYTES)
+        return (lines if lines % 2 else lines + 1) * ROW_BYTES // self.bytes
 
     def rows(self, _isa: Isa) -> int:
         """Two tiles, one above the other."""
@@ -57,25 +57,25 @@ class Tiles(ProductOperand):
 
     def with_tile_config(self, rows: int, lines: list[str]) -> list[str]:
         """`lines` between configuring the unit for that number of rows and releasing it: multiplications must lie in between."""
-        return with_shapes(rows, _ROW_BYTES, lines)
+        return with_shapes(rows, ROW_BYTES, lines)
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`: up to 32 rows times two vectors in four tiles, and two tiles each of both sides."""
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         part, adds = tile.part, tile.adds
-        kind, in_row, pack = self.element, _ROW_BYTES // self.bytes, self.k_pack
+        kind, in_row, pack = self.element, ROW_BYTES // self.bytes, self.k_pack
         name = f"{'byte_' if pack == 4 else ''}tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}"
         name += f"{'_ahead' if prefetch else ''}{'_adds' if adds else ''}{f'_runs{tile.run}' if tile.run else ''}"
         more = (", const char *ahead, long stride" if prefetch else "") + (", long fresh" if adds else "")
         more += ", const int *hops" if tile.run else ""
-        halves = range(2 if rows > _ROWS else 1)
+        halves = range(2 if rows > ROWS else 1)
         wide = vectors * lanes
         sums = [(h, v, 2 * h + v) for h in halves for v in range(vectors)]
         lines = [
             f"static __attribute__((noinline, noipa)) void {name}"
             f"(long depth, const {kind} *{'left' if tile.run else 'a'}, const {kind} *b, {self.sums} *tile{more}) {{"
         ]
-        at = [f"tile + {_ROWS * h * wide + v * lanes}, {4 * wide}" for h, v, _ in sums]
+        at = [f"tile + {ROWS * h * wide + v * lanes}, {4 * wide}" for h, v, _ in sums]
         clear = [f"tile_zero({t});" for *_, t in sums]
         if adds:
             again = [f"tile_load({t}, {spot});" for (*_, t), spot in zip(sums, at, strict=True)]
@@ -94,16 +94,16 @@ class Tiles(ProductOperand):
         for left, right in _ORDERS[self.splits]:
             if left != held[0]:
                 start = left * part
-                lines += [f"    tile_load({4 + h}, a + {start + _ROWS * h * lda}, {self.bytes * lda});" for h in halves]
+                lines += [f"    tile_load({4 + h}, a + {start + ROWS * h * lda}, {self.bytes * lda});" for h in halves]
             if right != held[1]:
-                start = right * _ROWS * pack * wide
+                start = right * ROWS * pack * wide
                 lines += [
                     f"    tile_load({6 + v}, b + {start + pack * v * lanes}, {4 * wide});" for v in range(vectors)
                 ]
             lines += [f"    {self.multiply}({t}, {4 + h}, {6 + v});" for h, v, t in sums]
             held = left, right
         lines += [
-            f"    a += {in_row}; b += {self.splits * _ROWS * pack * wide};",
+            f"    a += {in_row}; b += {self.splits * ROWS * pack * wide};",
             "  }",
             *(["  }"] if tile.run else []),
         ]
@@ -113,18 +113,21 @@ class Tiles(ProductOperand):
 
 def tiles(parts: int) -> Tiles:
     """bfloat16 (1), or float32 as the sum of two or three of them."""
-    return Tiles("bfloat16", 2, _ROW_BYTES // 2, len(_ORDERS[parts]) / 16, parts)
+    return Tiles("bfloat16", 2, ROW_BYTES // 2, len(_ORDERS[parts]) / 16, parts)
 
 
 def with_shapes(rows: int, row_bytes: int, lines: list[str]) -> list[str]:
     """`lines` between configuring the unit and releasing it: for a number of rows of the left side, and their bytes."""
-    upper, lower = min(rows, _ROWS), max(0, rows - _ROWS)
+    upper, lower = min(rows, ROWS), max(0, rows - ROWS)
     # Tiles 0 and 1, 2 and 3 hold sums; 4 and 5 the left side; 6 and 7 the panel.
     counts = (upper, upper, lower, lower, upper, lower, row_bytes // 4, row_bytes // 4)
-    sizes = (*[_ROW_BYTES] * 4, row_bytes, row_bytes, _ROW_BYTES, _ROW_BYTES)
-    shape = ", ".join(
-        f".rows[{i}] = {n}, .bytes[{i}] = {size}" for i, (n, size) in enumerate(zip(counts, sizes, strict=True)) if n
-    )
+    sizes = (*[ROW_BYTES] * 4, row_bytes, row_bytes, ROW_BYTES, ROW_BYTES)
+    return with_tiles(list(zip(counts, sizes, strict=True)), lines)
+
+
+def with_tiles(shapes: Sequence[tuple[int, int]], lines: list[str]) -> list[str]:
+    """`lines` between configuring the unit, with rows and bytes of a row for each tile, and releasing it."""
+    shape = ", ".join(f".rows[{i}] = {n}, .bytes[{i}] = {size}" for i, (n, size) in enumerate(shapes) if n)
     return [
         f"static const struct tile_shapes shapes __attribute__((aligned(64))) = {{ .palette = 1, {shape} }};",
         "tiles_configure(&shapes);",
@@ -160,6 +163,8 @@ BYTE_TILES = "#define tile_multiply_bytes(c, a, b) _tile_dpbusd(c, a, b)"
 """The one for bytes."""
 SIGNED_TILES = "#define tile_multiply_signed(c, a, b) _tile_dpbsud(c, a, b)"
 """The same with the sign on the other side."""
+SLICE_TILES = "#define tile_multiply_slices(c, a, b) _tile_dpbssd(c, a, b)"
+"""The same with signs on both sides."""
 
 EMULATED = (
     _SHAPES
@@ -229,6 +234,7 @@ static void tile_multiply(int c, int a, int b) {
   }
 TILE_BYTES(tile_multiply_bytes, uint8_t, int8_t)
 TILE_BYTES(tile_multiply_signed, int8_t, uint8_t)
+TILE_BYTES(tile_multiply_slices, int8_t, int8_t)
 #endif
 """
 ).strip()

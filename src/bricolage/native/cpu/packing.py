@@ -7,7 +7,7 @@ second ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bricolage.native.cpu.emit import (
@@ -62,15 +62,20 @@ class Packing:
     operand: ProductOperand
     packs: bool = False
     """Whether rows are packed even where they could be read where they lie."""
+    peak: str = ""
+    """C of the peak that gives row `m` its scale, where it is not the row's own."""
 
     def __post_init__(self) -> None:
         p, lanes, operand = self.p, self.isa.lanes, self.operand
         self.element, self.bytes = operand.element, operand.bytes
         self.steps, self.depth = operand.steps(p.k), operand.row(p.k)
+        self.column = operand.column(p.k)
+        """Elements of a column of a panel."""
         self.part = operand.depth(p.k) // operand.splits
         """Elements of a packed row's first parts."""
         self.pitch = operand.pitch(p.k)
-        wide = 2 * lanes
+        self.wide = wide = operand.panel_vectors * lanes
+        """Columns of a panel."""
         self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
         self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
         self.direct = (
@@ -81,13 +86,13 @@ class Packing:
     @property
     def right_bytes(self) -> int:
         """Of all panels of a batch."""
-        return -(-sum(self.vectors) * self.isa.lanes * self.depth * self.bytes // 64) * 64
+        return -(-sum(self.vectors) * self.isa.lanes * self.column * self.bytes // 64) * 64
 
     def reads_less_by_columns(self, target: CpuTarget) -> bool:
         """Whether a thread of a matrix unit, which is as fast as what feeds it, reads less from beyond its second-level cache where
         threads share columns."""
         p, threads, stays = self.p, target.threads, GemmBlocks(target.l2_bytes).unit_rows
-        left, right = p.m * self.pitch * self.bytes, p.n * self.depth * self.bytes
+        left, right = p.m * self.pitch * self.bytes, p.n * self.column * self.bytes
         panels = -(-len(self.columns) // threads)
         by_columns = right // threads + (left if left <= stays else left * panels)
         by_rows = right * -(-left // threads // stays)
@@ -131,7 +136,8 @@ class Packing:
     def rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
         """Copies rows of A to `block`, row `origin` first."""
         if self.operand.whole_rows:
-            return self._scaled_rows(start, stop, origin, memory)
+            to, k, part = f"block + (m - {origin}) * {self.pitch}", self.p.k, self.part
+            return self._whole_rows(start, stop, lambda x: self.operand.pack_row(x, to, k, part, self.peak), memory)
         p = self.p
         m = variable("m", p.m)
         taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
@@ -173,15 +179,18 @@ class Packing:
             return ["{", *indent_lines(["const long m = 0; (void)m;", *lines]), "}"]
         return [f"for (long m = {start}; m < {stop}; m++) {{", *indent_lines(lines), "}"]
 
-    def _scaled_rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
-        """The same for bytes: the scale of a row depends on all of it, so that its numbers are found first, unless they lie in
+    def peaks(self, start: str, stop: str, to: str, memory: FunctionMemory) -> list[str]:
+        """Stores the peaks of rows of A where row 0 has its peak at `to`."""
+        return self._whole_rows(start, stop, lambda x: f"{to}[m] = {self.operand.row_peak(x, self.p.k)};", memory)
+
+    def _whole_rows(self, start: str, stop: str, statement: Callable[[str], str], memory: FunctionMemory) -> list[str]:
+        """A statement for each row, of which it needs all numbers at a time: they are found first, unless they lie in
         memory as they are."""
         p = self.p
-        to = f"block + (m - {origin}) * {self.pitch}"
         whole = self._lies("float32", variable("b", p.batch), variable("m", p.m), variable("k", p.k))
         if whole is not None:
             at = f"{whole.pointer(memory)} + m * {whole.lda}"
-            return self._over_rows(start, stop, [self.operand.pack_row(at, to, p.k, self.part)])
+            return self._over_rows(start, stop, [statement(at)])
         taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
         c = variable("c", p.runs[-1])
         node, coords, guards = p.left(variable("b", p.batch), variable("m", p.m), flatten((*taps, c), p.runs))
@@ -196,7 +205,7 @@ class Packing:
         zero = [f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0;"]
         inner = [f"float *restrict to = numbers + {flatten((*taps, ZERO), p.runs).c()};"]
         inner += _within(guards, copy, zero, guarded=body.guarded)
-        lines = [*nest_loops("t", p.runs[:-1], inner), self.operand.pack_row("numbers", to, p.k, self.part)]
+        lines = [*nest_loops("t", p.runs[:-1], inner), statement("numbers")]
         return self._over_rows(start, stop, lines)
 
     def _emit_narrowing(self, body: Body, node: Node, coords: Coords, count: int) -> list[str]:
@@ -257,21 +266,21 @@ class Packing:
 
     def right(self, memory: FunctionMemory) -> list[str]:
         """Copies B of one batch to panels, padded with zeros."""
-        lanes, columns = self.isa.lanes, self.columns
-        full = sum(1 for _, width in columns if width == 2 * lanes)
-        groups = [(full, 2 * lanes, 2 * lanes)] if full else []
+        lanes, columns, wide = self.isa.lanes, self.columns, self.wide
+        full = sum(1 for _, width in columns if width == wide)
+        groups = [(full, wide, wide)] if full else []
         groups += [(1, columns[i][1], self.vectors[i] * lanes) for i in range(full, len(columns))]
         lines: list[str] = []
         start, offset = 0, 0
         for count, width, padded in groups:
-            at = f"right + {offset} + q * {self.depth * padded}"
+            at = f"right + {offset} + q * {self.column * padded}"
             lines += [
                 f"for (long q = 0; q < {count}; q++) {{",
                 *indent_lines(self._pack_panel(at, start, count, width, padded, memory)),
                 "}",
             ]
             start += count * width
-            offset += count * padded * self.depth
+            offset += count * padded * self.column
         return lines
 
     def _pack_panel(
@@ -287,7 +296,7 @@ class Packing:
             else f"(k / {in_step} * {in_step * operand.splits} + k % {in_step}) * {row_size}"
         )
         to = f"{self.element} *restrict to = {at} + {offset};"
-        column = variable("q", count) * (2 * self.isa.lanes) + variable("j", width) + start
+        column = variable("q", count) * self.wide + variable("j", width) + start
 
         def row(first: Index, real: int) -> list[str]:
             return self._pack_panel_row(to, first, real, column, width, padded, memory)

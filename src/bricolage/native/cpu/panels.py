@@ -20,6 +20,8 @@ from bricolage.native.cpu.isa import Isa
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 
 _NAMES = {1: "product", 2: "pairs", 4: "fours"}
+START_BYTES = 64
+"""Panels of two formats begin at multiples of this."""
 _CHAINS = 8
 """Sums that are under way at a time, at least: a multiply-add takes four or five cycles, of which two begin in each."""
 
@@ -48,7 +50,7 @@ class MicroTile:
 
 @dataclass(frozen=True)
 class ProductOperand(ABC):
-    """How the operands of a product are stored and multiplied. Sums are float32."""
+    """How the operands of a product are stored and multiplied."""
 
     dtype: str
     k_pack: int
@@ -69,6 +71,8 @@ class ProductOperand(ABC):
     """Whether rows and columns hold integers with scales, which lie behind them, see `byte_products`."""
     whole_rows: bool = False
     """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
+    panel_vectors: int = 2
+    """Vectors of a panel; of the last one perhaps fewer."""
 
     @property
     def in_tiles(self) -> bool:
@@ -95,12 +99,53 @@ class ProductOperand(ABC):
 
     def row(self, k: int) -> int:
         """Elements of a packed row of `k` numbers: its parts, one after another, each filled up with zeros, and what lies behind
-        them. A column of a panel has as many."""
+        them."""
         return self.depth(k)
 
     def pitch(self, k: int) -> int:
         """Elements from one packed row to the next."""
         return self.row(k)
+
+    @property
+    def right_splits(self) -> int:
+        """Numbers that represent an element of the right side."""
+        return self.splits
+
+    def column(self, k: int) -> int:
+        """Elements of a column of a panel, and of what lies behind it."""
+        return self.row(k)
+
+    @property
+    def formats(self) -> tuple[ProductOperand, ...]:
+        """What panels are: all alike, or each one of two, which `panel_starts` tells."""
+        return (self,)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether panels are of two formats."""
+        return len(self.formats) > 1
+
+    def panel_starts(self, _p: Product, _lanes: int) -> np.ndarray:
+        """[batch, panels] int32 of an operand with two formats: where a panel begins, in units of `START_BYTES`, times two, and one
+        more where it is of the second format."""
+        raise NotImplementedError(f"{type(self).__name__} has panels of one format")
+
+    @property
+    def planes(self) -> int:
+        """Sums of an element of the result, each of which has a tile of its own."""
+        return 1
+
+    def declare_column_scales(self, _k: int, _padded: int) -> list[str]:
+        """C that declares what `sum_of` reads of the columns of a panel of that width: it lies behind `columns`."""
+        return []
+
+    def declare_row_scale(self, _row: str, _k: int) -> list[str]:
+        """C that declares what `sum_of` reads of a packed row, given where that begins."""
+        return []
+
+    def sum_of(self, at: str, _plane: int) -> str:
+        """C of an element of the result, given where its sum is in `tile`; planes lie `plane` sums apart."""
+        return f"tile[{at}]"
 
     @abstractmethod
     def rows(self, isa: Isa) -> int:
@@ -118,9 +163,14 @@ class ProductOperand(ABC):
         """C by name that the functions of a product need."""
         return {}
 
-    def pack_row(self, x: str, to: str, k: int, part: int) -> str:
-        """C that packs `k` float32 numbers, where rows are packed as a whole."""
+    def pack_row(self, x: str, to: str, k: int, part: int, peak: str = "") -> str:
+        """C that packs `k` float32 numbers, where rows are packed as a whole; with a `peak` of more rows than this one, their scale
+        is one."""
         raise NotImplementedError(f"{type(self).__name__} has its rows packed number by number")
+
+    def row_peak(self, _x: str, _k: int) -> str:
+        """C of the peak of `k` float32 numbers, an uint32_t that is larger where the peak is."""
+        raise NotImplementedError(f"the rows of {type(self).__name__} have no peaks")
 
     def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
         """`lines` between what must precede and follow a thread's calls of micro-kernels for that number of rows."""

@@ -40,7 +40,8 @@ def measure(
     Raises:
         Refused: the C does not compile.
     """
-    operand, vectors = operand or arithmetic.operands(isa)[-1], 2
+    operand = operand or arithmetic.operands(isa)[-1]
+    vectors = operand.panel_vectors
     operand = replace(operand, ordered=False)  # the roof is that of the steps that come first
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
@@ -52,6 +53,7 @@ def measure(
         "ELEMENT": operand.element,
         "SUMS": operand.sums,
         "ROWS": rows,
+        "PLANES": operand.planes,
         "DEPTH": depth,
         "WIDE": vectors * isa.lanes,
         "PRODUCTS": _PRODUCTS,

@@ -26,11 +26,11 @@ def build_sliced_phase(
 ) -> Phase:
     """The phase of both. The loop is over panels of the second kernel's units."""
     first, second = kernels
-    memory, panel = FunctionMemory(weights), 2 * target.lanes
+    memory = FunctionMemory(weights)
     # The weights stay in a second-level cache from step to step, and what follows a slice is another thread's.
     ahead = bool(choice.gemm.prefetch)
     tiling = plan_tile(first, plan, target, operand, replace(choice.gemm, prefetch=ahead))
-    phase = GemmCodegen(tiling, memory).columns(parts)
+    phase, panel = GemmCodegen(tiling, memory).columns(parts), tiling.packing.wide
     _, _, coords = rows_and_units(second)
     body = Body(plan, memory, second.targets)
     lines = body.stored(second, coords)

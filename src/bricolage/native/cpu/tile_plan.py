@@ -84,11 +84,13 @@ def plan_tile(
     blocks = GemmBlocks(target.l2_bytes)
     unit = isinstance(operand, Tiles)
     of_bytes = unit and operand.k_pack == BYTES_IN_FOURS
-    panel = packing.depth * 2 * target.lanes * packing.bytes
-    piece = blocks.piece(panel, in_windows=conv_windows is not None) if of_bytes and tiles > 1 else MOST_BYTES
+    panel = packing.column * packing.wide * packing.bytes
+    piece = MOST_BYTES
+    if of_bytes and tiles > 1:
+        piece = blocks.piece(panel, in_windows=conv_windows is not None, in_levels=operand.planes > 1)
     k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
     usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
-    right_bytes = packing.depth * packing.bytes * p.n
+    right_bytes = packing.column * packing.bytes * p.n
     limited = of_bytes and config.mc_bytes is None and conv_windows is None
     waits = (of_bytes and tiles > 1) or not unit
     streamed = right_bytes > blocks.streamed and tiles <= FEW_TILES * target.threads and waits
@@ -103,7 +105,7 @@ def plan_tile(
         by_columns,
         made=made,
         windows=conv_windows,
-        left=Packing(plan, target.isa, conv_windows.images, operand, packs=True) if conv_windows else packing,
+        left=_pack_images(plan, target, conv_windows, operand) if conv_windows else packing,
         m=m,
         mr=mr,
         tiles=tiles,
@@ -116,6 +118,12 @@ def plan_tile(
         unroll=config.unroll or 1,
         repeats_large=tiles == 1 and right_bytes * 4 > target.threads * target.l2_bytes * 3,
     )
+
+
+def _pack_images(plan: FusionPlan, target: CpuTarget, conv_windows: Windows, operand: ProductOperand) -> Packing:
+    """Pixels that several windows read: where rows are packed as a whole, one scale is that of an image."""
+    peak = f"image_peaks[m / {conv_windows.area}]" if operand.whole_rows else ""
+    return Packing(plan, target.isa, conv_windows.images, operand, packs=True, peak=peak)
 
 
 def _is_shared_by_columns(packing: Packing, target: CpuTarget, config: GemmConfig) -> bool:

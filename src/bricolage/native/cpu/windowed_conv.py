@@ -40,6 +40,11 @@ class Windows:
     """Steps of a tap."""
 
     @property
+    def area(self) -> int:
+        """Pixels of an image with its padding."""
+        return self.lines[0] * self.lines[1]
+
+    @property
     def m(self) -> int:
         """Rows of the product, those included that are not stored."""
         return self.images.m - self.beyond
