@@ -300,6 +300,7 @@ def _kept_in(cache: Path, region: RegionModel, config: KernelConfig, resources: 
         str(machine.isa.reads_halves),
         str(machine.isa.looks_up),
         str(machine.l2_bytes),
+        str(machine.caches.l3_bytes),
         str(machine.threads),
     )
     return cache / f"native-{content_key(region, config.text, *named_by, _generation(toolchain.level()))}"

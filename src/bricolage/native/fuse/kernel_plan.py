@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from bricolage.native.ir.index_expressions import ZERO, Index
-from bricolage.native.ir.tensors import Conv, Coords, MatMul, Node, Shape, View
+from bricolage.native.ir.tensors import Constant, Conv, Coords, MatMul, Node, Shape, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +120,18 @@ class FusionPlan:
     def of_bytes(self) -> bool:
         """Whether some kernel is."""
         return any(kernel.of_bytes for kernel in self.kernels)
+
+    @cached_property
+    def products_of_weights(self) -> Counter[int]:
+        """How many products have the same constant weights, by these' identity: steps of a recurrence share them. Asked when the
+        plan is whole."""
+        roots = [kernel.root for kernel in self.kernels]
+        weights = [
+            root.right if isinstance(root, MatMul) else root.weight
+            for root in roots
+            if isinstance(root, (MatMul, Conv))
+        ]
+        return Counter(right.identity for right in weights if isinstance(right, Constant))
 
     @property
     def sections(self) -> tuple[tuple[int, ...], ...]:
