@@ -26,7 +26,13 @@ RUNNING = [text for text in read_texts().values() if text.runs]
 QUICK_PAGES = frozenset(["backends", "cluster-replay", "index", "report", "run", "train-tune"])
 """What a newcomer reads first, and a page of each other kind."""
 LONG_COMMANDS = frozenset(
-    ["bisect", "pack", "tune", *(f"train {verb}" for verb in ("fuse", "plan", "predict", "replicas", "report", "run"))]
+    [
+        "bisect",
+        "export",
+        "pack",
+        "tune",
+        *(f"train {verb}" for verb in ("fuse", "plan", "predict", "replicas", "report", "run")),
+    ]
 )
 """Examples of more than ten seconds. Tests in `tests/cli` and `tests/api` run these commands on smaller inputs."""
 

@@ -60,7 +60,7 @@ def test_libraries_with_the_same_constants_share_them(tmp_path: Path) -> None:
             folder, "y = MatMul (x, w)", f"float[{rows}, 90] x", f"float[{rows}, 40] y", w=weights * factor
         )
         kernels.append(Native().compile(model, KernelConfig("f32"), Resources(threads=1)))
-    first, second, other = (kernel._weights for kernel in kernels)  # type: ignore[attr-defined]
+    first, second, other = (kernel._weights for kernel in kernels)
     assert first is second
     assert other is not first
 

@@ -18,24 +18,29 @@ BEFORE = {
     "block_plain": ("vectors", "block_ints"),
     "byte_plain": ("vectors", "byte_sums"),
     "byte_runs": ("vectors", "maths"),
-    "entry": ("vectors", "threads", "region"),
+    "entry": ("vectors", "threads", "region", "program", "program_macros"),
+    "library": ("model", "program", "tables"),
     "maths": ("vectors",),
     "narrow": ("vectors",),
     "peaks": ("vectors", "threads", "peaks_macros"),
     "split_narrow": ("vectors",),
+    "tables": ("model", "program"),
     "threads_places": (),
     "threads_waiting": (),
     "timed": ("threads",),
     "wide": ("vectors",),
+    "wrappers": ("model", "program", "tables", "no_library"),
 }
 """What the generator writes before a header: other headers, and what depends on a region, below."""
 GENERATED = {
     "block_ints": INTS,
     "byte_sums": "typedef int32_t byte_sums __attribute__((vector_size(4 * LANES), aligned(4), may_alias));",
     "region": (
-        "static void region(char **io, char *arena, const char *weights, char *own, char *shared, struct seat *at) {"
+        "static void region(end_pointer *io, char *arena, const char *weights, char *own, char *shared, struct seat *at) {"
         " (void)io; (void)arena; (void)weights; (void)own; (void)shared; (void)at; }"
     ),
+    "program_macros": define(PROGRAM="region_program", ARENA_BYTES="64ul", OWN_BYTES="64ul", SHARED_BYTES="64ul"),
+    "no_library": "static const struct library library;",
     "peaks_macros": define(
         ELEMENT="float", SUMS="float", PLANES=1, ROWS=4, DEPTH=8, WIDE=16, PRODUCTS=10, STEPS=2, MULTIPLY="(void)tile;"
     ),

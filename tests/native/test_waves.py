@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.engine import WAVES, Native
+from bricolage.backends.native.engine import Native
+from bricolage.backends.native.region_source import WAVES
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.native.build import plan_fused_kernels
@@ -157,9 +158,9 @@ int main(void) {
   char *scratch = aligned_alloc(64, SCRATCH + 64);
   for (int n = 0; n < ENDS; n++) memset(io[n] = aligned_alloc(64, BYTES), 0, BYTES);
   memset(weights, 0, WEIGHTS); memset(arena, 0, ARENA); memset(scratch, 0, SCRATCH);
-  void *team = region_team(THREADS);
-  for (int n = 0; n < 50; n++) region_run(team, io, arena, weights, scratch, OWN, 1);
-  region_free(team);
+  void *team = region_program.team_make(THREADS, 1);
+  for (int n = 0; n < 50; n++) region_program.run(team, io, arena, weights, scratch, 1);
+  region_program.team_release(team);
   return 0;
 }
 """
@@ -172,10 +173,9 @@ def sanitized(folder: Path, source: CSource, threads: int, text: str) -> str:
         "WEIGHTS": source.weights.size,
         "ARENA": -(-source.arena_bytes // 64) * 64 + 64,
         "SCRATCH": own * threads + -(-source.shared_scratch_bytes // 64) * 64 + 64,
-        "OWN": own,
     }
     words = [f"-D{name}={size}" for name, size in sizes.items()]
-    program = compiled(folder, f"{text}\n{_DRIVER}", "-fsanitize=thread", *words)
+    program = compiled(folder, f"#define PROGRAM region_program\n{text}\n{_DRIVER}", "-fsanitize=thread", *words)
     return run(program, fixed=True).stderr
 
 

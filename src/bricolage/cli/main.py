@@ -18,6 +18,7 @@ from bricolage.cli.arguments import fill_required_gain
 from bricolage.cli.backends import backends
 from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
+from bricolage.cli.export import export
 from bricolage.cli.optimize import optimize
 from bricolage.cli.pack import pack
 from bricolage.cli.quantize import quantize
@@ -53,6 +54,7 @@ for command in (
     quantize,
     pack,
     run,
+    export,
     bench,
     tune,
     schedule,

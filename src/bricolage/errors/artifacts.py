@@ -39,6 +39,11 @@ class ForeignArtifact(UsageError):
     hint = "Plan it again here with `bricolage optimize`, or run the best available backend with --any-machine"
 
 
+class NotExportable(UsageError):
+    what = "the plan of '{path}' cannot leave Python: {reason}"
+    hint = "Decide it for our engine alone: `bricolage optimize --backend native`"
+
+
 class NotEnoughMemory(UsageError):
     what = "running it takes {wanted} for tensors alone; this machine has {present} of memory"
     hint = "Use smaller shapes, or a machine with more memory"

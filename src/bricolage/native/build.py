@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.graph.region_model import RegionModel
+from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import Arithmetic
 from bricolage.native.cpu.c_source import CSource
@@ -25,11 +24,23 @@ from bricolage.native.fuse.waves import in_waves
 from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.lowerings import NoLowering
 from bricolage.native.ir.tensors import Conv, MatMul, Node
+from bricolage.native.library import (
+    InstructionSet,
+    LibraryBucket,
+    LibraryTensor,
+    RegionUse,
+    Value,
+    internal_header,
+    model_source,
+    public_header,
+    shared_source,
+    weights_header,
+)
 from bricolage.native.select.algorithm import KernelRequest
 from bricolage.native.select.algorithm_table import used_tile
 
 TITLE = "bricolage native"
-LIBRARY, WEIGHTS, SIZES = "region.so", "weights.bin", "sizes.json"
+LIBRARY, WEIGHTS = "region.so", "weights.bin"
 
 
 def plan_fused_kernels(
@@ -110,19 +121,36 @@ def write_library(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Pat
         Refused: the C does not compile.
     """
     toolchain.compile_library(
-        source.text, arithmetic.flags(isa, of_bytes=source.plan.of_bytes), folder / LIBRARY, TITLE
+        in_library(source, source.text),
+        arithmetic.flags(isa, of_bytes=source.plan.of_bytes),
+        folder / LIBRARY,
+        TITLE,
+        shared_object(),
     )
-    source.weights.tofile(folder / WEIGHTS)
-    write_sizes(source, folder, hashlib.sha256(source.weights.data).hexdigest())
+    with (folder / WEIGHTS).open("wb") as file:
+        file.write(weights_header(source.weights))
+        source.weights.tofile(file)
 
 
-def write_sizes(source: CSource, folder: Path, digest: str = "") -> None:
-    """The sizes of a library's memory, from its folder, and the digest of its constants, by which libraries of a process share
-    them."""
-    sizes = {
-        "arena": source.arena_bytes,
-        "thread_scratch": -(-source.thread_scratch_bytes // 64) * 64,
-        "shared_scratch": source.shared_scratch_bytes,
-        "weights": digest,
-    }
-    (folder / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+def in_library(source: CSource, text: str) -> str:
+    """`text`, all of a region or what calls its functions, with the library around it, whose names begin with "region"."""
+    inputs, outputs = (
+        tuple(LibraryTensor(f"{side}{i}", node.dtype, node.shape) for i, node in enumerate(nodes))
+        for side, nodes in (("input", source.plan.inputs), ("output", source.plan.outputs))
+    )
+    ends = tuple(Value(number) for number in range(len(inputs) + len(outputs)))
+    bucket = LibraryBucket((), inputs, outputs, (RegionUse("region_program", 0, ends),))
+    sets = [InstructionSet("host", WEIGHTS, "1", source.weights, (bucket,))]
+    headers = (public_header("region"), internal_header("region"))
+    return "\n\n".join(["#define PROGRAM region_program", text, *headers, model_source("region", (), sets)])
+
+
+def shared_object() -> Path:
+    """What all libraries of this process have in common, compiled.
+
+    Raises:
+        Refused: it does not compile.
+    """
+    parts = [define(_GNU_SOURCE=""), public_header("region"), internal_header("region"), shared_source("region")]
+    text = "\n\n".join(parts)
+    return toolchain.compile_shared_object(text, TITLE)

@@ -59,8 +59,9 @@ def generate(
         _prologue(order, target, (*arithmetic.operands(target.isa), *given)),
         order.helpers,
         functions=order.functions.texts,
-        entry=_entry(order, target, len(plan.kernels) if timed else None),
+        entry=_entry(order, len(plan.kernels) if timed else None),
         weights=_constants(weights),
+        program=_program(order, plan, target),
         arena_bytes=plan.arena_bytes,
         thread_scratch_bytes=order.thread_scratch,
         shared_scratch_bytes=order.shared_scratch,
@@ -85,7 +86,7 @@ def _prologue(order: _Order, target: CpuTarget, operands: Sequence[ProductOperan
     )
 
 
-def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
+def _entry(order: _Order, timed: int | None) -> str:
     """What calls the functions in their order, and takes the times of a number of kernels, if any."""
     return "\n\n".join(
         [
@@ -93,16 +94,25 @@ def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
             *order.strands,
             "\n".join(
                 [
-                    "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
+                    "static void region(end_pointer *io, char *arena, const char *weights, char *own, char *shared,"
                     " struct seat *at) {",
                     *indent_lines(order.calls),
                     "}",
                 ]
             ),
-            define(THREADS=target.threads),
-            _ENTRY,
         ]
     )
+
+
+def _program(order: _Order, plan: FusionPlan, target: CpuTarget) -> str:
+    """What a library knows of the region; `PROGRAM` is its name, which the library gives."""
+    sizes = define(
+        THREADS=target.threads,
+        ARENA_BYTES=f"{plan.arena_bytes}ul",
+        OWN_BYTES=f"{-(-order.thread_scratch // 64) * 64}ul",
+        SHARED_BYTES=f"{order.shared_scratch}ul",
+    )
+    return "\n\n".join([read_header("program"), sizes, _ENTRY])
 
 
 def _constants(weights: ConstantBlock) -> np.ndarray:
@@ -165,7 +175,10 @@ class _Order:
         self._begin({number: scratch[i] for i, row in enumerate(rows) for number in row})
         cases = []
         for i, row in enumerate(rows):
-            name, memory = f"strand_{step}_{i}", "char **io, char *arena, const char *weights, char *own, char *shared"
+            name, memory = (
+                f"strand_{step}_{i}",
+                "end_pointer *io, char *arena, const char *weights, char *own, char *shared",
+            )
             calls = [
                 self.functions.call(self._plan.kernels[number], phase, scratch[i].start, alone=True)
                 for number in row

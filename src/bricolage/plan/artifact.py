@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 SUFFIX = ".bricolage"
 PACK_SUFFIX = ".pack"
 MODEL = contents.MODEL
-_PLAN = "plan.json"
+PLAN = "plan.json"
 _MANIFEST = "manifest.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents make equal bytes
 _LARGEST_TEXT = 64 << 20
@@ -75,7 +75,7 @@ class _Manifest:
     ]
 
     def __post_init__(self) -> None:
-        for name in (_PLAN, MODEL):
+        for name in (PLAN, MODEL):
             if name not in self.members:
                 raise ValueError(f"it has no {name}")
 
@@ -95,7 +95,7 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
     names += sorted(
         set[str]().union(*(data_files(directory / name) for name in names if name.endswith(".onnx"))) - {*names}
     )
-    files = [_PLAN] if pack is None else [entry.plan for entry in pack.entries]
+    files = [PLAN] if pack is None else [entry.plan for entry in pack.entries]
     texts = {
         at: json.dumps(encode(packed_plan), indent=1).encode() for at, packed_plan in zip(files, every, strict=True)
     }
@@ -117,7 +117,7 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
                 manifest = json.dumps(encode(_Manifest(FORMAT, members)), indent=1)
                 archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), manifest)
                 for name, text in texts.items():
-                    kind = zipfile.ZIP_DEFLATED if name == _PLAN else zipfile.ZIP_STORED
+                    kind = zipfile.ZIP_DEFLATED if name == PLAN else zipfile.ZIP_STORED
                     archive.writestr(zipfile.ZipInfo(name, _EPOCH), text, kind)
                 for name in names:
                     info = zipfile.ZipInfo(name, _EPOCH)
@@ -169,7 +169,7 @@ def load_artifact(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
         raise BadArtifact(path=path, reason=f"it cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
         raise BadArtifact(path=path, reason="it does not fit into memory") from error
-    return read_plan(directory / _PLAN, path), directory
+    return read_plan(directory / PLAN, path), directory
 
 
 def is_named(source: object) -> TypeGuard[str | Path]:
@@ -246,10 +246,10 @@ def _entries(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         if info.orig_filename in entries:
             raise zipfile.BadZipFile(f"it has two members '{info.orig_filename}'")
         compressed = info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size
-        if compressed and not (info.orig_filename == _PLAN and info.compress_type == zipfile.ZIP_DEFLATED):
+        if compressed and not (info.orig_filename == PLAN and info.compress_type == zipfile.ZIP_DEFLATED):
             raise zipfile.BadZipFile(f"member '{info.orig_filename}' is compressed")
         if compressed and info.file_size > max(_MOST_EXPANDED * info.compress_size, _BLOCK):
-            raise zipfile.BadZipFile(f"{_PLAN} unpacks to {info.file_size} bytes from {info.compress_size}")
+            raise zipfile.BadZipFile(f"{PLAN} unpacks to {info.file_size} bytes from {info.compress_size}")
         if info.flag_bits & 0x1:
             raise zipfile.BadZipFile(f"member '{info.orig_filename}' is encrypted")
         if (info.external_attr >> 16) & 0o170000 not in (0, 0o100000):
@@ -341,8 +341,8 @@ def _unpack(
                 if digest.hexdigest() != member.sha256:
                     raise zipfile.BadZipFile(f"member '{name}' was changed after the artifact was made")
             index = _index(folder) if INDEX in members else None
-            files = [_PLAN] if index is None else [entry.plan for entry in index.entries]
-            if not set(files) <= set(members) or _PLAN not in files:
+            files = [PLAN] if index is None else [entry.plan for entry in index.entries]
+            if not set(files) <= set(members) or PLAN not in files:
                 raise zipfile.BadZipFile(f"{INDEX} names plans that are not there")
             for file in files:
                 plan = decode(Plan, parse((folder / file).read_bytes()))

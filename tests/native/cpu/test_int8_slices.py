@@ -18,8 +18,10 @@ from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
+from bricolage.native.build import in_library, shared_object
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import Arithmetic
+from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.int8_slices import LARGEST_INTEGER, SHARP, SliceProducts, longest_depth, slices_of
 from bricolage.native.cpu.isa import EMULATED_AMX, ISAS, SPLIT_AMX, find_isa
 from bricolage.native.fuse.fusion import plan
@@ -293,13 +295,13 @@ def kernels_of(model: RegionModel) -> tuple[PlannedKernel, ...]:
     return tuple(plan(*lower_region(model.model), FUSION).kernels)
 
 
-def source_of(folder: Path, arithmetic: Arithmetic) -> str:
+def source_of(folder: Path, arithmetic: Arithmetic) -> CSource:
     """For a processor with the unit."""
     model = regions.region(
         folder, "y = MatMul (x, w)", "float[70, 2100] x", "float[70, 80] y", w=regions.noise(2100, 80)
     )
     infer(model.model)
-    return generate(plan(*lower_region(model.model), FUSION, "nothing"), cpu_target(UNIT), arithmetic).text
+    return generate(plan(*lower_region(model.model), FUSION, "nothing"), cpu_target(UNIT), arithmetic)
 
 
 def test_without_a_unit_for_bytes_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,11 +320,12 @@ def test_the_code_compiles_for_the_real_unit(products: SliceProducts, loads: int
     if toolchain.compiler() is None or platform.machine() != "x86_64":
         pytest.skip("this compiler makes no code for such processors")
     arithmetic = Arithmetic(slice_products=products)
-    text = source_of(tmp_path, arithmetic)
+    source = source_of(tmp_path, arithmetic)
+    text = in_library(source, source.text)
     kernel = text[text.index("static __attribute__((noinline, noipa)) void slices") :]
     loop = kernel[kernel.index("for (long k") : kernel.index("tile_store")]
     assert loop.count("tile_load") == loads
     assert loop.count("tile_multiply_slices") == (9 if products == 9 else 12)
     assert "_tile_dpbssd" in text
-    toolchain.compile_library(text, arithmetic.flags(UNIT), tmp_path / "region.so", "native")
+    toolchain.compile_library(text, arithmetic.flags(UNIT), tmp_path / "region.so", "native", shared_object())
     assert hasattr(ctypes.CDLL(str(tmp_path / "region.so")), "region_run")

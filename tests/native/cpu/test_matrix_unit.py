@@ -18,6 +18,7 @@ from bricolage.base.options import Precision
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
+from bricolage.native.build import in_library, shared_object
 from bricolage.native.cpu import isa as isas
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import Arithmetic
@@ -151,7 +152,8 @@ def test_the_code_compiles_for_the_real_unit(parts: int, tmp_path: Path) -> None
         plan(*lower_region(model.model), FUSION, "operands" if parts == 1 else "nothing"), cpu_target(AMX), arithmetic
     )
     assert "_tile_dpbf16ps" in source.text
-    toolchain.compile_library(source.text, arithmetic.flags(AMX), tmp_path / "region.so", "native")
+    text = in_library(source, source.text)
+    toolchain.compile_library(text, arithmetic.flags(AMX), tmp_path / "region.so", "native", shared_object())
     assert hasattr(ctypes.CDLL(str(tmp_path / "region.so")), "region_run")
 
 

@@ -138,7 +138,10 @@ def test_streams_share_code_and_weights_where_backends_can(tmp_path: Path) -> No
             made[-1].bucket(0)
         one, other = (programs.bucket(0).program.stages[0].kernel.current() for programs in made)  # type: ignore[attr-defined]
         assert getattr(one, shared) is getattr(other, shared)
-        assert backend != "native" or (one._arena is not other._arena and one._team is not other._team)
+        apart = backend != "native" or (
+            one._handle.address != other._handle.address and one._handle._team is not other._handle._team
+        )
+        assert apart
 
 
 @pytest.mark.parametrize(

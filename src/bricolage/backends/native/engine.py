@@ -36,28 +36,36 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.native.kernel_space import NativeTrials, fusions, space
 from bricolage.backends.native.loaded_library import NativeKernel, Stopwatch
+from bricolage.backends.native.region_source import (
+    ARITHMETICS,
+    FUSED,
+    LAYOUT,
+    STRUCTURAL,
+    WAVES,
+    find_lack,
+    generate_source,
+    plan_structure,
+)
 from bricolage.backends.suitability import may_multiply, nodes_of
 from bricolage.base import scratch, sealed
 from bricolage.base.options import PRECISIONS, Precision
 from bricolage.device.device import Device
 from bricolage.extras import install_command
 from bricolage.graph.graph import Graph, Operator, Region, describe
-from bricolage.native.build import TITLE, plan_fused_kernels, write_library
+from bricolage.native.build import TITLE, write_library
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import ISAS, Isa, available_isas, find_isa
-from bricolage.native.cpu.kernel_choice import from_parameters
 from bricolage.native.cpu.peaks import measure
 from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.fuse.channels_last import LAYOUTS, lie_otherwise
+from bricolage.native.fuse.channels_last import lie_otherwise
 from bricolage.native.fuse.inspect import inspect_kernels
 from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.fuse.waves import in_waves
 from bricolage.native.ir.from_onnx import lower_operator
 from bricolage.native.ir.tensors import Node
-from bricolage.native.module import generate
-from bricolage.plan.number_sets import format_numbers, parse_numbers
+from bricolage.plan.number_sets import format_numbers
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Team
 
@@ -66,31 +74,11 @@ FORCED_ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
 code. It is no property of a device, of which backends other than this one would have to be told, but of the generated C, like the
 variables of the compiler and its optimisation level: all three are read where C is made, and are a part of this backend's version,
 so that costs are not mixed. What a user may choose is the device's."""
-_ARITHMETICS = {
-    "f32": FLOAT32,
-    "f32-winograd2": Arithmetic(tile=2),
-    "f32-winograd4": Arithmetic(tile=4),
-    "bf16": Arithmetic(parts=1, stores="operands"),
-    "bf16-winograd2": Arithmetic(tile=2, parts=1, stores="operands"),
-    "bf16-stored": Arithmetic(parts=1, stores="everything"),
-    "bf16x3": Arithmetic(parts=2),
-    "bf16x6": Arithmetic(parts=3),
-    "int8x6": Arithmetic(slice_products=6),
-    "int8x9": Arithmetic(slice_products=9),
-    "int8": Arithmetic(in_bytes=True),
-    "int8-bf16": Arithmetic(parts=1, stores="operands", in_bytes=True),
-}
 _REACHES: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 1: ("medium", "low"), 2: ("high",), 3: ("highest",)}
 """For which precisions a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
 _SLICES_REACH: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 6: ("highest", "high"), 9: ("highest",)}
 """The same for a number of products of slices: six may be as accurate as float32, which shows when they are verified."""
 _TIMED_RUNS = 10
-LAYOUT = "layout"
-"""Parameter: which images lie with their channels last, by name (`fuse.channels_last`); without it all of them."""
-WAVES = "waves"
-"""Parameter: whether kernels that do not depend on each other run as one parallel section (`fuse.waves`)."""
-FUSED = "fused"
-"""Parameter with the numbers of the only kernels that may compute several operators, as in "0-2,5"; without it all may."""
 
 
 def instruction_set(device: Device) -> Isa:
@@ -120,7 +108,7 @@ class Native(Backend):
     after_failure: ClassVar[AfterFailure] = "lives"
     tries_whole: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
-    structural: ClassVar[frozenset[str]] = frozenset([FUSED, LAYOUT, WAVES])
+    structural: ClassVar[frozenset[str]] = STRUCTURAL
     always_measured: ClassVar[bool] = True
     travels: ClassVar[Travels] = "anywhere"
     teams: ClassVar[tuple[Team, ...]] = ("one-thread", "waiting")
@@ -152,16 +140,16 @@ class Native(Backend):
         # Whether the error of larger tiles is small enough shows when it is verified.
         return tuple(
             KernelConfig(name)
-            for name, arithmetic in _ARITHMETICS.items()
+            for name, arithmetic in ARITHMETICS.items()
             if precision in _REACHES[arithmetic.parts]
             and precision in _SLICES_REACH[arithmetic.slice_products]
             and (precision == "low" or not arithmetic.in_bytes)
-            and _lacks(arithmetic, isa, device) is None
+            and find_lack(arithmetic, isa, device) is None
         )
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
         """Only plain 3×3 convolutions have tiles (`select.winograd`), and only products have operands."""
-        arithmetic = _ARITHMETICS[config.base.name]
+        arithmetic = ARITHMETICS[config.base.name]
         if arithmetic.tile and not any(map(_may_be_tiled, region.operators)):
             return False
         return arithmetic == FLOAT32 or any(map(may_multiply, nodes_of(region)))
@@ -245,26 +233,13 @@ def _arithmetic(config: KernelConfig, device: Device) -> Arithmetic:
     Raises:
         Refused: there is no such configuration, or the instruction set lacks what it needs.
     """
-    arithmetic = _ARITHMETICS.get(config.name)
+    arithmetic = ARITHMETICS.get(config.name)
     if arithmetic is None:
         raise Refused(backend=Native.title, reason=f"there is no configuration '{config.name}'")
-    lacking = _lacks(arithmetic, instruction_set(device), device)
+    lacking = find_lack(arithmetic, instruction_set(device), device)
     if lacking is not None:
         raise Refused(backend=Native.title, reason=lacking)
     return arithmetic
-
-
-def _lacks(arithmetic: Arithmetic, isa: Isa, device: Device) -> str | None:
-    """What an instruction set lacks for it, if anything."""
-    if arithmetic.parts and not isa.multiplies_bfloat16(device):
-        return f"{isa.name} has no products of bfloat16 here"
-    if arithmetic.parts > 1 and not isa.matrix_unit:
-        return f"{isa.name} has no matrix unit, without which float32 is faster than its parts in bfloat16"
-    if arithmetic.slice_products and isa.byte_dot != "tdpbusd":
-        return f"{isa.name} has no matrix unit for bytes, without which float32 is faster than its slices"
-    if arithmetic.stores == "everything" and not isa.matrix_unit:
-        return f"{isa.name} has no matrix unit, without which residual streams in float32 cost no time"
-    return None
 
 
 def _may_be_tiled(operator: Operator) -> bool:
@@ -325,19 +300,8 @@ def _generate_source(
     Raises:
         Refused: something in the region has no lowering, or the parameters are not the region's.
     """
-    structure, kernels, target, arithmetic = _plan_structure(region, config, resources, origins)
-    kernel_parameters = tuple(
-        (name, value) for name, value in config.parameters if name not in dict(structure.parameters)
-    )
-    try:
-        choices = from_parameters(kernel_parameters)
-    except ValueError as error:
-        raise Refused(backend=Native.title, reason=str(error)) from error
-    if any(number >= len(kernels.kernels) for number in choices):
-        raise Refused(
-            backend=Native.title, reason=f"the parameters are those of more than {len(kernels.kernels)} kernels"
-        )
-    return generate(kernels, target, arithmetic, choices, timed=timed)
+    target, arithmetic = _target(resources), _arithmetic(config, resources.device)
+    return generate_source(region, config, target, arithmetic, origins, timed=timed)
 
 
 def _plan_structure(
@@ -349,18 +313,5 @@ def _plan_structure(
     Raises:
         Refused: something in the region has no lowering, or the parameters are not the region's.
     """
-    require_static(region, Native.title)
     target, arithmetic = _target(resources), _arithmetic(config, resources.device)
-    given = {name: value for name, value in config.parameters if name in Native.structural}
-    waves = given.get(WAVES, False)
-    if not isinstance(waves, bool):
-        raise Refused(backend=Native.title, reason=f"the parameter '{WAVES}' cannot be {waves!r}")
-    layout = given.get(LAYOUT, LAYOUTS[0])
-    if layout not in LAYOUTS:
-        raise Refused(backend=Native.title, reason=f"the parameter '{LAYOUT}' cannot be {layout!r}")
-    try:
-        kept = parse_numbers(str(given[FUSED])) if FUSED in given else None
-    except ValueError as error:
-        raise Refused(backend=Native.title, reason=str(error)) from error
-    plan = plan_fused_kernels(region, target, arithmetic, origins, kept, waves=waves, layout=layout)
-    return config.base.tuned(given), plan, target, arithmetic
+    return *plan_structure(region, config, target, arithmetic, origins), target, arithmetic

@@ -19,7 +19,7 @@ from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials,
 from bricolage.backends.native.loaded_library import NativeKernel, Stopwatch
 from bricolage.base import scratch
 from bricolage.errors import Refused
-from bricolage.native.build import LIBRARY, TITLE, write_sizes
+from bricolage.native.build import LIBRARY, TITLE, in_library, shared_object
 from bricolage.native.cpu.arithmetic import Arithmetic
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.kernel_choice import choice_of
@@ -185,7 +185,7 @@ class NativeTrials(Trials):
         with scratch.using(scratch.temporary()) as folder:
             functions = source.objects
             self._objects.add(functions, flags, TITLE)
-            self._objects.link(source.main, functions, flags, folder / LIBRARY, TITLE)
-            write_sizes(source, folder)
+            main = in_library(source, source.main)
+            self._objects.link(main, functions, flags, folder / LIBRARY, TITLE, shared_object())
             kernel = NativeKernel(self._region, folder, self._resources, source.weights)
         return Stopwatch(kernel, self._region, len(self._plan.kernels))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import json
 import os
 import threading
 import weakref
@@ -19,25 +18,58 @@ from bricolage.backends.kernel import Array, Call
 from bricolage.backends.kernel_trials import on_random_inputs
 from bricolage.base.options import available_cores
 from bricolage.device.buffers import lasting
-from bricolage.native.build import LIBRARY, SIZES, TITLE, WEIGHTS
+from bricolage.errors import Refused
+from bricolage.native.build import LIBRARY, TITLE, WEIGHTS
+from bricolage.native.library import HEADER_BYTES, weights_digest, weights_header
+
+
+class _Options(ctypes.Structure):
+    """`model_options` of `native/c/model.h`."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("instructions", ctypes.c_char_p),
+        ("threads", ctypes.c_uint32),
+        ("map_weights", ctypes.c_uint32),
+        ("leave_helpers", ctypes.c_uint32),
+        ("sleeps", ctypes.c_uint32),
+        ("team", ctypes.c_void_p),
+    )
+
+
+class _Library:
+    """A loaded library."""
+
+    def __init__(self, path: Path) -> None:
+        self.functions = functions = ctypes.CDLL(str(path))
+        functions.region_team_make.restype = ctypes.c_void_p
+        functions.region_team_make.argtypes = [ctypes.c_uint32, ctypes.c_uint32]
+        functions.region_team_release.restype = None
+        functions.region_team_release.argtypes = [ctypes.c_void_p]
+        functions.region_open_memory.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
+        functions.region_close.argtypes = [ctypes.c_void_p]
+        functions.region_run.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p]
+        functions.region_error.restype = ctypes.c_char_p
+        functions.region_memory.restype = ctypes.c_size_t
+        functions.region_memory.argtypes = [ctypes.c_void_p]
 
 
 class _Team:
     """Threads that run regions; they end with the last kernel that uses them."""
 
-    def __init__(self, library: ctypes.CDLL, most: int) -> None:
+    def __init__(self, library: _Library, most: int) -> None:
         self._library = library
-        self.handle = library.region_team(most)
+        self.address = library.functions.region_team_make(most, 0)
 
     def __del__(self) -> None:
-        self._library.region_free(self.handle)
+        self._library.functions.region_team_release(self.address)
 
 
 _TEAMS: weakref.WeakValueDictionary[tuple[int, ...], _Team] = weakref.WeakValueDictionary()
 _TEAMS_LOCK = threading.Lock()
 
 
-def _team(library: ctypes.CDLL, cores: tuple[int, ...]) -> _Team:
+def _team(library: _Library, cores: tuple[int, ...]) -> _Team:
     """The process's team on those cores, with as many threads as have a core there. Any library can make it, and all can use it:
     they have the same code for it."""
     with _TEAMS_LOCK:
@@ -48,22 +80,54 @@ def _team(library: ctypes.CDLL, cores: tuple[int, ...]) -> _Team:
 
 
 _WEIGHTS: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
-"""Constants of loaded libraries, by their digest."""
+"""Weights of loaded libraries with their headers, by their digest."""
 _WEIGHTS_LOCK = threading.Lock()
 
 
-def _load_weights(path: Path, digest: str) -> np.ndarray:
+def _load_weights(path: Path) -> np.ndarray:
     """The bytes of a file. What another library of this process has loaded already, by its digest, is shared: programs of several
     sizes of a batch, and configurations that pack weights alike."""
-    with _WEIGHTS_LOCK:
-        weights = _WEIGHTS.get(digest) if digest else None
+    with _WEIGHTS_LOCK, path.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+        digest = weights_digest(header)
+        weights = _WEIGHTS.get(digest)
         if weights is None:
-            with path.open("rb") as file:
-                weights = lasting((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
-                file.readinto(weights.data)
-            if digest:
-                _WEIGHTS[digest] = weights
+            weights = lasting((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
+            weights[:HEADER_BYTES] = np.frombuffer(header, np.uint8)
+            file.readinto(weights[HEADER_BYTES:].data)
+            _WEIGHTS[digest] = weights
         return weights
+
+
+def _take_weights(block: np.ndarray) -> np.ndarray:
+    """A block with its header."""
+    weights = lasting((HEADER_BYTES + block.nbytes,), np.dtype(np.uint8))
+    weights[:HEADER_BYTES] = np.frombuffer(weights_header(block), np.uint8)
+    weights[HEADER_BYTES:] = block
+    return weights
+
+
+class _Handle:
+    """An open library, with the memory that it works in."""
+
+    def __init__(self, library: _Library, weights: np.ndarray, team: _Team, *, spins: bool) -> None:
+        """Opens it.
+
+        Raises:
+            Refused: there is not enough memory.
+        """
+        self._library, self._weights, self._team = library, weights, team
+        options = _Options(size=ctypes.sizeof(_Options), sleeps=int(not spins), team=team.address)
+        address = ctypes.c_void_p()
+        given = (weights.ctypes.data, weights.nbytes, ctypes.addressof(options), ctypes.addressof(address))
+        code = library.functions.region_open_memory(*given)
+        self.address = address.value
+        if code:
+            raise Refused(backend=TITLE, reason=library.functions.region_error(code).decode())
+
+    def __del__(self) -> None:
+        if self.address:
+            self._library.functions.region_close(self.address)
 
 
 class NativeKernel(StaticKernel):
@@ -72,31 +136,21 @@ class NativeKernel(StaticKernel):
     def __init__(
         self, region: RegionModel, folder: Path, resources: Resources, weights: np.ndarray | None = None
     ) -> None:
-        """With `weights`, bytes, they are taken from there and not from the folder."""
+        """With `weights`, bytes, they are taken from there and not from the folder.
+
+        Raises:
+            Refused: there is not enough memory.
+        """
         super().__init__(TITLE, region.inputs, region.outputs)
-        sizes = json.loads((folder / SIZES).read_text(encoding="utf-8"))
-        self._library = ctypes.CDLL(str(folder / LIBRARY))
-        self._library.region_team.restype = ctypes.c_void_p
-        self._library.region_team.argtypes = [ctypes.c_long]
-        self._library.region_free.argtypes = [ctypes.c_void_p]
-        self._library.region_free.restype = None
-        self._library.region_run.restype = None
-        self._library.region_run.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_size_t, ctypes.c_long]
-        if weights is not None:
-            self._weights = lasting(weights.shape, np.dtype(np.uint8))
-            self._weights[...] = weights
-        else:
-            self._weights = _load_weights(folder / WEIGHTS, sizes.get("weights", ""))
-        self._thread_scratch = int(sizes["thread_scratch"])
+        self._library = _Library(folder / LIBRARY)
+        self._weights = _load_weights(folder / WEIGHTS) if weights is None else _take_weights(weights)
         self._threads = resources.threads
-        self._bytes = int(sizes["arena"]), self._thread_scratch * self._threads + int(sizes["shared_scratch"])
         self._place(resources)
 
     def _place(self, resources: Resources) -> None:
-        """Memory to work in, and the threads that do."""
-        self._arena, self._scratch = (lasting((size + 64,), np.dtype(np.uint8)) for size in self._bytes)
-        self._lingers = int(resources.alone)  # another backend's region would soon want the cores
-        self._team = _team(self._library, resources.device.cores)
+        """Memory to work in, and the threads that do. Helpers linger unless another backend's region would soon want the cores."""
+        team = _team(self._library, resources.device.cores)
+        self._handle = _Handle(self._library, self._weights, team, spins=resources.alone)
         self.takes_turns = self._threads > 1  # those of one team; one thread does without
 
     def replica(self, resources: Resources) -> NativeKernel | None:
@@ -108,17 +162,19 @@ class NativeKernel(StaticKernel):
 
     def spent(self, count: int) -> np.ndarray:
         """Where a timed library of `count` kernels adds up their milliseconds."""
-        self._library.region_spent.restype = ctypes.POINTER(ctypes.c_double)
-        return np.ctypeslib.as_array(self._library.region_spent(), (count,))
+        spent = self._library.functions.region_spent
+        spent.restype = ctypes.POINTER(ctypes.c_double)
+        return np.ctypeslib.as_array(spent(), (count,))
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         """A call that reads and writes these arrays; it returns when the outputs are written."""
-        memory = (*inputs, *outputs)
-        addresses = (ctypes.c_void_p * max(1, len(memory)))(*(array.ctypes.data for array in memory))
-        blocks = (self._arena.ctypes.data, self._weights.ctypes.data, self._scratch.ctypes.data)
-        given = (self._team.handle, ctypes.addressof(addresses), *blocks, self._thread_scratch, self._lingers)
-        call = partial(self._library.region_run, *given)
-        call.__dict__["keeps"] = (self, addresses, memory)  # a reference to the call keeps what it reads
+        reads, writes = (
+            (ctypes.c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays))
+            for arrays in (inputs, outputs)
+        )
+        given = (self._handle.address, 0, ctypes.addressof(reads), ctypes.addressof(writes))
+        call = partial(self._library.functions.region_run, *given)
+        call.__dict__["keeps"] = (self, reads, writes, inputs, outputs)  # a reference to the call keeps what it reads
         return call
 
 

@@ -1,22 +1,30 @@
-/* THREADS: that share the region. */
+/* PROGRAM: a name. THREADS: that share the region. ARENA_BYTES, OWN_BYTES, SHARED_BYTES: what it works in. */
 
 static void work(const uintptr_t *with, struct seat *at) {
   char *scratch = (char *)with[3];
-  const size_t own = with[4];
-  region((char **)with[0], (char *)with[1], (const char *)with[2], scratch + at->tid * own, scratch + THREADS * own, at);
+  region((end_pointer *)with[0], (char *)with[1], (const char *)with[2], scratch + at->tid * OWN_BYTES,
+         scratch + THREADS * OWN_BYTES, at);
 }
 
-/* A team of at most so many threads. */
-void *region_team(long most) { return team_make(most); }
-void region_free(void *team) { team_free(team); }
-/* Runs the region once; `scratch` holds `own` bytes for each thread, then what they share. Helpers spin for the next run where
-   they may linger. */
-void region_run(void *team, char **io, char *arena, const char *weights, char *scratch, size_t own, long lingers) {
+static void *program_team(uint32_t most, uint32_t places) {
+  struct team *team = team_make(most);
+  if (team) team->places = places;
+  return team;
+}
+static void program_hold(void *team) { atomic_fetch_add(&((struct team *)team)->holders, 1); }
+static void program_release(void *team) {
+  if (team && atomic_fetch_sub(&((struct team *)team)->holders, 1) == 1) team_free(team);
+}
+
+static void program_run(void *team, char **io, char *arena, const char *weights, char *scratch, uint32_t lingers) {
   struct run run = {
-      work, {(uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch, own}, THREADS, lingers, floats_mode()};
+      work, {(uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch}, THREADS, lingers, floats_mode()};
   struct seat alone = {0};
   if (THREADS == 1)
     work(run.with, &alone);
   else
     team_run(team, &run);
 }
+
+const struct program PROGRAM = {THREADS,      ARENA_BYTES,  OWN_BYTES,       SHARED_BYTES,
+                                program_team, program_hold, program_release, program_run};

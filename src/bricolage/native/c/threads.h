@@ -24,6 +24,10 @@ enum {
   RECENT = 100000000 /* ns for which the caller's affinity mask is taken for what it was */
 };
 
+/* An end of a region, one of the pointers that a run is given. A helper that is late may read one while those of the next run are
+   written. */
+typedef char *_Atomic end_pointer;
+
 struct seat;
 typedef void (*job)(const uintptr_t *with, struct seat *at);
 
@@ -79,6 +83,8 @@ struct team {
   cpu_set_t allowed; /* processors that the caller might use then */
 #endif
   uint32_t most, made; /* threads that there may be, and are, the caller's included */
+  uint32_t places;     /* whether it says where helpers run */
+  _Atomic uint32_t holders;
   _Atomic pid_t owner; /* process that it was started in, or is being started in */
   _Atomic pid_t ready; /* process that it has been started in */
   pthread_t helpers[MOST_THREADS];
@@ -272,6 +278,8 @@ static struct team *team_make(uint32_t most) {
   if (posix_memalign((void **)&team, 64, sizeof *team)) return NULL;
   memset(team, 0, sizeof *team);
   team->most = most < MOST_THREADS ? most : MOST_THREADS;
+  team->places = 1;
+  atomic_store(&team->holders, 1);
   team_here(team);
   return team;
 }

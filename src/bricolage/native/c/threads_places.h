@@ -7,7 +7,7 @@
    asked for, helpers are where the system puts them. Under the lock. */
 static void team_place(struct team *team, int64_t now) {
 #ifdef __linux__
-  const int home = sched_getcpu();
+  const int home = team->places ? sched_getcpu() : -1;
   if (home < 0 || (home == team->home && now - team->placed < RECENT)) return;
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
@@ -49,7 +49,7 @@ static int stands_still(struct other *other, int64_t ns) {
    another process has their processor. It ends with the meeting, when helpers are placed anew. */
 static void team_lend(struct team *team, uint32_t threads, int64_t ns) {
   cpu_set_t allowed, here;
-  const int home = sched_getcpu(), known = home >= 0 && !sched_getaffinity(0, sizeof allowed, &allowed);
+  const int home = team->places ? sched_getcpu() : -1, known = home >= 0 && !sched_getaffinity(0, sizeof allowed, &allowed);
   CPU_ZERO(&here);
   if (known) CPU_SET(home, &here);
   for (uint32_t i = 1; i < threads && i < team->made; i++) {

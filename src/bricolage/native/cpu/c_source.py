@@ -26,7 +26,9 @@ class CSource:
     functions: Mapping[str, str]
     """The work of kernels, by name."""
     entry: str
-    """The order of their calls, and what the caller sees."""
+    """The order of their calls."""
+    program: str
+    """What the library around it knows of the region: a `struct program` of the name `PROGRAM`, see `c/program.h`."""
     weights: np.ndarray
     """Bytes; every tensor in them starts at a multiple of 64."""
     arena_bytes: int
@@ -39,8 +41,9 @@ class CSource:
 
     @property
     def text(self) -> str:
-        """All of it."""
-        return "\n\n".join([self.prologue, *self.helpers.values(), *self.functions.values(), self.entry])
+        """All of it, but for the library around it."""
+        parts = [self.prologue, *self.helpers.values(), *self.functions.values(), self.entry, self.program]
+        return "\n\n".join(parts)
 
     @property
     def objects(self) -> dict[str, str]:
@@ -53,7 +56,7 @@ class CSource:
         """The rest, which calls the functions of the objects."""
         declared = [f"{_head(text).replace('static ', '', 1)};" for text in self.functions.values()]
         renamed = [f"#define {name} {self.symbol(name)}" for name in self.functions]
-        return "\n\n".join([self.prologue, "\n".join([*renamed, *declared]), self.entry])
+        return "\n\n".join([self.prologue, "\n".join([*renamed, *declared]), self.entry, self.program])
 
     def symbol(self, name: str) -> str:
         """What a function is called by the linker: a hash of what it does."""

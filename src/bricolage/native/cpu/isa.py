@@ -156,9 +156,20 @@ def gathers_fast() -> bool:
 
 def available_isas(device: Device | None = None) -> tuple[Isa, ...]:
     """Instruction sets that run on a device, by default the whole processor here; best first."""
-    instructions = (device or host()).instructions
-    candidates = tuple(isa for isa in ISAS if isa.needs <= instructions)
-    return tuple(_with_bytes(isa, instructions) for isa in candidates if isa.matrix_unit != "amx" or tiles_permitted())
+    sets = described_isas((device or host()).instructions)
+    return tuple(isa for isa in sets if isa.matrix_unit != "amx" or tiles_permitted())
+
+
+def described_isas(instructions: frozenset[str]) -> tuple[Isa, ...]:
+    """Instruction sets of a processor with these flags, of which the system keeps all registers; best first."""
+    return tuple(_with_bytes(isa, instructions) for isa in ISAS if isa.needs <= instructions)
+
+
+def needed_instructions(isa: Isa) -> frozenset[str]:
+    """Processor flags without which code for an instruction set, with products of all kinds, cannot run."""
+    bytes_ = {flag for needs, _, _, flags in _BYTE_DOTS if set(flags) & set(isa.byte_flags) for flag in needs}
+    products = isa.bfloat16_needs if isa.bfloat16_flags and isa.matrix_unit else frozenset()
+    return isa.needs | products | bytes_ | ({"f16c"} if isa.reads_halves else set())
 
 
 def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:

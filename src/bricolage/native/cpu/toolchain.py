@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.util
 import os
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from bricolage.base import scratch
 from bricolage.base.cache import cache_directory
 from bricolage.errors import Refused
 
@@ -75,13 +77,39 @@ def level() -> str | None:
     return f"-O{wanted}" if wanted in _LEVELS else None
 
 
-def compile_library(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
-    """Compiles `text` to a shared library. The C lies in the same folder.
+def compile_library(text: str, flags: tuple[str, ...], library: Path, title: str, *objects: Path) -> None:
+    """Compiles `text` to a shared library, with compiled objects. The C lies in the same folder.
 
     Raises:
         Refused: there is no compiler, or it does not take the text, which is then kept in the cache folder for a report.
     """
-    _compile(text, library.with_suffix(".c"), ("-shared", *flags, "-o", str(library)), ("-lm",), title)
+    behind = (*map(str, objects), "-lm")
+    _compile(text, library.with_suffix(".c"), ("-shared", *flags, "-o", str(library)), behind, title)
+
+
+@cache
+def compile_shared_object(text: str, title: str) -> Path:
+    """Compiles what many libraries share. It is kept in the cache folder; where that cannot be written, as long as the process.
+
+    Raises:
+        Refused: as `compile_library`.
+    """
+    words = "\0".join([text, compiler_version() or "", *FLAGS, level() or ""])
+    kept = cache_directory() / "shared" / f"{hashlib.sha256(words.encode()).hexdigest()[:16]}.o"
+    if kept.exists():
+        return kept
+    folder = scratch.temporary()
+    compiled = folder / kept.name
+    _compile(text, compiled.with_suffix(".c"), ("-c", "-o", str(compiled)), (), title)
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with scratch.write_whole(kept) as partial:
+            shutil.copyfile(compiled, partial)
+    except OSError:
+        atexit.register(scratch.remove, folder)
+        return compiled
+    scratch.remove(folder)
+    return kept
 
 
 class Objects:
@@ -107,13 +135,15 @@ class Objects:
             list(pool.map(compile_object, missing))
         return {name: self._failed[name] for name in texts if name in self._failed}
 
-    def link(self, main: str, names: Iterable[str], flags: tuple[str, ...], library: Path, title: str) -> None:
-        """A shared library of compiled functions and the text that calls them.
+    def link(
+        self, main: str, names: Iterable[str], flags: tuple[str, ...], library: Path, title: str, *shared: Path
+    ) -> None:
+        """A shared library of compiled functions, of what libraries share, and of the text that calls them.
 
         Raises:
             Refused: it does not compile.
         """
-        objects = [str(self._object(name)) for name in names]
+        objects = [*map(str, shared), *(str(self._object(name)) for name in names)]
         _compile(main, library.with_suffix(".c"), ("-shared", *flags, "-o", str(library)), (*objects, "-lm"), title)
 
     def _object(self, name: str) -> Path:
