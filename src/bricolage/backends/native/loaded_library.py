@@ -50,8 +50,6 @@ class _Library:
         functions.region_close.argtypes = [ctypes.c_void_p]
         functions.region_run.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p]
         functions.region_error.restype = ctypes.c_char_p
-        functions.region_memory.restype = ctypes.c_size_t
-        functions.region_memory.argtypes = [ctypes.c_void_p]
 
 
 class _Team:

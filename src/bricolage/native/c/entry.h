@@ -16,6 +16,15 @@ static void program_release(void *team) {
   if (team && atomic_fetch_sub(&((struct team *)team)->holders, 1) == 1) team_free(team);
 }
 
+static void program_keep(void *given, void *block) {
+  struct team *team = given;
+  team_here(team);
+  pthread_mutex_lock(&team->lock);
+  *(void **)block = team->kept;
+  team->kept = block;
+  pthread_mutex_unlock(&team->lock);
+}
+
 static void program_run(void *team, char **io, char *arena, const char *weights, char *scratch, uint32_t lingers) {
   struct run run = {
       work, {(uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch}, THREADS, lingers, floats_mode()};
@@ -26,5 +35,5 @@ static void program_run(void *team, char **io, char *arena, const char *weights,
     team_run(team, &run);
 }
 
-const struct program PROGRAM = {THREADS,      ARENA_BYTES,  OWN_BYTES,       SHARED_BYTES,
-                                program_team, program_hold, program_release, program_run};
+const struct program PROGRAM = {THREADS,      ARENA_BYTES,     OWN_BYTES,    SHARED_BYTES, program_team,
+                                program_hold, program_release, program_keep, program_run};

@@ -32,6 +32,7 @@ struct model_handle {
   char *memory;        /* arena, scratch, tensors between regions, copies of tensors that lie badly */
   size_t memory_bytes;
   char *arena, *scratch, *between, *copies, **ends;
+  void *kept;
   char *_Atomic *values;
   void *file; /* the whole file, mapped or copied; NULL where the caller has the weights */
   size_t file_bytes;
@@ -217,16 +218,17 @@ static int32_t take_room(model_handle *handle) {
   }
   /* A vector may be read that begins in the last element. */
   arena = round_up(arena) + ALIGNED, scratch = round_up(scratch) + ALIGNED, between = round_up(between) + ALIGNED;
-  const size_t ends = (library->inputs + library->outputs + 1) * sizeof(char *), values = library->most_values * sizeof(char *);
-  handle->memory_bytes = arena + scratch + between + copies + round_up(ends) + round_up(values);
+  handle->memory_bytes = arena + scratch + between + copies + (library->inputs + library->outputs) * sizeof(char *);
   handle->memory = take_memory(handle->memory_bytes);
-  if (!handle->memory) return MODEL_NO_MEMORY;
+  /* Of its own: a helper that is late in the last run may read it when the handle is closed. One word more, see `team_keep`. */
+  handle->kept = calloc(library->most_values + 1, sizeof(char *));
+  if (!handle->memory || !handle->kept) return MODEL_NO_MEMORY;
   handle->arena = handle->memory;
   handle->scratch = handle->arena + arena;
   handle->between = handle->scratch + scratch;
   handle->copies = handle->between + between;
   handle->ends = (char **)(handle->copies + copies);
-  handle->values = (char *_Atomic *)(handle->copies + copies + round_up(ends));
+  handle->values = (char *_Atomic *)handle->kept + 1;
   return MODEL_OK;
 }
 
@@ -265,7 +267,13 @@ static int32_t take_team(model_handle *handle, const model_options *options) {
 /* Under the lock. */
 static void free_handle(model_handle *handle) {
   if (handle->has_own_team && !--own_team_users) own_team = NULL;
-  if (handle->team) handle->set->buckets->use->program->team_release(handle->team);
+  const struct program *any = handle->set->buckets->use->program;
+  if (handle->team) {
+    if (handle->kept) any->team_keep(handle->team, handle->kept);
+    any->team_release(handle->team);
+  } else {
+    free(handle->kept);
+  }
   give_back(handle->memory, handle->memory_bytes);
   give_back(handle->file, handle->file_bytes);
   pthread_mutex_destroy(&handle->turn);

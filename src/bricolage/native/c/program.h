@@ -13,6 +13,8 @@ struct program {
   void *(*team_make)(uint32_t most, uint32_t places);
   void (*team_hold)(void *team);
   void (*team_release)(void *team);
+  /* Frees a block, whose first word is the team's, when the team's threads have ended: a late one may still read it. */
+  void (*team_keep)(void *team, void *block);
   /* One run. `scratch` holds `own` bytes for each thread, then what they share. Helpers spin for the next run where they may linger. */
   void (*run)(void *team, char **io, char *arena, const char *weights, char *scratch, uint32_t lingers);
 };

@@ -85,6 +85,7 @@ struct team {
   uint32_t most, made; /* threads that there may be, and are, the caller's included */
   uint32_t places;     /* whether it says where helpers run */
   _Atomic uint32_t holders;
+  void *kept;          /* blocks that late helpers may read, each with a pointer to the next one in front */
   _Atomic pid_t owner; /* process that it was started in, or is being started in */
   _Atomic pid_t ready; /* process that it has been started in */
   pthread_t helpers[MOST_THREADS];
@@ -331,6 +332,11 @@ static void team_free(struct team *team) {
     atomic_fetch_add(&team->posted, 2);
     unpark(team, &team->posted);
     for (uint32_t i = 1; i < team->made; i++) pthread_join(team->helpers[i], NULL);
+  }
+  while (team->kept) {
+    void *block = team->kept;
+    team->kept = *(void **)block;
+    free(block);
   }
   free(team);
 }

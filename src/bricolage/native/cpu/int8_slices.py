@@ -78,11 +78,6 @@ class SlicedTiles(Tiles):
         return replace(self, mixed=False), replace(self, mixed=False, right_slices=4)
 
     @property
-    def multiplications(self) -> int:
-        """Of slices, for each product."""
-        return len([pair for pair in np.ndindex(self.splits, self.right_slices) if sum(pair) < self.levels])
-
-    @property
     def longest(self) -> int:
         """Products along k whose sums fit into int32, in the level that has the most."""
         return longest_depth(self.splits, self.right_slices, self.levels)
@@ -130,11 +125,6 @@ class SlicedTiles(Tiles):
         for level in range(self.levels - 2, -1, -1):
             total = f"({total} * 0x1p-8f + (float)tile[{level * plane} + {at}])"
         return f"({total} * scales[j] * scale)"
-
-    def panels_of(self, p: Product, lanes: int) -> np.ndarray:
-        """See `ProductOperand.panels_of`."""
-        assert callable(p.right)
-        return self.panels(p.right(), lanes)
 
     def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
         """[batch, k, n] as panels of a vector, one after another: for each step along k the slices side by side, in rows of four

@@ -37,7 +37,6 @@ class RegionFile:
     """Of the file, without its suffix, and of the region's program."""
     text: str
     flags: tuple[str, ...]
-    set_name: str
 
 
 @dataclass
@@ -136,7 +135,7 @@ def compile_sets(
                     raise NotExportable(path=path, reason=error.facts["reason"]) from error
                 word = f"{name}_{library_set.name}_{number}_{r}"
                 flags = arithmetic.flags(library_set.isa, of_bytes=source.plan.of_bytes)
-                files.append(RegionFile(word, f"#define PROGRAM {word}\n{source.text}", flags, library_set.name))
+                files.append(RegionFile(word, f"#define PROGRAM {word}\n{source.text}", flags))
                 ends = tuple(values[info.name] for info in (*region.inputs, *region.results))
                 uses.append(RegionUse(word, weights.add(source.weights), ends))
             sizes = tuple(steps.bucket.program.sizes.values())
