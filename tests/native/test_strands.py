@@ -21,7 +21,8 @@ from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.isa import EMULATED_AMX, Isa, available_isas
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, kernel_reads
-from bricolage.native.fuse.strands import in_strands
+from bricolage.native.fuse.strands import divide_batch, in_strands
+from bricolage.native.ir.lowerings.lowering_context import RecurrentBatch
 from bricolage.native.module import generate
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
@@ -147,11 +148,47 @@ def test_layers_wait_for_each_other(tmp_path: Path) -> None:
     in_order(plan)
 
 
-@pytest.mark.parametrize(("hidden", "batch", "alone"), [(16, 1, True), (250, 1, False), (50, 60, False)])
+@pytest.mark.parametrize(("hidden", "batch", "alone"), [(16, 1, True), (250, 1, False), (230, 3, False)])
 def test_one_thread_takes_small_steps(hidden: int, batch: int, alone: bool, tmp_path: Path) -> None:
-    """Sharing a product of 256 weights saves less than a meeting; of 22,500 weights, or of 30 rows, it saves more."""
+    """Sharing a product of 256 weights saves less than a meeting; of 22,500 weights, or of three rows, it saves more."""
     plan = made(Cell("RNN", batch=batch, hidden=hidden), tmp_path)
     assert bool(plan.strands) == alone and all(len(rows) == 1 for rows in plan.strands.values())
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("more", [{}, {"lengths": (5, 1, 2, 3, 4, 5, 1, 2)}, {"states": True, "layout": 1}], ids=str)
+def test_each_thread_takes_sequences_of_its_own(kind: str, more: dict[str, object], tmp_path: Path) -> None:
+    cell = replace(Cell(kind, batch=8, hidden=32), **more)  # type: ignore[arg-type]
+    plan = made(cell, tmp_path)
+    assert plan.strands and all(len(rows) == 2 for rows in plan.strands.values())
+    in_order(plan)
+    check(cell, _made(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("batch", "why"),
+    [
+        (RecurrentBatch(8, 1, 1, 64), "steps"),
+        (RecurrentBatch(3, 9, 1, 64), "sequences"),
+        (RecurrentBatch(7, 9, 1, 64), "parts that are not alike"),
+        (RecurrentBatch(8, 9, 2, 64), "directions"),
+        (RecurrentBatch(8, 9, 1, 1 << 16), "weights"),
+        (RecurrentBatch(200, 9, 1, 40_000), "work"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_batches_that_stay_whole(batch: RecurrentBatch, why: str) -> None:
+    """Two threads, and caches of 256 KiB; with more of what is missing, or less of what is too much, each is divided."""
+    enough = {"steps": {"steps": 3}, "sequences": {"sequences": 4}, "parts that are not alike": {"sequences": 9}}
+    enough |= {"directions": {"directions": 1}, "weights": {"weights": 1 << 15}, "work": {"sequences": 80}}
+    assert divide_batch(batch, 2, 256 << 10) == 1
+    assert divide_batch(replace(batch, **enough[why]), 2, 256 << 10) == 2
+
+
+def test_four_threads_take_halves_of_both_directions(tmp_path: Path) -> None:
+    plan = made(replace(BOTH, batch=8, hidden=32), tmp_path, 4)
+    assert [len(rows) for rows in plan.strands.values()] == [4]
+    in_order(plan)
 
 
 def test_long_strands_meet_now_and_then(tmp_path: Path) -> None:
@@ -169,9 +206,13 @@ def test_a_timed_library_takes_the_time_of_every_kernel(tmp_path: Path) -> None:
 
 @st.composite
 def directions(draw: st.DrawFn) -> Cell:
-    """Both directions, mostly with functions of their own."""
+    """Both directions, mostly with functions of their own; or one of several sequences."""
     kind = draw(st.sampled_from(tuple(GATES)))
-    steps, batch = draw(st.integers(4, 9)), draw(st.integers(1, 3))
+    direction = draw(st.sampled_from(("bidirectional", "forward", "reverse")))
+    steps, batch = (
+        draw(st.integers(4, 9)),
+        draw(st.integers(1, 3) if direction == "bidirectional" else st.integers(4, 9)),
+    )
     functions = st.tuples(*[st.sampled_from(ACTIVATIONS)] * FUNCTIONS[kind])
     return Cell(
         kind,
@@ -179,7 +220,7 @@ def directions(draw: st.DrawFn) -> Cell:
         batch,
         draw(st.integers(2, 20)),
         draw(st.integers(2, 40)),
-        "bidirectional",
+        direction,
         draw(st.integers(0, 1)),
         draw(functions),
         draw(st.none() | st.just(0.7)),

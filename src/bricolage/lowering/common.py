@@ -40,7 +40,7 @@ OperatorFunction: TypeAlias = Callable[..., Results]
 SCALAR_LIMIT = 64
 """Constants of at most this many elements are treated as part of the program, larger ones as data."""
 
-_INTERNAL = frozenset({"_outputs", "_types"})
+_INTERNAL = frozenset({"_outputs", "_types", "_batch_parts"})
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from bricolage.errors import Refused
@@ -19,10 +20,11 @@ from bricolage.native.fuse.channels_last import Layout
 from bricolage.native.fuse.fusion import operators_apart, plan
 from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.fuse.slice_pairs import in_slices
-from bricolage.native.fuse.strands import in_strands
+from bricolage.native.fuse.strands import divide_batch, in_strands
 from bricolage.native.fuse.waves import in_waves
 from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.lowerings import NoLowering
+from bricolage.native.ir.lowerings.lowering_context import keep_batch_whole
 from bricolage.native.ir.tensors import Conv, MatMul, Node
 from bricolage.native.library import (
     InstructionSet,
@@ -67,7 +69,13 @@ def plan_fused_kernels(
     """
     try:
         infer(region.model)
-        inputs, outputs = lower_region(region.model, origins)
+        inputs, outputs = lower_region(
+            region.model,
+            origins,
+            partial(divide_batch, threads=target.threads, l2_bytes=target.l2_bytes)
+            if strands and not waves
+            else keep_batch_whole,
+        )
     except NoLowering as reason:
         raise Refused(backend=TITLE, reason=str(reason)) from reason
     fusion_plan = plan(inputs, outputs, target.fusion, arithmetic.stores, layout=layout)

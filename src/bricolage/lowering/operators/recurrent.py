@@ -30,6 +30,8 @@ class RecurrentAttributes(TypedDict, total=False):
     direction: str
     hidden_size: int | None
     """What the weights say as well."""
+    _batch_parts: int
+    """Not ONNX's: into how many parts the batch falls, each with steps of its own."""
 
 
 # name -> (default alpha, default beta); None where the function has no such number
@@ -126,27 +128,44 @@ def run(
     lengths: Array | None,
     direction: str,
     layout: int = 0,
+    parts: int = 1,
 ) -> tuple[Array, ...]:
     """All directions of a recurrent operator: (Y, Y_h, ...) in the wanted layout. The products of all inputs of a direction
-    are one, before its steps."""
+    are one, before its steps. The batch falls into `parts`, each with steps of its own."""
     x = xp.transpose(x, (1, 0, 2)) if layout else x
     length, batch, width = x.shape
     rows = x.reshape((length * batch, width))
     outputs, finals = [], []
     for d, backwards in enumerate({"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]):
-        state = tuple(
-            xp.full((batch, hidden), 0, x.dtype, x) if given is None else given[:, d] if layout else given[d]
-            for given in initial
-        )
         product, step = make_cell(d)
         given = product(rows)
         given = given.reshape((length, batch, given.shape[1]))
-        ys, final = _run_direction(xp, given, step, state, lengths, backwards)
-        outputs.append(ys)
-        finals.append(final)
+        ends = []
+        for part in _divide_batch(batch, parts):
+            state = tuple(
+                xp.full((part.stop - part.start, hidden), 0, x.dtype, x)
+                if given_state is None
+                else given_state[part, d]
+                if layout
+                else given_state[d, part]
+                for given_state in initial
+            )
+            part_lengths = None if lengths is None else lengths[part]
+            ends.append(_run_direction(xp, given[:, part], step, state, part_lengths, backwards))
+        outputs.append(_join_parts(xp, [ys for ys, _ in ends], 1))
+        finals.append([_join_parts(xp, states, 0) for states in zip(*(final for _, final in ends), strict=True)])
     y = xp.stack(outputs, 1)
     last = [xp.stack([f[i] for f in finals], 1 if layout else 0) for i in range(len(initial))]
     return (xp.transpose(y, (2, 0, 1, 3)) if layout else y, *last)
+
+
+def _divide_batch(batch: int, parts: int) -> list[slice]:
+    """The rows of each part; all of them where there is one."""
+    return [slice(batch * i // parts, batch * (i + 1) // parts) for i in range(parts)]
+
+
+def _join_parts(xp: Arrays, arrays: Sequence[Array], axis: int) -> Array:
+    return arrays[0] if len(arrays) == 1 else xp.concat(arrays, axis)
 
 
 def _weights(xp: Arrays, w: Array, r: Array, d: int) -> tuple[Array, Array]:
@@ -188,8 +207,8 @@ def rnn(
 
         return _product(xp, wt, None if b is None else b[d][:hidden] + b[d][hidden:]), step
 
-    direction = attributes.get("direction", "forward")
-    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout=layout)
+    direction, parts = attributes.get("direction", "forward"), attributes.get("_batch_parts", 1)
+    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout=layout, parts=parts)
 
 
 @operator("GRU", since=7)
@@ -239,8 +258,8 @@ def gru(
 
         return _product(xp, wt, None if bias is None else bias + recurrent_bias), reset_before
 
-    direction = attributes.get("direction", "forward")
-    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout=layout)
+    direction, parts = attributes.get("direction", "forward"), attributes.get("_batch_parts", 1)
+    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout=layout, parts=parts)
 
 
 @operator("LSTM", since=7)
@@ -264,8 +283,8 @@ def lstm(
         return _product(xp, wt, None if b is None else lstm_bias(b, d)), _product(xp, rt, None)
 
     make_cell = lstm_cells(xp, products, r.shape[2], peepholes, bool(input_forget), attributes)
-    direction = attributes.get("direction", "forward")
-    return run(xp, x, make_cell, (initial_h, initial_c), r.shape[2], lengths, direction, layout=layout)
+    direction, parts = attributes.get("direction", "forward"), attributes.get("_batch_parts", 1)
+    return run(xp, x, make_cell, (initial_h, initial_c), r.shape[2], lengths, direction, layout=layout, parts=parts)
 
 
 def lstm_bias(b: Array, d: int) -> Array:

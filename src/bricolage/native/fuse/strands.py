@@ -19,6 +19,7 @@ from dataclasses import replace
 from bricolage.native.fuse.buffer_layout import arena
 from bricolage.native.fuse.inspect import kernel_flops
 from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, PlannedKernel, kernel_reads
+from bricolage.native.ir.lowerings.lowering_context import RecurrentBatch
 from bricolage.native.ir.tensors import Constant, MatMul
 
 _PIECE = 2_000_000
@@ -33,6 +34,9 @@ _MEETING = 20_000
 and one 3.3 (Intel Xeon with AMX, 2 cores), so that the meeting takes some 0.9."""
 _WEIGHT = 0.4
 """Time of a multiply-add whose weight is in a register, that of reading a weight being 1."""
+_FEWEST_SEQUENCES = 2
+"""Of a part of a batch: with one, reading the weights takes longer than multiplying by them."""
+_WEIGHT_BYTES = 4
 _RESIDENT = 0.75
 """Part of a second-level cache that weights may take to stay there from step to step."""
 
@@ -66,6 +70,17 @@ def in_strands(plan: FusionPlan, threads: int, l2_bytes: int) -> FusionPlan:
     )
     arena(ordered)
     return ordered
+
+
+def divide_batch(batch: RecurrentBatch, threads: int, l2_bytes: int) -> int:
+    """Into how many parts the sequences of a recurrence fall: as many as make a strand for each thread, where a core's
+    second-level cache of `l2_bytes` holds the weights that every one of them reads; one part otherwise."""
+    parts = threads // batch.directions
+    if parts < 2 or batch.steps < _FEWEST or batch.sequences < parts * _FEWEST_SEQUENCES:
+        return 1
+    fewest, most = batch.sequences // parts, -(-batch.sequences // parts)
+    fits = _WEIGHT_BYTES * batch.weights <= _RESIDENT * l2_bytes and most * batch.weights <= _PIECE
+    return parts if fits and fewest >= _ALIKE * most else 1
 
 
 _Rows = tuple[tuple[int, ...], ...]

@@ -10,11 +10,15 @@ import onnx_ir as ir
 from bricolage.graph.graph import describe
 from bricolage.lowering.common import MICROSOFT, attributes_of
 from bricolage.native.ir.lowerings import NoLowering, OpContext, convert_node, lowered, pointwise
+from bricolage.native.ir.lowerings.lowering_context import BatchDivision, keep_batch_whole
 from bricolage.native.ir.tensors import C_TYPES, HALVES, Constant, Input, Node, Shape, numpy_type
 
 
-def lower_region(model: ir.Model, origins: dict[Node, str] | None = None) -> tuple[list[Node], list[Node]]:
+def lower_region(
+    model: ir.Model, origins: dict[Node, str] | None = None, divide_batch: BatchDivision = keep_batch_whole
+) -> tuple[list[Node], list[Node]]:
     """The inputs and the outputs of a region. `origins` is filled with the names of the operators that nodes come from.
+    `divide_batch` says which recurrences take parts of their batch apart.
 
     Raises:
         NoLowering: an operator, a type or a shape is not covered.
@@ -33,7 +37,7 @@ def lower_region(model: ir.Model, origins: dict[Node, str] | None = None) -> tup
         values[value] = input_node
     opset = graph.opset_imports.get("", 1)
     for node in graph:
-        lowered_nodes = _lower(node, values, opset)
+        lowered_nodes = _lower(node, values, opset, divide_batch)
         if origins is not None:
             _note(lowered_nodes, node.name or node.op_type, origins)
         values.update(zip(node.outputs, lowered_nodes, strict=False))
@@ -84,7 +88,9 @@ def _constant(node: ir.Node) -> Constant:
     raise NoLowering("Constant that is sparse, text or of a type not computed with")
 
 
-def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[Node, ...]:
+def _lower(
+    node: ir.Node, values: Mapping[ir.Value, Node], opset: int, divide_batch: BatchDivision = keep_batch_whole
+) -> tuple[Node, ...]:
     if node.op_type == "Constant" and not node.domain:
         return (_constant(node),)
     if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in CONTRIBUTED:
@@ -96,7 +102,7 @@ def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[
     dtypes = [_dtype(value) if value.name else "" for value in node.outputs]
     if shapes and all(0 in shape for shape in shapes):
         return tuple(_nothing(value) for value in node.outputs)
-    results = list(lowered(OpContext(node.op_type, inputs, attributes_of(node), shapes, opset, node)))
+    results = list(lowered(OpContext(node.op_type, inputs, attributes_of(node), shapes, opset, node, divide_batch)))
     for number, (value, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
         if not value.name:
             continue

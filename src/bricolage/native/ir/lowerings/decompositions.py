@@ -6,11 +6,13 @@ convolutions), it has a lowering of its own.
 
 from __future__ import annotations
 
+import math
+
 from bricolage.errors import InvalidGraph
 from bricolage.lowering import operators
 from bricolage.lowering.common import PORTABLE, HostValue, refusal, to_host
 from bricolage.native.ir.lowerings.arrays import NodeArrays
-from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering
+from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, RecurrentBatch, lowering
 from bricolage.native.ir.lowerings.reductions import axes_by_shape
 from bricolage.native.ir.lowerings.traced import TracedArray
 from bricolage.native.ir.tensors import Constant, Node
@@ -101,6 +103,8 @@ def decompose_operator(op: OpContext) -> tuple[Node, ...]:
         words["_outputs"] = len(op.node.outputs)
     if "_types" in entry.internal:
         words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in op.node.inputs)
+    if "_batch_parts" in entry.internal:
+        words["_batch_parts"] = op.divide_batch(_recurrent_batch(op))
     arguments = []
     for position, given in enumerate(op.inputs):
         if given is None or not entry.is_host(position):
@@ -114,6 +118,12 @@ def decompose_operator(op: OpContext) -> tuple[Node, ...]:
     except InvalidGraph as wrong:
         raise NoLowering(str(wrong)) from wrong
     return tuple(y.node for y in (outputs if isinstance(outputs, tuple) else (outputs,)))
+
+
+def _recurrent_batch(op: OpContext) -> RecurrentBatch:
+    x, recurrent = op.tensor(0), op.tensor(2)
+    steps, sequences = x.shape[1::-1] if op.get("layout") else x.shape[:2]
+    return RecurrentBatch(sequences, steps, recurrent.shape[0], math.prod(recurrent.shape[1:]))
 
 
 def _on_host(op: OpContext, name: str, given: Node) -> HostValue:

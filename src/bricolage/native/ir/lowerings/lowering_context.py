@@ -16,6 +16,26 @@ class NoLowering(Exception):
 
 
 @dataclass(frozen=True)
+class RecurrentBatch:
+    """Sequences that one recurrent operator takes together."""
+
+    sequences: int
+    steps: int
+    directions: int
+    weights: int
+    """By which a direction multiplies a state."""
+
+
+BatchDivision = Callable[[RecurrentBatch], int]
+"""Into how many parts the sequences fall, each with steps of its own."""
+
+
+def keep_batch_whole(batch: RecurrentBatch) -> int:  # noqa: ARG001 -- a BatchDivision
+    """All sequences in one part."""
+    return 1
+
+
+@dataclass(frozen=True)
 class OpContext:
     """One ONNX operator with its inputs lowered. Missing inputs are None."""
 
@@ -27,6 +47,7 @@ class OpContext:
     opset: int
     node: ir.Node
     """The operator itself."""
+    divide_batch: BatchDivision = keep_batch_whole
 
     def get(self, name: str, default: AttributeValue = None) -> AttributeValue:
         """An attribute."""
