@@ -1,0 +1,1 @@
+"""Models that left Python, beside the C interfaces of other runtimes: see `__main__`."""
