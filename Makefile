@@ -19,7 +19,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-train demo-plan demo-cluster check test test-all test-as test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities tables clean
+.PHONY: help install demo demo-c demo-train demo-plan demo-cluster check test test-all test-as test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities tables clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -33,6 +33,9 @@ install: $(STAMP) ## virtual environment with every backend
 
 demo: $(STAMP) ## the main job on a real model: sentence embeddings, measured, verified, explained
 	$(BIN)/python -m examples.demo
+
+demo-c: $(STAMP) ## the same model as a C library: nearest neighbours from a program without Python (needs CMake and a C compiler)
+	$(BIN)/python -m examples.demo_c
 
 demo-train: $(STAMP) ## eight small networks trained as one on a real data set
 	$(BIN)/bricolage train fuse examples/demo_train/cnn.toml
