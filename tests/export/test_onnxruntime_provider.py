@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from bricolage.native.library import InstructionSet, LibraryBucket, LibraryTensor
@@ -74,31 +75,53 @@ def net(built: Built) -> Provided:
 
 
 @pytest.fixture(scope="module")
-def embedding(folder: Path, path: Path) -> Provided:
-    """A library of another name, shared, with its weights in it; installed, and its model in a folder without weights."""
-    source = export_model(path, folder / "more", "more", embed=True).folder
-    build(source, folder / "more-build", "-DONNXRUNTIME_PROVIDER=ON", "-DBUILD_SHARED_LIBS=ON")
+def kinds_path(folder: Path) -> Path:
+    """Of an artifact with ends of other types, and a scalar."""
+    text = (
+        '<ir_version: 10, opset_import: ["" : 18]>'
+        " net (float[n, 4] a, float[n, 4] b, bool[n, 4] m, float16[n] h, float s)"
+        " => (float[n, 4] y, bool[n, 4] z, float16[n] hh, float t)"
+        "{ c = Sub (a, b) y = Where (m, c, a) z = Not (m) hh = Mul (h, h) t = Add (s, s) }"
+    )
+    return write_artifact(folder / "kinds", symbolic=ir.from_proto(onnx.parser.parse_model(text)))
+
+
+@pytest.fixture(scope="module")
+def kinds(folder: Path, kinds_path: Path) -> Provided:
+    """A shared library with its weights in it; installed, and its model in a folder without weights."""
+    source = export_model(kinds_path, folder / "kinds-c", "kinds", embed=True).folder
+    build(source, folder / "kinds-build", "-DONNXRUNTIME_PROVIDER=ON", "-DBUILD_SHARED_LIBS=ON")
     prefix = folder / "in stalled"
     subprocess.run(
-        ["cmake", "--install", str(folder / "more-build"), "--prefix", str(prefix)], check=True, capture_output=True
+        ["cmake", "--install", str(folder / "kinds-build"), "--prefix", str(prefix)], check=True, capture_output=True
     )
-    (library,) = prefix.rglob("libmore_onnxruntime.so")
-    (context,) = prefix.rglob("more_ctx.onnx")
-    assert [file.name for file in context.parent.iterdir()] == ["more_ctx.onnx"]
-    return Provided("more", library, context)
+    (library,) = prefix.rglob("libkinds_onnxruntime.so")
+    (context,) = prefix.rglob("kinds_ctx.onnx")
+    assert [file.name for file in context.parent.iterdir()] == ["kinds_ctx.onnx"]
+    return Provided("kinds", library, context)
+
+
+def answer(path: Path, inputs: Mapping[str, np.ndarray]) -> Answer:
+    return Answer(inputs, [np.asarray(array) for array in load(path).run(inputs).values()])
 
 
 @pytest.fixture(scope="module")
 def answers(path: Path) -> list[Answer]:
     """Of each bucket."""
-    executable, draw, answers = load(path), np.random.default_rng(3), list[Answer]()
+    draw, answers = np.random.default_rng(3), list[Answer]()
     for size in SIZES:
-        inputs = {
-            "x": draw.standard_normal((size, 64)).astype(np.float32),
-            "ids": draw.integers(0, 7, (size, 1)),
-        }
-        answers.append(Answer(inputs, [np.asarray(array) for array in executable.run(inputs).values()]))
+        x, ids = draw.standard_normal((size, 64)).astype(np.float32), draw.integers(0, 7, (size, 1))
+        answers.append(answer(path, {"x": x, "ids": ids}))
     return answers
+
+
+@pytest.fixture(scope="module")
+def kind_answers(kinds_path: Path) -> list[Answer]:
+    """Of the larger bucket; the second one with the same value for `a` and `b`, and 5 for `s`."""
+    draw = np.random.default_rng(4)
+    a, b = (draw.standard_normal((SIZES[1], 4)).astype(np.float32) for _ in range(2))
+    inputs = {"a": a, "b": b, "m": a > b, "h": a[:, 0].astype(np.float16), "s": np.array(3, np.float32)}
+    return [answer(kinds_path, inputs), answer(kinds_path, {**inputs, "b": a, "s": np.array(5, np.float32)})]
 
 
 @contextmanager
@@ -153,11 +176,31 @@ def test_every_bit_is_python_s(threads: int, net: Provided, answers: list[Answer
         del sessions, runs
 
 
-def test_two_providers_and_weights_in_the_library(net: Provided, embedding: Provided, answers: list[Answer]) -> None:
-    with registered(net, embedding):
-        both = [open_session([embedding, net], each.context) for each in (embedding, net)]
-        assert all(is_equal(session.run(None, answers[1].inputs), answers[1].outputs) for session in both)
-        del both
+def test_two_providers_and_weights_in_the_library(
+    net: Provided, kinds: Provided, answers: list[Answer], kind_answers: list[Answer]
+) -> None:
+    with registered(net, kinds):
+        first, second = (open_session([kinds, net], each.context) for each in (net, kinds))
+        assert is_equal(first.run(None, answers[1].inputs), answers[1].outputs)
+        assert is_equal(second.run(None, kind_answers[0].inputs), kind_answers[0].outputs)
+        del first, second
+
+
+def test_a_value_for_two_inputs_and_a_constant(kinds: Provided, kind_answers: list[Answer]) -> None:
+    """ONNX Runtime makes a node of fewer inputs of it."""
+    model = onnx.load_model(kinds.context)
+    (node,) = model.graph.node
+    node.input[1] = "a"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(kind_answers[1].inputs["s"], "s"))
+    del model.graph.input[4], model.graph.input[1]
+    given = {key: value for key, value in kind_answers[1].inputs.items() if key in "amh"}
+    with registered(kinds):
+        session = open_session([kinds], model.SerializeToString())
+        assert is_equal(session.run(None, given), kind_answers[1].outputs)
+        node.input[1] = ""
+        with pytest.raises(Exception, match="the node lacks the input 'b'"):
+            open_session([kinds], model.SerializeToString())
+        del session
 
 
 def test_a_node_in_a_larger_graph(net: Provided, answers: list[Answer]) -> None:
@@ -213,7 +256,7 @@ def test_options(net: Provided, answers: list[Answer]) -> None:
         del session
 
 
-def test_nodes_that_are_not_the_library_s(net: Provided, embedding: Provided, tmp_path: Path) -> None:
+def test_nodes_that_are_not_the_library_s(net: Provided, kinds: Provided, tmp_path: Path) -> None:
     def change(remove: str = "", **values: object) -> bytes:
         model = onnx.load_model(net.context)
         (node,) = model.graph.node
@@ -231,9 +274,9 @@ def test_nodes_that_are_not_the_library_s(net: Provided, embedding: Provided, tm
 
     weights = tmp_path / "weights.bin"
     weights.write_bytes(net.context.with_name("weights.bin").read_bytes()[:-1])
-    with registered(net, embedding):
+    with registered(net, kinds):
         for model, text in (
-            (embedding.context, "EPContext"),  # of another provider
+            (kinds.context, "EPContext"),  # of another provider
             (change(source="otherExecutionProvider"), "EPContext"),
             (change(remove="source"), "EPContext"),
             (change(remove="ep_cache_context"), "no attribute ep_cache_context"),
@@ -310,9 +353,9 @@ def test_an_older_onnx_runtime_gets_a_text(net: Provided) -> None:
     assert told == b"netExecutionProvider needs ONNX Runtime 1.23 or newer, and this is 1.22.1"
 
 
-def test_only_two_functions_are_visible(net: Provided, embedding: Provided) -> None:
+def test_only_two_functions_are_visible(net: Provided, kinds: Provided) -> None:
     need("nm")
-    for each in (net, embedding):
+    for each in (net, kinds):
         command = ["nm", "-D", "--defined-only", str(each.library)]
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert {line.split()[-1] for line in listed.splitlines()} == {"CreateEpFactories", "ReleaseEpFactory"}
