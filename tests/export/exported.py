@@ -53,11 +53,13 @@ def model() -> ir.Model:
     return parsed
 
 
-def write_artifact(folder: Path, *, regions: int = 1, other: str = "", threads: int = 2) -> Path:
+def write_artifact(
+    folder: Path, *, regions: int = 1, other: str = "", threads: int = 2, symbolic: ir.Model | None = None
+) -> Path:
     """An artifact of our engine alone, in so many regions, unless the last one is another backend's."""
     parts = folder / "parts"
     parts.mkdir(parents=True)
-    symbolic, buckets = model(), list[Bucket]()
+    symbolic, buckets = symbolic or model(), list[Bucket]()
     write_model(symbolic, parts / artifact.MODEL)
     Store(parts).share([symbolic])
     for size in SIZES:

@@ -7,7 +7,6 @@ import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from typer.testing import CliRunner
 
 from bricolage.cli.main import app
 from bricolage.errors import BadOption, NotExportable
-from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.isa import needed_instructions
 from bricolage.native.library import quote
 from bricolage.runtime.c_library.export_model import export_model
@@ -23,14 +21,6 @@ from bricolage.runtime.c_library.instruction_sets import library_sets
 from tests.export.exported import Built, build, compile_c, need, write_artifact
 
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not here")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def product_optimisation() -> Iterator[None]:
-    """Python's side is compiled as the product compiles it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(toolchain.LEVEL_VARIABLE, raising=False)
-        yield
 
 
 @pytest.fixture(scope="module")

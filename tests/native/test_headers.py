@@ -22,6 +22,7 @@ BEFORE = {
     "library": ("model", "program", "tables"),
     "maths": ("vectors",),
     "narrow": ("vectors",),
+    "onnxruntime_provider": ("model", "provider_macros"),
     "peaks": ("vectors", "threads", "peaks_macros"),
     "split_narrow": ("vectors",),
     "tables": ("model", "program"),
@@ -40,6 +41,7 @@ GENERATED = {
         " (void)io; (void)arena; (void)weights; (void)own; (void)shared; (void)at; }"
     ),
     "program_macros": define(PROGRAM="region_program", ARENA_BYTES="64ul", OWN_BYTES="64ul", SHARED_BYTES="64ul"),
+    "provider_macros": define(PROVIDER='"netExecutionProvider"', INPUTS=2, OUTPUTS=1, SIZES=4),
     "no_library": "static const struct library library;",
     "peaks_macros": define(
         ELEMENT="float", SUMS="float", PLANES=1, ROWS=4, DEPTH=8, WIDE=16, PRODUCTS=10, STEPS=2, MULTIPLY="(void)tile;"

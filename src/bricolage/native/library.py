@@ -132,6 +132,11 @@ def shared_source(name: str) -> str:
     return _named(read_header("library"), name)
 
 
+def provider_source(name: str) -> str:
+    """C of an execution provider of ONNX Runtime; it follows the public header and the macros of `c/onnxruntime_provider.h`."""
+    return _named(read_header("onnxruntime_provider"), name)
+
+
 def model_source(name: str, dimensions: Sequence[str], sets: Sequence[InstructionSet]) -> str:
     """C of the tables and the public functions of a model; it follows both headers and the programs of all regions. All sets have
     the same buckets and ends."""

@@ -31,6 +31,7 @@ from bricolage.runtime.c_library.library_regions import (
     dimension_names,
     read_steps,
 )
+from bricolage.runtime.c_library.onnxruntime_provider import write_provider
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import load
 from bricolage.verify.inputs import draw_inputs
@@ -91,6 +92,7 @@ def export_model(path: Path, folder: Path, name: str = "", *, portable: bool = F
             _write_sources(partial, name, dimension_names(plan), tables, regions)
             _write_project(partial, name, sets, tables, regions, bounds, embed=embed)
             _write_data(partial, name, tables, answers)
+            write_provider(partial, name, plan, tables)
             shutil.copyfile(directory / artifact.PLAN, partial / "plan.json")
             if folder.exists():
                 folder.rmdir()

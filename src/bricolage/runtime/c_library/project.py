@@ -61,7 +61,7 @@ install(FILES ${{CMAKE_CURRENT_BINARY_DIR}}/{name}Config.cmake ${{CMAKE_CURRENT_
   DESTINATION ${{CMAKE_INSTALL_LIBDIR}}/cmake/{name})
 configure_file({name}.pc.in {name}.pc @ONLY)
 install(FILES ${{CMAKE_CURRENT_BINARY_DIR}}/{name}.pc DESTINATION ${{CMAKE_INSTALL_LIBDIR}}/pkgconfig)
-
+include(onnxruntime/provider.cmake OPTIONAL)
 if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR)
   enable_testing()
   foreach(program example test)
@@ -233,8 +233,8 @@ def licence(name: str) -> str:
     return f"""The files that depend on the model are yours, as the model is: include/{name}.h, src/{name}.c, src/{name}_*_*.c,
 share/, example.c, test.c, plan.json and the files that build them. bricolage claims no right in what it generates.
 
-src/{name}_shared.c, src/{name}_internal.h and the parts of the other C files that do not depend on the model (threads, vectors,
-elementary functions) are part of bricolage and licensed under the Apache License, Version 2.0
+src/{name}_shared.c, src/{name}_internal.h, onnxruntime/ and the parts of the other C files that do not depend on the model
+(threads, vectors, elementary functions) are part of bricolage and licensed under the Apache License, Version 2.0
 (http://www.apache.org/licenses/LICENSE-2.0): you may use, change and distribute them with or without their sources, provided
 that you keep this notice. They come without any warranty.
 """
