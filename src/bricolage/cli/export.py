@@ -20,7 +20,9 @@ Name = Annotated[
 Target = Annotated[
     str,
     typer.Option(
-        "--target", metavar="KIND", help="Cross-compiled for aarch64-linux or wasm32-wasi, instead of for this processor."
+        "--target",
+        metavar="KIND",
+        help="Cross-compiled for aarch64-linux or wasm32-wasi, instead of for this processor.",
     ),
 ]
 Portable = Annotated[

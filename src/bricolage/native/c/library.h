@@ -114,6 +114,7 @@ static void *take_memory(size_t bytes) {
   return posix_memalign(&memory, ALIGNED, bytes) ? NULL : memory;
 }
 static void give_back(void *memory, size_t bytes) {
+  (void)bytes;
   if (!memory) return;
 #if defined(__unix__)
   if (bytes >= LARGE_PAGE) {

@@ -35,7 +35,7 @@ class _Condition:
 
     def __init__(self) -> None:
         self.writes = True
-        """Whether the branch at hand is written."""
+        """Whether the current branch is written."""
         self._decided = False
         """Whether a branch so far is the one that is compiled, if none before it is."""
         self._stays = False

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.base import scratch
-from bricolage.errors import BadOption, NotWritable
+from bricolage.errors import BadOption, BricolageError, NotWritable
 from bricolage.native.c import define
 from bricolage.native.library import (
     HEADER_BYTES,
@@ -33,13 +33,14 @@ from bricolage.runtime.c_library.library_regions import (
     dimension_names,
     read_steps,
 )
-from bricolage.runtime.c_library.targets import TARGETS, Target, own_target
+from bricolage.runtime.c_library.targets import TARGETS, ExportTarget, own_target
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import load
-from bricolage.verify.inputs import draw_inputs
+from bricolage.verify.inputs import InputQuality, draw_inputs, judge
+from bricolage.verify.roles import saturating
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_TEST_SEED = 7
+_TEST_SEED, _TEST_DRAWS = 7, 6
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class _Layout:
     """What is written, and for what."""
 
     name: str
-    target: Target
+    target: ExportTarget
     sets: tuple[LibrarySet, ...]
     tables: tuple[InstructionSet, ...]
     regions: tuple[RegionFile, ...]
@@ -121,7 +122,7 @@ def export_model(
     return Exported(folder, name, tuple(each.name for each in sets), len(buckets), source_bytes, weight_bytes)
 
 
-def _find_target(name: str, *, portable: bool) -> Target:
+def _find_target(name: str, *, portable: bool) -> ExportTarget:
     """
     Raises:
         BadOption: as `export_model`.
@@ -141,11 +142,34 @@ def _name_of(path: Path) -> str:
 
 
 def _answers(executable: Executable, steps: BucketSteps) -> list[np.ndarray]:
-    """Inputs of a bucket and what the plan answers, in the order of the library."""
-    inputs = draw_inputs(steps.graph.model, _TEST_SEED)
-    answers = executable.run(inputs)
-    given = [np.asarray(inputs[info.name]) for info in steps.graph.inputs]
-    return [np.ascontiguousarray(array) for array in (*given, *map(np.asarray, answers.values()))]
+    """Inputs of a bucket and what the plan answers, in the order of the library: the first draw that the plan takes and whose
+    answers tell right from wrong, or the best of some. In the last one integers are zero, as any index may be.
+
+    Raises:
+        BricolageError: the plan takes none of them.
+    """
+    model = steps.graph.model
+    best: tuple[InputQuality, list[np.ndarray]] | None = None
+    failure: BricolageError | None = None
+    for attempt in range(_TEST_DRAWS):
+        inputs = {name: np.asarray(value) for name, value in draw_inputs(model, _TEST_SEED, attempt).items()}
+        if attempt == _TEST_DRAWS - 1:
+            inputs = {name: np.zeros_like(x) if x.dtype.kind in "iu" else x for name, x in inputs.items()}
+        try:
+            answers = [np.asarray(answer) for answer in executable.run(inputs).values()]
+        except BricolageError as error:
+            failure = error
+            continue
+        quality = judge(answers, saturating(model))
+        if best is None or quality > best[0]:
+            given = [inputs[info.name] for info in steps.graph.inputs]
+            best = quality, [np.ascontiguousarray(array) for array in (*given, *answers)]
+        if quality.good:
+            break
+    if best is None:
+        assert failure is not None
+        raise failure
+    return best[1]
 
 
 def _write_sources(folder: Path, layout: _Layout, dimensions: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from bricolage.native.library import InstructionSet, LibraryBucket, LibraryTenso
 from bricolage.plan.plan import Bucket, Plan, TensorSpec
 from bricolage.plan.program_step import Step, placement_steps
 from bricolage.runtime.c_library.instruction_sets import LibrarySet
-from bricolage.runtime.c_library.targets import Target
+from bricolage.runtime.c_library.targets import ExportTarget
 from bricolage.runtime.programs import placement_of
 from bricolage.work.arena import assign_offsets
 from bricolage.work.liveness import Lifetime
@@ -122,7 +122,7 @@ def compile_sets(
     plan: Plan,
     buckets: Sequence[BucketSteps],
     sets: Sequence[LibrarySet],
-    target: Target,
+    target: ExportTarget,
 ) -> tuple[list[InstructionSet], list[RegionFile]]:
     """The tables and the C of all sets.
 

@@ -17,11 +17,7 @@ def cmake_lists(
     """CMakeLists.txt of a library: each source with the compiler's flags of its own; `weights` are files, if not embedded."""
     threads = ("find_package(Threads REQUIRED)\n", "PUBLIC Threads::Threads ") if has_threads else ("", "")
     files = "\n".join(f"  src/{file}" for file, _ in sources)
-    flags = "\n".join(
-        f'set_source_files_properties(src/{file} PROPERTIES COMPILE_OPTIONS "{";".join(set_flags)}")'
-        for file, set_flags in sources
-        if set_flags
-    )
+    flags = "\n".join(_file_flags(file, set_flags) for file, set_flags in sources if set_flags)
     data = "\n".join(f"  share/{name}/{file}" for file in weights)
     embedded = (
         "" if weights else f'target_compile_definitions({name} PRIVATE SOURCE_FOLDER="${{CMAKE_CURRENT_SOURCE_DIR}}")'
@@ -73,6 +69,10 @@ if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR)
   endforeach()
 endif()
 """
+
+
+def _file_flags(file: str, flags: Sequence[str]) -> str:
+    return f'set_source_files_properties(src/{file} PROPERTIES COMPILE_OPTIONS "{";".join(flags)}")'
 
 
 def cmake_config(name: str, *, has_threads: bool) -> str:
@@ -209,7 +209,7 @@ static void *read_tensor(FILE *file, size_t bytes) {
 
 int main(int count, char **words) {
   const char *folder = count > 1 ? words[1] : ".";
-  NAME_options options = {sizeof options};
+  NAME_options options = {.size = sizeof options};
   options.instructions = count > 2 ? words[2] : NULL;
   NAME_handle *model;
   int32_t code = NAME_open(OPENED, &options, &model);

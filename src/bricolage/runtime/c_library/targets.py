@@ -15,7 +15,7 @@ _VECTORS_OF_FOUR = ISAS[-1]
 
 
 @dataclass(frozen=True)
-class Target:
+class ExportTarget:
     """What the compiler compiles for."""
 
     name: str
@@ -43,14 +43,14 @@ _OTHERS = frozenset(["__aarch64__", "__wasi__"]) if _X86 else frozenset()
 """What no compiler for this machine's kind defines."""
 
 TARGETS = {
-    "aarch64-linux": Target(
+    "aarch64-linux": ExportTarget(
         "aarch64-linux",
         frozenset(["__aarch64__", "__linux__", "__unix__"]),
         # The smallest of the cores that such systems are built of.
         Caches((Cache(1, 32 << 10), Cache(2, 256 << 10))),
         replace(_VECTORS_OF_FOUR, name="neon"),
     ),
-    "wasm32-wasi": Target(
+    "wasm32-wasi": ExportTarget(
         "wasm32-wasi",
         frozenset(["__wasi__"]),
         Caches((Cache(1, 32 << 10), Cache(2, 256 << 10))),
@@ -62,6 +62,6 @@ TARGETS = {
 """Other kinds of processors and systems, by name."""
 
 
-def own_target() -> Target:
+def own_target() -> ExportTarget:
     """This machine's kind."""
-    return Target("", frozenset(), host_caches())
+    return ExportTarget("", frozenset(), host_caches())
