@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bricolage.conformance.expected_outputs import difference
-from bricolage.conformance.suite import KINDS, suite_cases, tenth
+from bricolage.conformance.suite import KINDS, Case, suite_cases, tenth
 from bricolage.native.cpu import toolchain
 from tests.export.batches import (
     LEVEL,
@@ -39,7 +39,7 @@ def quick_optimisation() -> Iterator[None]:
         yield
 
 
-def taken(cases: Sequence[object]) -> list[PreparedCase]:
+def taken(cases: Sequence[Case]) -> list[PreparedCase]:
     """Those of which our engine has C."""
     return [each for each in map(prepare_case, cases) if not isinstance(each, str)]
 
@@ -52,9 +52,9 @@ def few() -> list[PreparedCase]:
 
 
 @pytest.fixture(scope="module")
-def every() -> list[PreparedCase]:
+def suite() -> list[Case]:
     """But for the networks."""
-    return taken(suite_cases(kinds=[kind for kind in KINDS if kind != "real"]))
+    return suite_cases(kinds=[kind for kind in KINDS if kind != "real"])
 
 
 def export_all(
@@ -77,28 +77,26 @@ def test_models_in_one_program_give_every_bit(threads: int, few: list[PreparedCa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_every_case_gives_every_bit(threads: int, every: list[PreparedCase], tmp_path: Path) -> None:
-    count, wrong = 0, list[str]()
-    for models in export_all(every, tmp_path, threads):
+def test_every_case_gives_every_bit(threads: int, suite: list[Case], tmp_path: Path) -> None:
+    cases, count, wrong = taken(suite), 0, list[str]()
+    for models in export_all(cases, tmp_path, threads):
         subprocess.run([str(build_program(models, tmp_path)), str(tmp_path)], check=True, timeout=120)
         wrong += [name for model in models for name in differing(model)]
         count += sum(len(model.cases) for model in models)
     assert not wrong
-    assert count == len(every) > 1400
+    assert count == len(cases) > 1400
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["aarch64-linux", "wasm32-wasi"])
-def test_other_targets_answer_what_the_suite_accepts(target: str, every: list[PreparedCase], tmp_path: Path) -> None:
+def test_other_targets_answer_what_the_suite_accepts(target: str, suite: list[Case], tmp_path: Path) -> None:
     if target == "aarch64-linux":
         need("aarch64-linux-gnu-gcc", "qemu-aarch64")
         compiler = ["aarch64-linux-gnu-gcc"]
     else:
         compiler = [zig(), "cc", "-target", target]
-    names = {case.name for case in tenth([each.case for each in every])}
-    chosen = [each for each in every if each.case.name in names]
-    wrong: dict[str, str] = {}
-    for models in export_all(chosen, tmp_path, 2, target=target):
+    cases, wrong = taken(tenth(suite)), dict[str, str]()
+    for models in export_all(cases, tmp_path, 2, target=target):
         program = build_program(models, tmp_path, compiler)
         if target == "aarch64-linux":
             subprocess.run([*ARM, str(program), str(tmp_path)], check=True, timeout=120)
@@ -106,7 +104,7 @@ def test_other_targets_answer_what_the_suite_accepts(target: str, every: list[Pr
             assert run_wasi(program, tmp_path, tmp_path / "out", "/share", writes=True)[0] == 0
         for model in models:
             wrong |= _unlike_the_suite(model)
-    assert not wrong and len(chosen) > 100
+    assert not wrong and len(cases) > 100
 
 
 def _unlike_the_suite(model: Model) -> dict[str, str]:
