@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bricolage.errors import BadOption
+from bricolage.errors import BadOption, NotExportable
 from bricolage.runtime.c_library.conditions import resolve_conditions
 from bricolage.runtime.c_library.export_model import export_model
+from bricolage.runtime.c_library.targets import TARGETS
 from tests.export.exported import Built, build, compile_c, need, write_artifact, zig
 
 X86 = re.compile(r"cpuid|immintrin|xgetbv|x86|ia32|\b_mm|__m\d|AVX|-mavx|__FMA__|__i386__", re.IGNORECASE)
@@ -164,6 +166,15 @@ def test_a_target_that_is_none_is_refused(path: Path, tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="one set of instructions"):
         export_model(path, tmp_path / "out", target="aarch64-linux", portable=True)
     assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_a_target_cannot_address_are_refused(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = dataclasses.replace(TARGETS["wasm32-wasi"], address_bytes=1 << 10)
+    monkeypatch.setitem(TARGETS, "wasm32-wasi", small)
+    with pytest.raises(NotExportable, match=r"a process of wasm32-wasi has 1024.*Quantise"):
+        export_model(path, tmp_path / "out", target="wasm32-wasi")
 
 
 NOTHING: Callable[[str], bool | None] = {"A": True, "B": False}.get

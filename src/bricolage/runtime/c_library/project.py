@@ -176,7 +176,8 @@ static double number(const NAME_tensor *tensor, const char *data, size_t i) {
     return wide;
   }
   const int exponent = half >> 10 & 31, rest = half & 1023;
-  const double size = exponent == 31 ? (rest ? NAN : INFINITY) : ldexp(rest + (exponent ? 1024 : 0), (exponent ? exponent : 1) - 25);
+  const double special = rest ? NAN : INFINITY, usual = ldexp(rest + (exponent ? 1024 : 0), (exponent ? exponent : 1) - 25);
+  const double size = exponent == 31 ? special : usual;
   return half >> 15 ? -size : size;
 }
 
