@@ -73,15 +73,21 @@ def write_artifact(
             placement = (*placement[:-1], Assignment(last.region, Implementation(other, KernelConfig("f32"))))
         bucket = made_bucket(parts, graph, placement, {"n": size})
         buckets.append(replace(bucket, verification=Verification(0.0, 1e-5)))
+    path = folder / "net.bricolage"
+    save_plan(path, symbolic, buckets, threads)
+    return path
+
+
+def save_plan(path: Path, symbolic: ir.Model, buckets: Sequence[Bucket], threads: int) -> None:
+    """An artifact for this machine, of buckets whose graphs lie in the folder `parts` beside it."""
     options = Options(threads=threads)
     device = select_device(options.isa, options.cores)
     names = dict.fromkeys(name for bucket in buckets for name in bucket.program.backends)
     versions = {name: registry.version(name) for name in names}
     origin = Provenance("0.1.0", versions, device.fingerprint(), str(device), options, "2026-01-02T03:04:05Z")
-    plan = Plan("net.onnx", "0" * 32, input_specs(symbolic), output_specs(symbolic), tuple(buckets), origin)
-    path = folder / "net.bricolage"
-    artifact.save(plan, parts, path)
-    return path
+    ends = input_specs(symbolic), output_specs(symbolic)
+    plan = Plan("net.onnx", "0" * 32, *ends, tuple(buckets), origin)
+    artifact.save(plan, path.parent / "parts", path)
 
 
 @dataclass(frozen=True)
@@ -125,14 +131,30 @@ def c_compiler() -> str:
     return command[0]
 
 
-def compile_c(folder: Path, text: str, source: Path, *flags: str, compiler: str = "", suffix: str = "c") -> Path:
+def compile_c(
+    folder: Path, text: str, source: Path, *flags: str, compiler: Sequence[str] = (), suffix: str = "c"
+) -> Path:
     """A program with the C of an exported library in it."""
     (main := folder / f"main.{suffix}").write_text(text, encoding="utf-8")
     program = folder / "main"
     objects = sorted(str(path) for path in (source / "src").glob("*.c"))
-    words = [compiler or c_compiler(), "-g", "-O1", "-std=gnu11", "-w", "-pthread", f"-I{source / 'include'}", *flags]
+    words = [
+        *(compiler or [c_compiler()]),
+        "-g",
+        "-O1",
+        "-std=gnu11",
+        "-w",
+        "-pthread",
+        f"-I{source / 'include'}",
+        *flags,
+    ]
     ran = subprocess.run(
         [*words, str(main), *objects, "-lm", "-o", str(program)], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     return program
+
+
+def zig() -> str:
+    """Zig's compiler of the wheel."""
+    return str(Path(pytest.importorskip("ziglang").__file__).parent / "zig")

@@ -18,6 +18,7 @@ from bricolage.native.cpu.isa import needed_instructions
 from bricolage.native.library import quote
 from bricolage.runtime.c_library.export_model import export_model
 from bricolage.runtime.c_library.instruction_sets import library_sets
+from bricolage.runtime.c_library.targets import own_target
 from tests.export.exported import Built, build, compile_c, need, write_artifact
 
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not here")
@@ -265,7 +266,7 @@ int main(int count, char **words) {
 def test_what_is_wrong_has_a_code_and_sanitizers_are_silent(
     flags: tuple[str, ...], built: Built, tmp_path: Path
 ) -> None:
-    sets = library_sets(portable=False)[0].isa.flags
+    sets = library_sets(own_target(), portable=False)[0].isa.flags
     program = compile_c(tmp_path, _FAULTS, built.source, *flags, *sets)
     need("setarch")  # the thread sanitizer wants addresses where they always are
     command = ["setarch", "-R", str(program), str(built.weights)]
@@ -295,7 +296,7 @@ int main(int count, char **words) {
   return other_close(b);
 }
 """
-    sets = library_sets(portable=False)[0].isa.flags
+    sets = library_sets(own_target(), portable=False)[0].isa.flags
     more = [str(file) for file in (other / "src").glob("*.c")]
     program = compile_c(tmp_path, text, built.source, f"-I{other / 'include'}", *sets, *more)
     ran = subprocess.run([str(program), str(built.weights), str(other / "share" / "other")], check=False, timeout=60)
@@ -373,7 +374,7 @@ def test_the_command_says_what_it_wrote(path: Path, tmp_path: Path) -> None:
 
 
 def test_every_set_asks_for_what_it_needs() -> None:
-    sets = library_sets(portable=True)
+    sets = library_sets(own_target(), portable=True)
     assert [each.name for each in sets][-1] == "x86_64" and sum(each.own for each in sets) == 1
     for better, worse in itertools.pairwise(sets):
         assert needed_instructions(better.isa) >= needed_instructions(worse.isa)

@@ -26,6 +26,7 @@ BEFORE = {
     "peaks": ("vectors", "threads", "peaks_macros"),
     "split_narrow": ("vectors",),
     "tables": ("model", "program"),
+    "threads_none": (),
     "threads_places": (),
     "threads_waiting": (),
     "timed": ("threads",),
@@ -47,19 +48,24 @@ GENERATED = {
         ELEMENT="float", SUMS="float", PLANES=1, ROWS=4, DEPTH=8, WIDE=16, PRODUCTS=10, STEPS=2, MULTIPLY="(void)tile;"
     ),
 }
-PARTS = ("threads_places", "threads_waiting")
-"""They are compiled where `threads` includes them."""
+PARTS = ("locks", "threads_none", "threads_places", "threads_waiting")
+"""They are compiled where others include them."""
+ALONE = ("entry", "library", "threads")
+"""They have another form where there are no threads."""
 
 
-@pytest.mark.parametrize("name", [name for name in HEADERS if name not in PARTS])
-def test_a_header_is_c_without_a_warning(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "threads"), [*((name, 2) for name in HEADERS if name not in PARTS), *((name, 1) for name in ALONE)]
+)
+def test_a_header_is_c_without_a_warning(name: str, threads: int, tmp_path: Path) -> None:
     texts = [GENERATED.get(part) or read_header(part) for part in BEFORE.get(name, ())]
-    macros = define(_GNU_SOURCE="", LANES=8, RING=RING, THREADS=2, KERNELS=3)
+    macros = define(_GNU_SOURCE="", LANES=8, RING=RING, THREADS=threads, KERNELS=3)
     source = tmp_path / "header.c"
     source.write_text("\n".join([macros, "#include <stdint.h>", *texts, read_header(name), ""]), encoding="utf-8")
     compiler = toolchain.compiler()
     assert compiler is not None
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-psabi", "-fsyntax-only"]
+    flags += ["-D__wasi__", "-U__linux__", "-U__unix__"] if threads == 1 else []
     ran = subprocess.run([*compiler, *flags, str(source)], capture_output=True, text=True, check=False)
     assert not ran.returncode, ran.stderr
 

@@ -17,6 +17,14 @@ Folder = Annotated[
 Name = Annotated[
     str, typer.Option("--name", metavar="WORD", help="What every name in C begins with; default: the artifact's.")
 ]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="KIND",
+        help="Cross-compiled for aarch64-linux or wasm32-wasi, instead of for this processor.",
+    ),
+]
 Portable = Annotated[
     bool, typer.Option("--portable", help="For every processor of this kind: the library chooses when it is opened.")
 ]
@@ -28,6 +36,7 @@ def export(
     artifact: a.Artifact,
     folder: Folder,
     name: Name = "",
+    target: Target = "",
     portable: Portable = False,
     embed: Embed = False,
     as_json: a.Json = False,
@@ -37,7 +46,7 @@ def export(
     from bricolage.cli import output
 
     with output.stdout_kept():
-        exported = export_model(artifact, folder, name, portable=portable, embed=embed)
+        exported = export_model(artifact, folder, name, target=target, portable=portable, embed=embed)
     if as_json:
         output.show_json({**asdict(exported), "folder": str(exported.folder)})
         return
@@ -46,4 +55,7 @@ def export(
         f"{exported.folder}: {exported.name}.h, {exported.source_bytes / 1e3:.0f} KB of C for {sets}, "
         f"{exported.weight_bytes / 1e6:.1f} MB of weights, {exported.buckets} bucket{'s' * (exported.buckets != 1)}"
     )
-    output.show_text(f"Build and test: cmake -S {folder} -B build && cmake --build build && ctest --test-dir build")
+    toolchain = " --toolchain toolchain.cmake" if target else ""
+    output.show_text(
+        f"Build and test: cmake -S {folder} -B build{toolchain} && cmake --build build && ctest --test-dir build"
+    )

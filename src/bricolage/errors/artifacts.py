@@ -41,7 +41,7 @@ class ForeignArtifact(UsageError):
 
 class NotExportable(UsageError):
     what = "the plan of '{path}' cannot leave Python: {reason}"
-    hint = "Decide it for our engine alone: `bricolage optimize --backend native`"
+    hint = "{advice}"
 
 
 class NotEnoughMemory(UsageError):

@@ -16,23 +16,19 @@ static void program_release(void *team) {
   if (team && atomic_fetch_sub(&((struct team *)team)->holders, 1) == 1) team_free(team);
 }
 
-static void program_keep(void *given, void *block) {
-  struct team *team = given;
-  team_here(team);
-  pthread_mutex_lock(&team->lock);
-  *(void **)block = team->kept;
-  team->kept = block;
-  pthread_mutex_unlock(&team->lock);
-}
+static void program_keep(void *team, void *block) { team_keep(team, block); }
 
 static void program_run(void *team, char **io, char *arena, const char *weights, char *scratch, uint32_t lingers) {
-  struct run run = {
-      work, {(uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch}, THREADS, lingers, floats_mode()};
+#if THREADS == 1
+  const uintptr_t with[] = {(uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch};
   struct seat alone = {0};
-  if (THREADS == 1)
-    work(run.with, &alone);
-  else
-    team_run(team, &run);
+  (void)team, (void)lingers;
+  work(with, &alone);
+#else
+  const struct run run = {
+      work, {(uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch}, THREADS, lingers, floats_mode()};
+  team_run(team, &run);
+#endif
 }
 
 const struct program PROGRAM = {THREADS,      ARENA_BYTES,     OWN_BYTES,    SHARED_BYTES, program_team,

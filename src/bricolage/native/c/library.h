@@ -1,7 +1,6 @@
 /* What all exported models have in common: handles, weights, instruction sets, runs. It depends on no model; the functions of one give
    it their tables. Before it stand model.h, program.h and tables.h. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #endif
+
+#include "locks.h"
 
 enum { ALIGNED = 64, LARGE_PAGE = 2 << 20 };
 
@@ -39,28 +40,35 @@ struct model_handle {
   void *team;
   uint32_t has_own_team, spins;
   _Atomic uint32_t users;
-  pthread_mutex_t turn;
+  library_lock turn;
 };
 
 /* --- open handles --- */
 
-static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+static library_lock handles_lock = UNLOCKED;
 static struct model_handle *handles;
 static void *own_team; /* of handles that were given none, and ask for as many threads as the first of them */
 static uint32_t own_team_threads, own_team_places, own_team_users;
 
-static void before_fork(void) { pthread_mutex_lock(&handles_lock); }
-static void parent_after_fork(void) { pthread_mutex_unlock(&handles_lock); }
+#if defined(__wasi__)
+static void watch_forks(void) {}
+#else
+static void before_fork(void) { lock(&handles_lock); }
+static void parent_after_fork(void) { unlock(&handles_lock); }
 /* Other threads, which a fork leaves behind, may have been in the middle of a run. */
 static void child_after_fork(void) {
   for (struct model_handle *each = handles; each; each = each->next) {
-    pthread_mutex_init(&each->turn, NULL);
+    make_lock(&each->turn);
     atomic_store(&each->users, 0);
   }
-  pthread_mutex_init(&handles_lock, NULL);
+  make_lock(&handles_lock);
 }
-static pthread_once_t forks = PTHREAD_ONCE_INIT;
-static void watch_forks(void) { pthread_atfork(before_fork, parent_after_fork, child_after_fork); }
+static void register_forks(void) { pthread_atfork(before_fork, parent_after_fork, child_after_fork); }
+static void watch_forks(void) {
+  static pthread_once_t registered = PTHREAD_ONCE_INIT;
+  pthread_once(&registered, register_forks);
+}
+#endif
 
 /* The link that leads to a handle; NULL where it is not open. Under the lock. */
 static struct model_handle **link_to(const model_handle *handle) {
@@ -71,10 +79,10 @@ static struct model_handle **link_to(const model_handle *handle) {
 
 /* Whether the handle is open; it then stays so until it is left. */
 static int enter(model_handle *handle) {
-  pthread_mutex_lock(&handles_lock);
+  lock(&handles_lock);
   const int open = link_to(handle) != NULL;
   if (open) atomic_fetch_add_explicit(&handle->users, 1, memory_order_relaxed);
-  pthread_mutex_unlock(&handles_lock);
+  unlock(&handles_lock);
   return open;
 }
 static void leave(model_handle *handle) { atomic_fetch_sub_explicit(&handle->users, 1, memory_order_release); }
@@ -106,6 +114,7 @@ static void *take_memory(size_t bytes) {
   return posix_memalign(&memory, ALIGNED, bytes) ? NULL : memory;
 }
 static void give_back(void *memory, size_t bytes) {
+  (void)bytes;
   if (!memory) return;
 #if defined(__unix__)
   if (bytes >= LARGE_PAGE) {
@@ -276,7 +285,7 @@ static void free_handle(model_handle *handle) {
   }
   give_back(handle->memory, handle->memory_bytes);
   give_back(handle->file, handle->file_bytes);
-  pthread_mutex_destroy(&handle->turn);
+  destroy_lock(&handle->turn);
   free(handle);
 }
 
@@ -305,9 +314,9 @@ static int32_t open_block(const struct library *library, const struct set *set, 
   made->file = file;
   made->file_bytes = file ? bytes : 0;
   made->spins = !options->sleeps;
-  pthread_mutex_init(&made->turn, NULL);
-  pthread_once(&forks, watch_forks);
-  pthread_mutex_lock(&handles_lock);
+  make_lock(&made->turn);
+  watch_forks();
+  lock(&handles_lock);
   code = take_room(made);
   if (!code) code = take_team(made, options);
   if (code) {
@@ -317,7 +326,7 @@ static int32_t open_block(const struct library *library, const struct set *set, 
     handles = made;
     *handle = made;
   }
-  pthread_mutex_unlock(&handles_lock);
+  unlock(&handles_lock);
   return code;
 }
 
@@ -419,7 +428,7 @@ int32_t LIBRARY(open)(const struct library *library, const char *path, const mod
 int32_t LIBRARY(close)(model_handle *handle) {
   if (!handle) return MODEL_NULL_ARGUMENT;
   int32_t code = MODEL_NOT_OPEN;
-  pthread_mutex_lock(&handles_lock);
+  lock(&handles_lock);
   struct model_handle **link = link_to(handle);
   if (link) {
     code = atomic_load_explicit(&handle->users, memory_order_acquire) ? MODEL_RUNNING : MODEL_OK;
@@ -428,7 +437,7 @@ int32_t LIBRARY(close)(model_handle *handle) {
       free_handle(handle);
     }
   }
-  pthread_mutex_unlock(&handles_lock);
+  unlock(&handles_lock);
   return code;
 }
 
@@ -465,7 +474,7 @@ int32_t LIBRARY(run)(const struct library *library, model_handle *handle, uint32
   if (lacks_end(library, library->set->buckets + number, inputs, outputs)) return MODEL_NULL_ARGUMENT;
   if (!enter(handle)) return MODEL_NOT_OPEN;
   const struct bucket *bucket = handle->set->buckets + number;
-  pthread_mutex_lock(&handle->turn);
+  lock(&handle->turn);
   char *copy = handle->copies, **ends = handle->ends;
   for (uint32_t i = 0; i < library->inputs; i++) {
     ends[i] = (char *)inputs[i];
@@ -485,7 +494,7 @@ int32_t LIBRARY(run)(const struct library *library, model_handle *handle, uint32
   run_bucket(handle, bucket);
   for (uint32_t i = 0; i < library->outputs; i++)
     if (ends[library->inputs + i] != outputs[i]) memcpy(outputs[i], ends[library->inputs + i], bucket->outputs[i].bytes);
-  pthread_mutex_unlock(&handle->turn);
+  unlock(&handle->turn);
   leave(handle);
   return MODEL_OK;
 }

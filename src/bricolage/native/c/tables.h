@@ -43,9 +43,11 @@ struct library {
 #ifndef LIBRARY
 #define LIBRARY(name) model_shared_##name
 #endif
+#if defined(__x86_64__) || defined(__i386__)
 int LIBRARY(cpuid_bit)(uint32_t leaf, uint32_t subleaf, int where, int bit);
 int LIBRARY(kept_registers)(uint32_t mask);
 int LIBRARY(tiles_granted)(void);
+#endif
 const char *LIBRARY(error)(int32_t code);
 int32_t LIBRARY(find_bucket)(const struct library *library, const int64_t *sizes, uint32_t *bucket);
 const char *LIBRARY(instructions)(const model_handle *handle);

@@ -1,12 +1,20 @@
 /* RING: loops that threads may be apart. */
-#include <errno.h>
-#include <limits.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+
+/* An end of a region, one of the pointers that a run is given. A helper that is late may read one while those of the next run are
+   written. */
+typedef char *_Atomic end_pointer;
+
+#if defined(__wasi__)
+#include "threads_none.h"
+#else
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,10 +31,6 @@ enum {
   LOOK = 100000,     /* ns that the caller sleeps at a meeting before it looks whether those that it waits for have a core */
   RECENT = 100000000 /* ns for which the caller's affinity mask is taken for what it was */
 };
-
-/* An end of a region, one of the pointers that a run is given. A helper that is late may read one while those of the next run are
-   written. */
-typedef char *_Atomic end_pointer;
 
 struct seat;
 typedef void (*job)(const uintptr_t *with, struct seat *at);
@@ -340,3 +344,13 @@ static void team_free(struct team *team) {
   }
   free(team);
 }
+
+/* Frees a block, whose first word is the team's, with the team. */
+static void team_keep(struct team *team, void *block) {
+  team_here(team);
+  pthread_mutex_lock(&team->lock);
+  *(void **)block = team->kept;
+  team->kept = block;
+  pthread_mutex_unlock(&team->lock);
+}
+#endif

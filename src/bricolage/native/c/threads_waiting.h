@@ -5,6 +5,8 @@
 static inline void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
 #else
   atomic_signal_fence(memory_order_seq_cst);
 #endif
@@ -64,6 +66,15 @@ static void unpark(struct team *team, _Atomic uint32_t *word) {
 static inline uint32_t floats_mode(void) { return __builtin_ia32_stmxcsr() & ~0x3fu; }
 static inline void floats_use(uint32_t mode) {
   if (mode != floats_mode()) __builtin_ia32_ldmxcsr(mode);
+}
+#elif defined(__aarch64__)
+static inline uint32_t floats_mode(void) {
+  uint64_t mode;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+  return (uint32_t)mode;
+}
+static inline void floats_use(uint32_t mode) {
+  if (mode != floats_mode()) __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)mode));
 }
 #else
 static inline uint32_t floats_mode(void) { return 0; }

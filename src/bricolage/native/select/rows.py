@@ -39,9 +39,9 @@ def reductions(lanes: int) -> dict[str, str]:
 
     return {
         "nat_most": """typedef __typeof__((vec){0} > (vec){0}) nat_mask;
-INLINE vec nat_most(vec a, vec b) {  /* a > b ? a : b, for which GCC 12 makes a mask with AVX-512 */
+INLINE vec nat_most(vec a, vec b) {  /* a > b ? a : b */
 #if (LANES == 16 && defined(__AVX512F__)) || (LANES == 8 && defined(__AVX__))
-  vec most;
+  vec most; /* of which GCC 12 makes a mask with AVX-512 */
   __asm__("vmaxps %2, %1, %0" : "=v"(most) : "v"(a), "v"(b));
   return most;
 #else

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.base import scratch
-from bricolage.errors import BadOption, NotWritable
+from bricolage.errors import BadOption, BricolageError, NotWritable
 from bricolage.native.c import define
 from bricolage.native.library import (
+    HEADER_BYTES,
     InstructionSet,
     internal_header,
     model_source,
@@ -23,6 +24,7 @@ from bricolage.native.library import (
 )
 from bricolage.plan import artifact
 from bricolage.runtime.c_library import project
+from bricolage.runtime.c_library.conditions import resolve_conditions
 from bricolage.runtime.c_library.instruction_sets import LibrarySet, library_sets
 from bricolage.runtime.c_library.library_regions import (
     BucketSteps,
@@ -32,12 +34,14 @@ from bricolage.runtime.c_library.library_regions import (
     read_steps,
 )
 from bricolage.runtime.c_library.onnxruntime_provider import write_provider
+from bricolage.runtime.c_library.targets import TARGETS, ExportTarget, own_target
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import load
-from bricolage.verify.inputs import draw_inputs
+from bricolage.verify.inputs import InputQuality, draw_inputs, judge
+from bricolage.verify.roles import saturating
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_TEST_SEED = 7
+_TEST_SEED, _TEST_DRAWS = 7, 6
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,28 @@ class Exported:
     """Of all sets together."""
 
 
-def export_model(path: Path, folder: Path, name: str = "", *, portable: bool = False, embed: bool = False) -> Exported:
+@dataclass(frozen=True)
+class _Layout:
+    """What is written, and for what."""
+
+    name: str
+    target: ExportTarget
+    sets: tuple[LibrarySet, ...]
+    tables: tuple[InstructionSet, ...]
+    regions: tuple[RegionFile, ...]
+    embed: bool
+
+
+def export_model(
+    path: Path, folder: Path, name: str = "", *, target: str = "", portable: bool = False, embed: bool = False
+) -> Exported:
     """Writes the plan of an artifact as a C library.
 
     Args:
         path: an artifact whose regions all run in our engine.
         folder: is made; it may be there if it is empty.
         name: what all names in C begin with; by default that of the artifact's file.
+        target: one of `TARGETS`, for which the sources are cross-compiled; empty: processors of this machine's kind.
         portable: for every processor of this machine's kind, instead of this processor's instructions alone.
         embed: the weights become a part of the library's object, instead of files.
 
@@ -68,7 +87,7 @@ def export_model(path: Path, folder: Path, name: str = "", *, portable: bool = F
         MissingFile, BadArtifact, NewerArtifact, OlderArtifact: the artifact is not usable.
         ForeignArtifact: it was planned for another machine or other versions, so that its bits could not be compared.
         NotExportable: a region runs in another backend, or regions run side by side.
-        BadOption: the name is none in C, or the folder has files.
+        BadOption: the name is none in C, the folder has files, there is no such target, or it has one set of instructions.
         NotWritable: it cannot be written.
     """
     name = name or _name_of(path)
@@ -77,22 +96,25 @@ def export_model(path: Path, folder: Path, name: str = "", *, portable: bool = F
         raise BadOption(option="--name", value=name, advice=advice)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadOption(option="--output", value=folder, advice="It has files: give a folder that is new, or empty")
+    compiled_for = _find_target(target, portable=portable)
     executable = load(path)
     plan, directory = artifact.load_artifact(path)
     buckets = read_steps(path, plan, directory)
-    sets = library_sets(portable=portable)
-    tables, regions = compile_sets(path, name, plan, buckets, sets)
+    sets = library_sets(compiled_for, portable=portable)
+    tables, regions = compile_sets(path, name, plan, buckets, sets, compiled_for)
     tables = [replace(table, embedded=embed) for table in tables]
+    layout = _Layout(name, compiled_for, sets, tuple(tables), tuple(regions), embed)
     answers = [_answers(executable, steps) for steps in buckets]
     bounds = [steps.bucket.verification.bound for steps in buckets]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with scratch.write_whole(folder) as partial:
             partial.mkdir()
-            _write_sources(partial, name, dimension_names(plan), tables, regions)
-            _write_project(partial, name, sets, tables, regions, bounds, embed=embed)
-            _write_data(partial, name, tables, answers)
-            write_provider(partial, name, plan, tables)
+            _write_sources(partial, layout, dimension_names(plan))
+            _write_project(partial, layout, bounds)
+            _write_data(partial, layout, answers)
+            if compiled_for.has_threads:
+                write_provider(partial, name, plan, tables)
             shutil.copyfile(directory / artifact.PLAN, partial / "plan.json")
             if folder.exists():
                 folder.rmdir()
@@ -103,6 +125,19 @@ def export_model(path: Path, folder: Path, name: str = "", *, portable: bool = F
     return Exported(folder, name, tuple(each.name for each in sets), len(buckets), source_bytes, weight_bytes)
 
 
+def _find_target(name: str, *, portable: bool) -> ExportTarget:
+    """
+    Raises:
+        BadOption: as `export_model`.
+    """
+    if name and name not in TARGETS:
+        raise BadOption(option="--target", value=name, advice=f"Give one of {', '.join(TARGETS)}, or leave it out")
+    if name and portable:
+        advice = f"{name} has one set of instructions: leave one of the two options out"
+        raise BadOption(option="--portable", value=name, advice=advice)
+    return TARGETS[name] if name else own_target()
+
+
 def _name_of(path: Path) -> str:
     """A name in C from that of a file."""
     word = re.sub(r"\W+", "_", path.name.split(".")[0].lower()).strip("_")[:40]
@@ -110,73 +145,90 @@ def _name_of(path: Path) -> str:
 
 
 def _answers(executable: Executable, steps: BucketSteps) -> list[np.ndarray]:
-    """Inputs of a bucket and what the plan answers, in the order of the library."""
-    inputs = draw_inputs(steps.graph.model, _TEST_SEED)
-    answers = executable.run(inputs)
-    given = [np.asarray(inputs[info.name]) for info in steps.graph.inputs]
-    return [np.ascontiguousarray(array) for array in (*given, *map(np.asarray, answers.values()))]
+    """Inputs of a bucket and what the plan answers, in the order of the library: the first draw that the plan takes and whose
+    answers tell right from wrong, or the best of some. In the last one integers are zero, as any index may be.
+
+    Raises:
+        BricolageError: the plan takes none of them.
+    """
+    model = steps.graph.model
+    best: tuple[InputQuality, list[np.ndarray]] | None = None
+    failure: BricolageError | None = None
+    for attempt in range(_TEST_DRAWS):
+        inputs = {name: np.asarray(value) for name, value in draw_inputs(model, _TEST_SEED, attempt).items()}
+        if attempt == _TEST_DRAWS - 1:
+            inputs = {name: np.zeros_like(x) if x.dtype.kind in "iu" else x for name, x in inputs.items()}
+        try:
+            answers = [np.asarray(answer) for answer in executable.run(inputs).values()]
+        except BricolageError as error:
+            failure = error
+            continue
+        quality = judge(answers, saturating(model))
+        if best is None or quality > best[0]:
+            given = [inputs[info.name] for info in steps.graph.inputs]
+            best = quality, [np.ascontiguousarray(array) for array in (*given, *answers)]
+        if quality.good:
+            break
+    if best is None:
+        assert failure is not None
+        raise failure
+    return best[1]
 
 
-def _write_sources(
-    folder: Path, name: str, dimensions: Sequence[str], tables: Sequence[InstructionSet], regions: Sequence[RegionFile]
-) -> None:
+def _write_sources(folder: Path, layout: _Layout, dimensions: Sequence[str]) -> None:
     """The header, the C of regions, the tables, and what all models share."""
+    name = layout.name
     (folder / "include").mkdir()
     (folder / "include" / f"{name}.h").write_text(public_header(name) + "\n", encoding="utf-8")
+    include = f'#include "{name}_internal.h"'
+    programs = "\n".join(f"extern const struct program {region.name};" for region in layout.regions)
+    visible = f'#define {name.upper()}_API __attribute__((visibility("default")))'
+    texts = {
+        f"{name}_internal.h": f'#include "../include/{name}.h"\n\n{internal_header(name)}',
+        f"{name}.c": "\n\n".join([visible, include, programs, model_source(name, dimensions, layout.tables)]),
+        f"{name}_shared.c": "\n\n".join([define(_GNU_SOURCE=""), include, shared_source(name)]),
+        **{f"{region.name}.c": region.text for region in layout.regions},
+    }
     source = folder / "src"
     source.mkdir()
-    internal = f'#include "../include/{name}.h"\n\n{internal_header(name)}\n'
-    (source / f"{name}_internal.h").write_text(internal, encoding="utf-8")
-    include = f'#include "{name}_internal.h"'
-    programs = "\n".join(f"extern const struct program {region.name};" for region in regions)
-    visible = f'#define {name.upper()}_API __attribute__((visibility("default")))'
-    model = "\n\n".join([visible, include, programs, model_source(name, dimensions, tables)])
-    (source / f"{name}.c").write_text(model + "\n", encoding="utf-8")
-    shared = "\n\n".join([define(_GNU_SOURCE=""), include, shared_source(name)])
-    (source / f"{name}_shared.c").write_text(shared + "\n", encoding="utf-8")
-    for region in regions:
-        (source / f"{region.name}.c").write_text(region.text + "\n", encoding="utf-8")
+    for file, text in texts.items():
+        resolved = resolve_conditions(text, layout.target.defines)
+        (source / file).write_text(resolved + "\n", encoding="utf-8")
 
 
-def _write_project(
-    folder: Path,
-    name: str,
-    sets: Sequence[LibrarySet],
-    tables: Sequence[InstructionSet],
-    regions: Sequence[RegionFile],
-    bounds: Sequence[float],
-    *,
-    embed: bool,
-) -> None:
+def _write_project(folder: Path, layout: _Layout, bounds: Sequence[float]) -> None:
     """What builds the library, and programs that use it."""
+    name, embed, has_threads = layout.name, layout.embed, layout.target.has_threads
     sources: list[tuple[str, Sequence[str]]] = [(f"{name}.c", ()), (f"{name}_shared.c", ())]
-    sources += [(f"{region.name}.c", region.flags) for region in regions]
+    sources += [(f"{region.name}.c", region.flags) for region in layout.regions]
     if embed:
-        for table in tables:
+        for table in layout.tables:
             file = f"{name}_{table.name}_weights.c"
-            text = project.embedding(name, table.name, table.file)
+            text = project.embedding(name, table.name, table.file, HEADER_BYTES + table.weights.nbytes)
+            text = resolve_conditions(text, layout.target.defines)
             (folder / "src" / file).write_text(text, encoding="utf-8")
             sources.append((file, ()))
-    machine_set = next((each.name for each in sets if each.own), "")
+    machine_set = next((each.name for each in layout.sets if each.own), "")
+    weights = [] if embed else [table.file for table in layout.tables]
     texts = {
-        "CMakeLists.txt": project.cmake_lists(name, sources, [] if embed else [table.file for table in tables]),
-        f"{name}Config.cmake.in": project.cmake_config(name),
-        f"{name}.pc.in": project.pkg_config(name),
+        "CMakeLists.txt": project.cmake_lists(name, sources, weights, has_threads=has_threads),
+        f"{name}Config.cmake.in": project.cmake_config(name, has_threads=has_threads),
+        f"{name}.pc.in": project.pkg_config(name, has_threads=has_threads),
         "example.c": project.example_program(name, embedded=embed),
         "test.c": project.test_program(name, machine_set, bounds, embedded=embed),
         "LICENSE": project.licence(name),
     }
+    if layout.target.name:
+        texts["toolchain.cmake"] = project.toolchain(layout.target.name)
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
 
 
-def _write_data(
-    folder: Path, name: str, tables: Sequence[InstructionSet], answers: Sequence[Sequence[np.ndarray]]
-) -> None:
+def _write_data(folder: Path, layout: _Layout, answers: Sequence[Sequence[np.ndarray]]) -> None:
     """Weights, and inputs with their answers."""
-    share = folder / "share" / name
+    share = folder / "share" / layout.name
     share.mkdir(parents=True)
-    for table in tables:
+    for table in layout.tables:
         with (share / table.file).open("wb") as file:
             file.write(weights_header(table.weights))
             table.weights.tofile(file)

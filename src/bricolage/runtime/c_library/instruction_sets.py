@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bricolage.native.cpu.isa import Isa, available_isas, described_isas, needed_instructions
+from bricolage.runtime.c_library.targets import ExportTarget
 
 _AVX2 = frozenset(["avx2", "fma", "f16c"])
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
@@ -62,8 +63,11 @@ class LibrarySet:
         return " && ".join(tests) or "1"
 
 
-def library_sets(*, portable: bool) -> tuple[LibrarySet, ...]:
-    """That of this machine alone; or, of a portable library, those of all processors of its kind, best first."""
+def library_sets(target: ExportTarget, *, portable: bool) -> tuple[LibrarySet, ...]:
+    """That of this machine alone; or, of a portable library, those of all processors of its kind, best first; or that which all
+    processors of another kind have."""
+    if target.isa is not None:
+        return (LibrarySet(target.isa.name, target.isa, own=False),)
     here = available_isas()[0]
     if not portable:
         return (LibrarySet(here.name, here, own=True),)

@@ -11,7 +11,6 @@ import numpy as np
 
 from bricolage.backends.interface import RegionModel
 from bricolage.backends.native.region_source import generate_for
-from bricolage.device.caches import host_caches
 from bricolage.errors import BadOption, NotExportable, Refused
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph, TensorInfo
@@ -21,12 +20,15 @@ from bricolage.native.library import InstructionSet, LibraryBucket, LibraryTenso
 from bricolage.plan.plan import Bucket, Plan, TensorSpec
 from bricolage.plan.program_step import Step, placement_steps
 from bricolage.runtime.c_library.instruction_sets import LibrarySet
+from bricolage.runtime.c_library.targets import ExportTarget
 from bricolage.runtime.programs import placement_of
 from bricolage.work.arena import assign_offsets
 from bricolage.work.liveness import Lifetime
 
 _NATIVE = "native"
 _ALIGNED = 64
+_DECIDE_AGAIN = "Decide it again: `bricolage optimize`"
+_OURS_ALONE = "Decide it for our engine alone: `bricolage optimize --backend native`"
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,10 @@ def read_steps(path: Path, plan: Plan, directory: Path) -> tuple[BucketSteps, ..
         if others:
             region = next(r for r in bucket.program.regions if r.implementation.backend != _NATIVE)
             reason = f"its region '{region.title}'{where} runs in {region.implementation.backend}"
-            raise NotExportable(path=path, reason=reason)
+            raise NotExportable(path=path, reason=reason, advice=_OURS_ALONE)
         if bucket.program.schedule is not None:
-            raise NotExportable(path=path, reason=f"its regions{where} run side by side on cores of their own")
+            reason = f"its regions{where} run side by side on cores of their own"
+            raise NotExportable(path=path, reason=reason, advice=_OURS_ALONE)
         graph = graph_of(directory / bucket.program.graph)
         steps = placement_steps(graph, placement_of(bucket), store)
         buckets.append(BucketSteps(bucket, graph, steps, tuple(RegionModel(step.path) for step in steps)))
@@ -104,20 +107,27 @@ def _check_ends(path: Path, first: Graph, steps: BucketSteps, number: int) -> No
     """
     ends, others = ([[info.name for info in side] for side in (g.inputs, g.outputs)] for g in (first, steps.graph))
     if ends != others:
-        raise NotExportable(path=path, reason=f"bucket {number} has other inputs or outputs than the first one")
+        reason = f"bucket {number} has other inputs or outputs than the first one"
+        raise NotExportable(path=path, reason=reason, advice=_DECIDE_AGAIN)
     computed = {info.name for region in steps.regions for info in region.results}
     for name in ends[1]:
         if name not in computed:
-            raise NotExportable(path=path, reason=f"its output '{name}' is an input or a constant")
+            reason = f"its output '{name}' is an input or a constant"
+            raise NotExportable(path=path, reason=reason, advice=_DECIDE_AGAIN)
 
 
 def compile_sets(
-    path: Path, name: str, plan: Plan, buckets: Sequence[BucketSteps], sets: Sequence[LibrarySet]
+    path: Path,
+    name: str,
+    plan: Plan,
+    buckets: Sequence[BucketSteps],
+    sets: Sequence[LibrarySet],
+    target: ExportTarget,
 ) -> tuple[list[InstructionSet], list[RegionFile]]:
     """The tables and the C of all sets.
 
     Raises:
-        NotExportable: a region has no C for a set.
+        NotExportable: a region has no C for a set, or the weights are larger than what the target addresses.
     """
     tables: list[InstructionSet] = []
     files: list[RegionFile] = []
@@ -128,11 +138,11 @@ def compile_sets(
             for r, (step, region) in enumerate(zip(steps.steps, steps.regions, strict=True)):
                 config = step.implementation.config
                 threads = 1 if config.team == "one-thread" else plan.provenance.options.threads
-                target = CpuTarget(library_set.isa, threads, host_caches())
+                processor = CpuTarget(library_set.isa, threads if target.has_threads else 1, target.caches)
                 try:
-                    source, arithmetic = generate_for(region, config.of_all, target, own=library_set.own)
+                    source, arithmetic = generate_for(region, config.of_all, processor, own=library_set.own)
                 except Refused as error:
-                    raise NotExportable(path=path, reason=error.facts["reason"]) from error
+                    raise NotExportable(path=path, reason=error.facts["reason"], advice=_OURS_ALONE) from error
                 word = f"{name}_{library_set.name}_{number}_{r}"
                 flags = arithmetic.flags(library_set.isa, of_bytes=source.plan.of_bytes)
                 files.append(RegionFile(word, f"#define PROGRAM {word}\n{source.text}", flags))
@@ -148,6 +158,9 @@ def compile_sets(
                     between,
                 )
             )
+        if weights.size >= target.address_bytes:
+            reason = f"its weights take {weights.size} bytes, and a process of {target.name} has {target.address_bytes}"
+            raise NotExportable(path=path, reason=reason, advice="Quantise the model, or choose another target")
         file = "weights.bin" if len(sets) == 1 else f"weights-{library_set.name}.bin"
         tables.append(InstructionSet(library_set.name, file, library_set.runs, weights.joined(), tuple(entries)))
     return tables, files

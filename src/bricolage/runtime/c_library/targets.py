@@ -1,0 +1,67 @@
+"""For what a library is exported: this machine's kind, or another one that a compiler is told."""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass, replace
+
+from bricolage.device.caches import Cache, Caches, host_caches
+from bricolage.native.cpu.isa import ISAS, Isa
+
+_MACROS = re.compile(r"__(x86_64|i386|AVX\w*|FMA|F16C|aarch64|wasi|linux|unix|APPLE)__")
+"""Those that say what a compiler compiles for."""
+_VECTORS_OF_FOUR = ISAS[-1]
+
+
+@dataclass(frozen=True)
+class ExportTarget:
+    """What the compiler compiles for."""
+
+    name: str
+    """As compilers name it; empty: this machine's kind."""
+    macros: frozenset[str]
+    """That its compilers define, of those that say what they compile for."""
+    caches: Caches
+    isa: Isa | None = None
+    """The instructions that all of its processors have; None: those that this machine has."""
+    has_threads: bool = True
+    address_bytes: int = 1 << 48
+    """Of a process."""
+
+    def defines(self, macro: str) -> bool | None:
+        """Whether its compilers define a macro; None where that is not known."""
+        if not _MACROS.fullmatch(macro):
+            return None
+        if self.isa is None and macro not in _OTHERS:
+            return None
+        return macro in self.macros
+
+
+_X86 = platform.machine() in ("x86_64", "AMD64")
+_OTHERS = frozenset(["__aarch64__", "__wasi__"]) if _X86 else frozenset()
+"""What no compiler for this machine's kind defines."""
+
+TARGETS = {
+    "aarch64-linux": ExportTarget(
+        "aarch64-linux",
+        frozenset(["__aarch64__", "__linux__", "__unix__"]),
+        # The smallest of the cores that such systems are built of.
+        Caches((Cache(1, 32 << 10), Cache(2, 256 << 10))),
+        replace(_VECTORS_OF_FOUR, name="neon"),
+    ),
+    "wasm32-wasi": ExportTarget(
+        "wasm32-wasi",
+        frozenset(["__wasi__"]),
+        Caches((Cache(1, 32 << 10), Cache(2, 256 << 10))),
+        replace(_VECTORS_OF_FOUR, name="simd128", flags=("-msimd128",)),
+        has_threads=False,
+        address_bytes=1 << 32,
+    ),
+}
+"""Other kinds of processors and systems, by name."""
+
+
+def own_target() -> ExportTarget:
+    """This machine's kind."""
+    return ExportTarget("", frozenset(), host_caches())
