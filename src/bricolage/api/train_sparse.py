@@ -14,24 +14,32 @@ from bricolage.train.sparse.sparse_plan import (
     SparsePlan,
     plan_sparse_network,
     read_sparse_plan,
-    write_sparse_plan,
 )
 from bricolage.train.sparse.sparse_runs import SparseOutcome, list_modes, run_sparse_plan
 from bricolage.train.sparse.weighted_layers import Activation, read_sparse_network
-
-__all__ = [
-    "is_sparse_plan",
-    "make_sparse_options",
-    "plan_sparse",
-    "read_sparse_plan",
-    "run_sparse",
-    "write_sparse_plan",
-]
 
 
 def is_sparse_plan(paths: Sequence[Path]) -> bool:
     """Whether this is the folder of a plan."""
     return len(paths) == 1 and (paths[0] / HEADER).is_file()
+
+
+def open_sparse(folder: Path, processes: int | None = None) -> SparsePlan:
+    """The plan in a folder.
+
+    Args:
+        folder: the plan's.
+        processes: that it has to be for; None: any number.
+
+    Raises:
+        MissingFile, BadSparseNetwork: there is none, or it is damaged.
+        BadOption: it is for another number of processes.
+    """
+    plan = read_sparse_plan(folder)
+    if processes not in (None, plan.processes):
+        advice = f"The plan is for {plan.processes}; make another from its model or matrices"
+        raise BadOption(option="--processes", value=processes, advice=advice)
+    return plan
 
 
 def make_sparse_options(**values: object) -> SparseOptions:

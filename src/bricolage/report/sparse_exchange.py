@@ -59,9 +59,9 @@ def sparse_parts(plan: SparsePlan, outcome: SparseOutcome | None) -> Iterator[Re
     )
     heads = [("Rows by", "left"), ("Words", "right"), ("Messages", "right"), ("Heaviest", "right")]
     yield plain_table(heads, [_partition_row(part) for part in plan.header.partitions])
-    yield "\nLayer by layer: words in messages, heaviest process\n"
+    yield "\nLayer by layer, words in messages and heaviest process:"
     yield _layer_table(plan)
-    yield "\nExchanges of one pass forward, for one sample\n"
+    yield "\nExchanges of a pass forward, for one sample:"
     heads = [("Exchange before", "left"), ("Exchanges", "right"), ("Messages", "right"), ("Words", "right")]
     rows = []
     for name, ends in _list_exchanges(plan):
@@ -116,7 +116,7 @@ def _traffic_text(traffic: LayerTraffic) -> str:
 def _outcome_parts(outcome: SparseOutcome) -> Iterator[RenderableType]:
     heads = [("Exchange before", "left"), ("Pass", "left"), ("Messages", "right"), ("Sent", "right")]
     heads += [("Packed", "right"), ("Error", "right"), ("Forward", "right"), ("Back", "right")]
-    yield f"\nRun by {outcome.processes} processes, {words.count(outcome.samples, 'sample')}\n"
+    yield f"\nRun by {outcome.processes} processes, {words.count(outcome.samples, 'sample')}:"
     yield plain_table(heads, [_outcome_row(mode) for mode in outcome.modes])
     yield (
         f"\nMessages and bytes are those predicted; errors to one process in float64 are within {words.error(outcome.limit)}. "

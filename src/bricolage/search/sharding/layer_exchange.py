@@ -117,16 +117,16 @@ def order_entries(exchange: LayerExchange, owners: Parts, part: int, *, ordered:
         part: whose entries.
         ordered: in as few runs for each receiver as `order_regions` gives; otherwise ascending.
     """
-    own = np.flatnonzero(owners == part)
+    entries = np.flatnonzero(owners == part)
     targets = [target for source, target in exchange.routes if source == part]
-    needed = np.zeros((len(own), len(targets)), bool)
+    needed = np.zeros((len(entries), len(targets)), bool)
     for place, target in enumerate(targets):
-        needed[:, place] = np.isin(own, exchange.routes[part, target])
+        needed[:, place] = np.isin(entries, exchange.routes[part, target])
     if ordered and targets:
         regions, region_of = np.unique(needed, axis=0, return_inverse=True)
         readers = tuple(frozenset(np.flatnonzero(region).tolist()) for region in regions)
         rank = np.empty(len(regions), np.int64)
         rank[list(order_regions(readers, _EXACT + 1))] = np.arange(len(regions))
         places = np.argsort(rank[region_of.reshape(-1)], kind="stable")
-        own, needed = own[places], needed[places]
-    return SendOrder(own, {target: tuple(find_runs(needed[:, place])) for place, target in enumerate(targets)})
+        entries, needed = entries[places], needed[places]
+    return SendOrder(entries, {target: tuple(find_runs(needed[:, place])) for place, target in enumerate(targets)})

@@ -106,7 +106,7 @@ def _place_exchange(
 ) -> LocalExchange:
     """Own entries lie first, then those of each process that sends, as they lie there. `last`: rows of the last layer, in order."""
     entries, receives = [orders[part].entries], []
-    begin = own = len(entries[0])
+    begin = held = len(entries[0])
     for source in sorted(orders.keys() - {part}):
         runs = []
         for first, behind in orders[source].runs[part]:
@@ -120,7 +120,7 @@ def _place_exchange(
         layers.append(_cut_layer(plan.layers[exchange.begin + number], wanted, here, dtype))
         here = wanted
     sends = tuple(Route(target, runs) for target, runs in sorted(orders[part].runs.items()))
-    return LocalExchange(own, begin, sends, tuple(receives), tuple(layers))
+    return LocalExchange(held, begin, sends, tuple(receives), tuple(layers))
 
 
 def _cut_layer(whole: WeightedLayer, rows: Parts, inputs: Parts, dtype: str) -> LocalLayer:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bricolage.base import scratch
 from bricolage.base.codec import DecodeError, Within, decode, encode, read_file
-from bricolage.errors import BadOption, BadSparseNetwork, MissingFile
+from bricolage.errors import BadOption, BadSparseNetwork, MissingFile, NotWritable
 from bricolage.search.sharding.layer_exchange import LayerExchange, exchange_layers, plan_exchanges
 from bricolage.search.sharding.row_partition import (
     Parts,
@@ -128,6 +128,29 @@ class SparsePlan:
             for begin, end in zip((0, *stops), stops, strict=False)
         )
 
+    def write(self, folder: Path) -> None:
+        """Writes its two files into a folder that is there.
+
+        Raises:
+            NotWritable: the disk is full, or the folder takes no files.
+        """
+        arrays: dict[str, npt.NDArray[np.generic]] = {
+            f"owned{number}": parts for number, parts in enumerate(self.owned)
+        }
+        for number, layer in zip(self.header.matrices, self.layers, strict=True):
+            for name in ("data", "indices", "indptr"):
+                arrays[f"{name}{number}"] = getattr(layer.weights, name)
+            arrays[f"shape{number}"] = np.array(layer.weights.shape)
+            if layer.bias is not None:
+                arrays[f"bias{number}"] = layer.bias
+        try:
+            with scratch.write_whole(folder / ARRAYS) as partial, partial.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+            with scratch.write_whole(folder / HEADER) as partial:
+                partial.write_text(json.dumps(encode(self.header), indent=1), encoding="utf-8")
+        except OSError as error:
+            raise NotWritable(path=folder, reason=error.strerror or error) from error
+
 
 def plan_sparse_network(layers: Sequence[WeightedLayer], options: SparseOptions) -> SparsePlan:
     """Divides rows by the method that is asked for, and counts what others would send.
@@ -193,25 +216,6 @@ def count_traffic(
     return PartitionTraffic(method, tuple(traffic))
 
 
-def write_sparse_plan(plan: SparsePlan, folder: Path) -> None:
-    """Writes its two files into a folder that is there.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    arrays: dict[str, npt.NDArray[np.generic]] = {f"owned{number}": parts for number, parts in enumerate(plan.owned)}
-    for number, layer in zip(plan.header.matrices, plan.layers, strict=True):
-        for name in ("data", "indices", "indptr"):
-            arrays[f"{name}{number}"] = getattr(layer.weights, name)
-        arrays[f"shape{number}"] = np.array(layer.weights.shape)
-        if layer.bias is not None:
-            arrays[f"bias{number}"] = layer.bias
-    with scratch.write_whole(folder / ARRAYS) as partial, partial.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-    with scratch.write_whole(folder / HEADER) as partial:
-        partial.write_text(json.dumps(encode(plan.header), indent=1), encoding="utf-8")
-
-
 def read_sparse_plan(folder: Path) -> SparsePlan:
     """The plan in a folder, checked.
 
@@ -251,5 +255,5 @@ def _check_owners(header: SparseHeader, layers: Sequence[WeightedLayer], owned: 
     for parts, size in zip(owned, sizes, strict=True):
         if parts.shape != (size,) or parts.min() < 0 or parts.max() >= header.options.processes:
             raise ValueError("owners do not fit the layers")
-    if list(header.ends) != sorted(set(header.ends)) or header.ends[-1:] != (len(layers),):
+    if list(header.ends) != sorted({*header.ends, len(layers)} - {0}):
         raise ValueError("exchanges do not cover the layers")

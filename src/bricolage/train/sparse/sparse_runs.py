@@ -20,7 +20,7 @@ from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
 from bricolage.train.sparse.local_program import LocalProgram, build_local_program
 from bricolage.train.sparse.sparse_network import Sent, SparseProcess, StepValues, run_undivided
-from bricolage.train.sparse.sparse_plan import SparsePlan, read_sparse_plan, write_sparse_plan
+from bricolage.train.sparse.sparse_plan import SparsePlan, read_sparse_plan
 from bricolage.train.sparse.weighted_layers import Reals
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def run_sparse_plan(
     place = folder or scratch.temporary()
     try:
         if folder is None:
-            write_sparse_plan(plan, place)
+            plan.write(place)
         job = SparseJob(str(place.resolve()), tuple(modes), samples, plan.header.options.seed, repeats)
         values: list[StepValues] = []
 
@@ -278,7 +278,7 @@ def measure_error(values: StepValues, truth: StepValues) -> float:
         pairs.append((values.input_gradient, truth.input_gradient))
         pairs += zip(values.weight_gradients, truth.weight_gradients, strict=True)
     errors = [float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), 1e-30) for a, b in pairs]
-    return float(np.max(errors))  # NaN, which nobody wrote, stays NaN
+    return float(np.max(errors))  # a number that no process wrote is NaN, and so is this
 
 
 def _compare(
