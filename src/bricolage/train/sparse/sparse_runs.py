@@ -14,6 +14,7 @@ import numpy as np
 
 from bricolage.base import scratch
 from bricolage.base.options import available_cores
+from bricolage.base.torch_library import load_torch
 from bricolage.errors import WrongExchange
 from bricolage.search.sharding.layer_exchange import LayerExchange, order_entries
 from bricolage.train.run.process_group import run_group
@@ -143,6 +144,7 @@ def run_sparse_plan(
         TrainingWorkerFailed: a process ends, or does not come.
         WrongExchange: an answer is wrong, or what was sent is not what was predicted.
     """
+    load_torch()
     place = folder or scratch.temporary()
     try:
         if folder is None:
