@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def _option_row(option: click.Parameter, context: click.Context) -> str | None:
 def command_page(name: str, command: click.Command, text: CommandText, output: str | None) -> str:
     """The page. `output` is what the example printed with its commands, or None: then the commands alone."""
     context = click.Context(command, info_name=f"bricolage {name}")
-    pieces = [piece.strip("{}") for piece in command.collect_usage_pieces(context)]
+    pieces = [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1\2", piece) for piece in command.collect_usage_pieces(context)]
     usage = " ".join([f"bricolage {name}", *pieces])
     lines = [f"# bricolage {name}", "", text.purpose, "", f"    {usage}", "", text.when.strip(), ""]
     lines += [f"```{'console' if text.runs else 'sh'}", (output or text.example).strip("\n"), "```", ""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bricolage.errors.base import BricolageError, UsageError
+from bricolage.errors.base import INACCURATE, BricolageError, UsageError
 
 
 class BadTrainingSpec(UsageError):
@@ -92,6 +92,21 @@ class TrainingWorkerFailed(BricolageError):
     hint = (
         "See whether the training step runs by itself and memory suffices; `train fuse --how serial` needs no processes"
     )
+
+
+class BadSparseNetwork(UsageError):
+    """Matrices, a model or a plan whose rows cannot be divided between processes."""
+
+    what = "'{path}' is no sparse network whose rows can be divided: {reason}"
+    hint = "docs/manual/train-sparse.md says what is read"
+
+
+class WrongExchange(BricolageError):
+    """Processes that divide a sparse network, against one process in float64 and the exchange that was planned."""
+
+    what = "the divided network, exchanged by '{mode}', is not the network: {reason}"
+    hint = "Do not use this plan; with other numbers of processes or another --method the exchange is another one"
+    exit_code = INACCURATE
 
 
 class TrainingOperator(UsageError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from bricolage.errors import MissingLibrary
 from bricolage.search.sharding.row_partition import (
     SparseLayer,
+    alternate_partitions,
     imbalance,
     partition_evenly,
     partition_layers,
     radix_layer,
     residues,
-    routes,
     volume,
 )
 
@@ -39,7 +40,27 @@ def test_words_are_lambda_less_one(case: tuple[SparseLayer, np.ndarray, np.ndarr
     layer, rows, owners = case
     parts = [{int(owners[c]), *(int(rows[r]) for r in some)} for c, some in enumerate(layer.readers())]
     assert volume(layer, rows, owners) == sum(len(one) - 1 for one in parts)
-    assert sum(map(len, routes(layer, rows, owners).values())) == volume(layer, rows, owners)
+
+
+@settings(max_examples=30, deadline=None)
+@given(divided(), st.integers(0, 7))
+def test_no_other_choice_of_blocks_and_residues_sends_less(
+    case: tuple[SparseLayer, np.ndarray, np.ndarray], seed: int
+) -> None:
+    first, _, owners = case
+    draw = np.random.default_rng(seed)
+    layers = [first]
+    for _ in range(2):
+        rows = int(draw.integers(1, 6))
+        columns = [np.flatnonzero(draw.random(layers[-1].rows) < 0.5).tolist() for _ in range(rows)]
+        layers.append(SparseLayer(layers[-1].rows, tuple(map(tuple, columns))))
+
+    def words(choice: list[np.ndarray]) -> int:
+        return sum(volume(*each) for each in zip(layers, choice, [owners, *choice], strict=False))
+
+    ways = itertools.product((partition_evenly, residues), repeat=len(layers))
+    every = [[way(layer.rows, 3) for way, layer in zip(choice, layers, strict=True)] for choice in ways]
+    assert words(alternate_partitions(layers, 3, owners)) == min(map(words, every))
 
 
 def test_known_counts() -> None:

@@ -12,14 +12,12 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
-from bricolage.search.sharding.row_partition import partition_evenly, radix_layer, residues, volume
 from bricolage.train.run.rank import Rank
 from bricolage.train.sharded.dtensor_step import FullySharded, distribute, run_sharded
 from bricolage.train.sharded.layout_plan import Described, DeviceGroup
 from bricolage.train.sharded.layout_runs import LayoutJob, LayoutRun, work
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.signatures import to_placement
-from bricolage.train.sharded.sparse_network import run_sparse
 from bricolage.train.sharded.step_graph import JointStep, trace_joint
 from bricolage.train.step.spec import Optimiser
 from bricolage.train.step.step import TrainingStep
@@ -105,10 +103,6 @@ class Ran:
     errors: tuple[float, ...]
     strayed: tuple[str, ...]
     refused: tuple[str, ...]
-    sparse_error: float
-    """Of a sparse network's outputs and gradients, of this process's rows."""
-    words: tuple[int, int]
-    """Numbers that this process sent for it, and numbers that all are counted to send."""
     spec: LayoutRun
     conversions: tuple[str, ...]
     """That gave something else than the tensor."""
@@ -144,7 +138,7 @@ def run(job: Job, rank: Rank) -> Ran:
             continue
         errors.append(max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs))
         strayed += [f"{case.name}: {one}" for one in found.strayed]
-    return Ran(tuple(errors), tuple(strayed), tuple(refused), *_sparse(rank), work(job.spec, rank), _conversions(mesh))
+    return Ran(tuple(errors), tuple(strayed), tuple(refused), work(job.spec, rank), _conversions(mesh))
 
 
 def _conversions(mesh: DeviceMesh) -> tuple[str, ...]:
@@ -171,29 +165,3 @@ def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:
     pairs = [(total, loss.detach())]
     pairs += [(gradients[name].full_tensor(), one.grad) for name, one in alone.module.named_parameters()]
     return max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs)
-
-
-def _sparse(rank: Rank) -> tuple[float, tuple[int, int]]:
-    """Two layers of RadiX, divided by blocks and by residues, on five samples."""
-    layers, samples = [radix_layer(32, 4, 1), radix_layer(32, 4, 8)], 5
-    parts, owners = [partition_evenly(32, rank.size), residues(32, rank.size)], residues(32, rank.size)
-    torch.manual_seed(1)
-    weights = [torch.zeros(32, 32) for _ in layers]
-    for layer, weight in zip(layers, weights, strict=True):
-        for row, some in enumerate(layer.columns):
-            weight[row, list(some)] = torch.rand(len(some)) - 0.3
-    x, gradient = torch.rand(32, samples), torch.randn(32, samples)
-    found = run_sparse(layers, weights, parts, owners, x, gradient, rank)
-    leaves = [one.clone().requires_grad_() for one in (x, *weights)]
-    now = leaves[0]
-    for weight in leaves[1:]:
-        now = torch.relu(weight @ now)
-    now.backward(gradient)
-    pairs = [(found.outputs, now, parts[-1]), (found.input_gradient, leaves[0].grad, owners)]
-    pairs += [
-        (own, whole.grad * (whole != 0), rows)
-        for own, whole, rows in zip(found.weight_gradients, leaves[1:], parts, strict=True)
-    ]
-    error = max(float((own - whole)[torch.from_numpy(rows == rank.number)].abs().max()) for own, whole, rows in pairs)
-    words = sum(volume(*one) for one in zip(layers, parts, [owners, *parts], strict=False))
-    return error, (found.sent, 2 * samples * words)

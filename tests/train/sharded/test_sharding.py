@@ -64,8 +64,6 @@ def test_gradients_are_those_of_one_process() -> None:
     assert max(errors.values()) < 1e-5, errors
     assert all(one.spec.error < 1e-5 and not one.spec.strayed for one in found)
     assert found[0].spec.loss == pytest.approx(trained(spec, 2), rel=1e-4)
-    assert max(one.sparse_error for one in found) < 1e-5
-    assert sum(one.words[0] for one in found) == found[0].words[1] > 0
 
 
 def trained(spec: StepSpec, steps: int) -> float:

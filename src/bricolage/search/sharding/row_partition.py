@@ -9,14 +9,20 @@ each column, and a fixed vertex for each owner. `mtkahypar` partitions it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from bricolage.errors import MissingLibrary
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Parts = npt.NDArray[np.int64]
 """For each row or input the part that owns it."""
@@ -42,6 +48,15 @@ class SparseLayer:
     def rows(self) -> int:
         """Outputs."""
         return len(self.columns)
+
+    @cached_property
+    def pattern(self) -> csr_array:
+        """[rows, inputs], a number for each non-zero: how many stand before it, row by row."""
+        from scipy.sparse import csr_array
+
+        ends = np.cumsum([0, *map(len, self.columns)])
+        indices = np.fromiter(itertools.chain.from_iterable(self.columns), np.int64, int(ends[-1]))
+        return csr_array((np.arange(len(indices)), indices, ends), shape=(self.rows, self.inputs))
 
     def readers(self) -> list[list[int]]:
         """By column its rows."""
@@ -78,6 +93,29 @@ def partition_evenly(rows: int, parts: int) -> Parts:
 def residues(rows: int, parts: int) -> Parts:
     """Rows to parts in turn."""
     return np.arange(rows) % parts
+
+
+def partition_randomly(rows: int, parts: int, seed: int) -> Parts:
+    """Rows to parts by chance, each with an even number."""
+    return np.random.default_rng(seed).permutation(partition_evenly(rows, parts))
+
+
+def alternate_partitions(layers: Sequence[SparseLayer], parts: int, owners: Parts) -> list[Parts]:
+    """By layer `partition_evenly` or `residues`, so that all layers together send fewest words.
+
+    Args:
+        layers: the network.
+        parts: processors.
+        owners: of the first layer's inputs.
+    """
+    ways = [(0, [owners])]
+    for layer in layers:
+        choices = (partition_evenly(layer.rows, parts), residues(layer.rows, parts))
+        ways = [
+            min(((words + volume(layer, rows, way[-1]), [*way, rows]) for words, way in ways), key=lambda way: way[0])
+            for rows in choices
+        ]
+    return min(ways, key=lambda way: way[0])[1][1:]
 
 
 def imbalance(layer: SparseLayer, rows: Parts, parts: int) -> float:
@@ -195,14 +233,3 @@ def _rebalance_rows(layer: SparseLayer, rows: Parts, parts: int, epsilon: float)
         weights[to] += sizes[moved]
         row_parts[moved] = to
     return row_parts
-
-
-def routes(layer: SparseLayer, rows: Parts, owners: Parts) -> dict[tuple[int, int], list[int]]:
-    """By the part that sends and the part that receives: the inputs that go that way, ascending. Together as many as `volume`."""
-    route_inputs: dict[tuple[int, int], set[int]] = {}
-    for row, row_columns in enumerate(layer.columns):
-        for column in row_columns:
-            way = int(owners[column]), int(rows[row])
-            if way[0] != way[1]:
-                route_inputs.setdefault(way, set()).add(column)
-    return {way: sorted(columns) for way, columns in sorted(route_inputs.items())}

@@ -1,0 +1,1 @@
+"""Sparse networks whose rows are divided between processes."""
