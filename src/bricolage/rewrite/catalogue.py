@@ -54,6 +54,7 @@ _MODULES: Mapping[str, Sequence[str]] = {
     "attention": ("attention", "attention_heads"),
     "algebra": ("algebra", "algebra_sums"),
     "convolution": ("convolution", "convolution_axes"),
+    "correction": ("mutants", "correction"),
 }
 """Modules of `bricolage.rewrite.rules` of a family, in order, where there are several; else it has the family's name."""
 
@@ -73,6 +74,8 @@ def written_rules() -> tuple[Rule, ...]:
 
 def _rules_of(name: str) -> list[Rule]:
     module = import_module(f"bricolage.rewrite.rules.{name}")
+    if name == "mutants":
+        return list(module.generated_mutants())
     kinds = [
         kind
         for kind in vars(module).values()

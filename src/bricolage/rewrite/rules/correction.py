@@ -1,8 +1,9 @@
 """Convolutions whose data are laid out otherwise than they should be, and what comes out wrong computed again.
 
 PET (Wang et al., OSDI 2021): a *mutant* is a program of the right shapes that is equal to the original in most places only;
-where it is not is found by trying, and a *correction kernel*, the original on what those places read, puts it right. Each
-mutation here is a few lines that know nothing of windows and borders; some rearrange the weights, too. The places are found with
+where it is not is found by trying, and a *correction kernel*, the original on what those places read, puts it right. Mutations
+know nothing of windows and borders: those that move parts of axes are enumerated (`rewrite.rules.mutants`), one that rearranges the
+weights is written here. The places are found with
 one channel, since all are treated alike: two polynomials of degree two in the inputs and weights differ at a place or nowhere
 there (Schwartz and Zippel), so that a few random integers decide.
 """
@@ -29,9 +30,9 @@ Sizes = tuple[int, ...]
 Convolve = Callable[..., ir.Value]
 """The convolution on other data, with other weights and attributes where they are given, and with the groups and the bias `copies`
 times over."""
-Mutant = Callable[[Operators, ir.Value, ir.Value, Convolve, Sizes], ir.Value]
-"""A value of the sizes given that is the convolution of some data with some weights in most places. Raises MatchFailure where there
-is none."""
+Mutant = Callable[[Operators, ir.Value, ir.Value, Convolve, Sizes, Window], ir.Value]
+"""A value of the sizes given that is the convolution of some data with some weights and a window in most places. Raises
+MatchFailure where there is none."""
 _DRAWS = 3
 _LARGEST = 1000
 """Of the integers that are drawn: a place that differs passes with a chance of 1e-9 in three draws, and all arithmetic is exact."""
@@ -52,9 +53,10 @@ class CorrectedConvolution(ConvolutionRule):
 
     family = "correction"
 
-    @staticmethod
     @abstractmethod
-    def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+    def mutant(
+        self, op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes, window: Window
+    ) -> ir.Value:
         """See `Mutant`."""
 
     def check(self, match: Match) -> None:
@@ -76,7 +78,7 @@ class CorrectedConvolution(ConvolutionRule):
             return op.copy(node, given, kernel, added, auto_pad=None, kernel_shape=None, **attributes)
 
         wrong = wrong_boxes(self.mutant, to[0], sizes(data)[2:], to[2:], window)
-        mutant_output = self.mutant(op, data, weight, convolve, to)
+        mutant_output = self.mutant(op, data, weight, convolve, to, window)
         return mutant_output if wrong is None else _correct_boxes(op, mutant_output, data, convolve, to, window, wrong)
 
 
@@ -133,7 +135,7 @@ def wrong_boxes(mutant: Mutant, batch: int, image: Sizes, made: Sizes, window: W
         return op.Conv(given, kernel, **{**window_attributes, "group": copies, **attributes})
 
     right = convolve(data)
-    made_otherwise = mutant(op, data, weight, convolve, (batch, 1, *made))
+    made_otherwise = mutant(op, data, weight, convolve, (batch, 1, *made), window)
     require(sizes(made_otherwise) == sizes(right), "the mutant has other sizes")
     for constant in op.constants:
         model.graph.register_initializer(constant)
@@ -171,98 +173,6 @@ def _boxes(differs: np.ndarray) -> WrongBoxes | None:
     return WrongBoxes(axis, tuple(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)))
 
 
-class CorrectedBatchInWidth(CorrectedConvolution):
-    """Conv(x, w, b) = the images of one Conv over all images of x side by side, the columns at the seams computed again
-
-    for a batch of several images, and a width that the convolution keeps.
-    """
-
-    examples = (
-        Example("float[2,3,4,6] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (2, 3, 3, 3)}),
-        Example(
-            "float[3,2,5,8] x",
-            "y = Conv<pads=[0,2,0,2], strides=[2,1], group=2>(x, w, b)",
-            {"w": (2, 1, 3, 5), "b": (2,)},
-        ),
-        Example("float[2,2,3,4] x", "y = Conv(x, w)", {"w": (2, 2, 3, 1)}),
-    )
-    counterexamples = (
-        Example("float[1,3,5,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="one image"),
-        Example("float[2,3,5,9] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3)}, why="width"),
-        Example("float[2,3,5,3] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="too much"),
-        Example("float[N,3,5,9] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="not known"),
-    )
-
-    @staticmethod
-    def mutant(op: Operators, data: ir.Value, _weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
-        batch, channels, height, width = sizes(data)
-        require(batch > 1, "there is one image")
-        require(to[3] == width, "the width changes")
-        wide = op.Reshape(op.Transpose(data, perm=[1, 2, 0, 3]), op.integers([1, channels, height, batch * width]))
-        result = op.Reshape(convolve(wide), op.integers([to[1], to[2], batch, to[3]]))
-        return op.Transpose(result, perm=[2, 0, 1, 3])
-
-
-def _halves(op: Operators, data: ir.Value, to: Sizes) -> ir.Value:
-    """[batch, 2, channels, height / 2, width] of the upper and the lower half of each image."""
-    batch, channels, height, width = sizes(data)
-    require(height % 2 == 0 and to[2] % 2 == 0, "the height is odd")
-    return op.Transpose(op.Reshape(data, op.integers([batch, channels, 2, height // 2, width])), perm=[0, 2, 1, 3, 4])
-
-
-def _join_halves(op: Operators, made: ir.Value, batch: int, to: Sizes) -> ir.Value:
-    """The images again whose halves were convolved."""
-    require(sizes(made)[2:] == (to[2] // 2, to[3]), "the mutant has other sizes")
-    halves = op.Reshape(made, op.integers([batch, 2, to[1], to[2] // 2, to[3]]))
-    return op.Reshape(op.Transpose(halves, perm=[0, 2, 1, 3, 4]), op.integers(to))
-
-
-class CorrectedHalvesInBatch(CorrectedConvolution):
-    """Conv(x, w, b) = the halves of one Conv over the upper and the lower half of each image, the rows at the seam computed again
-
-    for an even height that the convolution keeps or divides.
-    """
-
-    examples = (
-        Example("float[1,3,8,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (2, 3, 3, 3)}),
-        Example("float[2,2,12,4] x", "y = Conv<pads=[2,0,2,0], group=2>(x, w, b)", {"w": (2, 1, 5, 3), "b": (2,)}),
-    )
-    counterexamples = (
-        Example("float[1,3,7,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="odd"),
-        Example("float[1,3,8,5] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3)}, why="other sizes"),
-        Example("float[1,3,2,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="too much"),
-    )
-
-    @staticmethod
-    def mutant(op: Operators, data: ir.Value, _weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
-        batch, channels, height, width = sizes(data)
-        halves = op.Reshape(_halves(op, data, to), op.integers([2 * batch, channels, height // 2, width]))
-        return _join_halves(op, convolve(halves), batch, to)
-
-
-class CorrectedHalvesInGroups(CorrectedConvolution):
-    """Conv(x, w, b) = the halves of one Conv(the upper and the lower half of each image as groups, Concat(w, w), Concat(b, b)), the
-    rows at the seam computed again
-
-    for an even height that the convolution keeps or divides.
-    """
-
-    examples = (
-        Example("float[1,3,8,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (2, 3, 3, 3)}),
-        Example("float[2,2,12,4] x", "y = Conv<pads=[2,0,2,0], group=2>(x, w, b)", {"w": (2, 1, 5, 3), "b": (2,)}),
-    )
-    counterexamples = (
-        Example("float[1,3,7,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="odd"),
-        Example("float[1,3,2,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="too much"),
-    )
-
-    @staticmethod
-    def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
-        batch, channels, height, width = sizes(data)
-        grouped = op.Reshape(_halves(op, data, to), op.integers([batch, 2 * channels, height // 2, width]))
-        return _join_halves(op, convolve(grouped, op.Concat(weight, weight, axis=0), copies=2), batch, to)
-
-
 class CorrectedStrideInChannels(CorrectedConvolution):
     """Conv(x, w, b, strides s) = Conv(the phases of x as channels, the phases of w as channels, b), what is wrong computed again
 
@@ -291,8 +201,9 @@ class CorrectedStrideInChannels(CorrectedConvolution):
         require(max(self.window(match).strides) > 1, "there is no stride")
         super().check(match)
 
-    @staticmethod
-    def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+    def mutant(
+        self, op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes, _window: Window
+    ) -> ir.Value:
         (_, _, *image), (outputs, inputs, *kernel) = sizes(data), sizes(weight)
         stride = image[0] // to[2]
         require(
