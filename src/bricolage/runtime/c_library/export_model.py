@@ -19,8 +19,8 @@ from bricolage.native.library import (
     model_source,
     public_header,
     shared_source,
-    weights_header,
 )
+from bricolage.native.library_files import weights_header
 from bricolage.plan import artifact
 from bricolage.runtime.c_library import project
 from bricolage.runtime.c_library.instruction_sets import LibrarySet, library_sets
