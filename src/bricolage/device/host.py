@@ -120,9 +120,21 @@ def count_physical_cores() -> int | None:
         siblings = {path.read_text(encoding="ascii").strip() for path in _TOPOLOGY.glob(f"cpu[0-9]*/topology/{name}")}
         if siblings:
             return len(siblings)
+    packages = dict(_read_packages())
+    if packages:
+        return sum(packages.values())
     import psutil  # here: Linux says it in files, and what runs artifacts does without
 
     return psutil.cpu_count(logical=False)  # type: ignore[no-any-return]
+
+
+def _read_packages() -> Iterator[tuple[int, int]]:
+    """The package of each of Linux's processors, by number, and how many cores that has."""
+    text = _CPUINFO.read_text(errors="replace", encoding="utf-8") if _CPUINFO.exists() else ""
+    for section in text.split("\n\n"):
+        facts = {name.strip(): value for name, _, value in (line.partition(":") for line in section.splitlines())}
+        if {"physical id", "cpu cores"} <= facts.keys():
+            yield int(facts["physical id"]), int(facts["cpu cores"])
 
 
 def usable_flags(flags: set[str], seen: Mapping[str, bool]) -> frozenset[str]:

@@ -224,11 +224,11 @@ class Executable:
                 self._server = before
                 raise ExecutableClosed(model=self.plan.model)
             if self._server is None:
+                point = self.operating_point
                 with require_dependency("to serve requests in streams"):
                     from bricolage.runtime.serving.server import Server
 
-                point = self.operating_point
-                server = self._server = Server(self._source, point, self._programs_of(point))
+                    server = self._server = Server(self._source, point, self._programs_of(point))
                 weakref.finalize(self, server.finish).atexit = False  # with the interpreter it ends by itself
         return self
 

@@ -24,7 +24,6 @@ from bricolage.device.tensor_form import TensorForm
 from bricolage.errors import InvalidGraph, NotEnoughMemory, NotPicklable
 from bricolage.runtime.spans import RunSpan
 from bricolage.runtime.streams import Placed, RegionStreams
-from bricolage.search.schedules.closure import TransitiveClosure
 from bricolage.work.arena import Residence, assign_offsets
 from bricolage.work.liveness import Lifetime
 from bricolage.work.values import ModelValue
@@ -232,6 +231,8 @@ class Program:
 
     def _residences(self, ends: set[str]) -> dict[str, Residence]:
         """As `_lifetimes`, where stages run at the same time."""
+        from bricolage.search.schedules.closure import TransitiveClosure  # here: few programs have a schedule
+
         after = TransitiveClosure(self._waits()).after
         residences: dict[str, Residence] = {}
         for step, stage in enumerate(self.stages):
