@@ -40,6 +40,7 @@ from bricolage.device.host import host
 ROOT = Path(__file__).resolve().parents[1]
 _SOURCES = ("pyproject.toml", "README.md", "LICENSE")
 """What a wheel is built from, in addition to `src`."""
+_PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 _NUMPY = ("numpy", "numpy.libs")
 """Folders of numpy's wheel."""
 _IMPORT_NUMPY = "import numpy"
@@ -104,22 +105,29 @@ class Place:
     """Import path with the wheel and all installed packages."""
 
 
-def build_wheel(folder: Path) -> tuple[WheelSize, Path]:
-    """Builds the wheel and installs it into a folder of its own, with bytecode."""
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+def build_wheel(folder: Path) -> Path:
+    """Builds the wheel."""
     sources = folder / "sources"  # a copy: what earlier builds left in the checkout would be packed, too
     shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     for name in _SOURCES:
         shutil.copy(ROOT / name, sources)
-    building = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources)]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run(building, check=True, env=environment)
+    building = [*_PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources)]
+    subprocess.run(building, check=True)
     (wheel,) = folder.glob("bricolage-*.whl")
-    target = folder / "installed"
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True, env=environment)
+    return wheel
+
+
+def measure_wheel(wheel: Path) -> WheelSize:
+    """Its size, packed and unpacked."""
     with zipfile.ZipFile(wheel) as archive:
         unpacked = sum(info.file_size for info in archive.infolist())
-    return WheelSize(wheel.stat().st_size / 1e6, unpacked / 1e6), target
+    return WheelSize(wheel.stat().st_size / 1e6, unpacked / 1e6)
+
+
+def install_wheel(wheel: Path, target: Path) -> None:
+    """Installs it into a folder of its own, with bytecode."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([*_PIP, "install", "--no-deps", "--target", str(target), str(wheel)], check=True, env=environment)
 
 
 def prepare_place(workload: str, folder: Path, installed: Path) -> Place:
@@ -206,7 +214,9 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="installed-") as words:
         folder = Path(words)
-        size, installed = build_wheel(folder)
+        wheel, installed = build_wheel(folder), folder / "installed"
+        size = measure_wheel(wheel)
+        install_wheel(wheel, installed)
         os.environ[VARIABLE] = str(folder / "cache")
         starts = measure_starts(prepare_place(given.workload, folder, installed), given.rounds)
     document = {
