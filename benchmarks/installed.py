@@ -1,7 +1,7 @@
 """What running an artifact needs in Python: the size of bricolage's wheel, and the time of a process to its first answer.
 
     python -m benchmarks.installed --json
-    python -m benchmarks.installed --workload minilm-l6 --rounds 15
+    python -m benchmarks.installed --workload minilm-l6 --rounds 15 --csv docs/log/data/DATE-installed-PROCESSOR.csv
 
 The wheel is built from this checkout and unpacked; processes see it and numpy, and no other package, unless the row says so. They
 take turns, each from the start of the interpreter to its first answer, with everything in the page cache. The rows:
@@ -16,6 +16,7 @@ take turns, each from the start of the interpreter to its first answer, with eve
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import shutil
@@ -26,7 +27,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -191,18 +192,31 @@ def summarise_turns(contestant: str, turns: Sequence[tuple[float, Mapping[str, f
 
 def format_table(size: WheelSize, starts: Sequence[Start]) -> str:
     """The size in a line, and the starts as a Markdown table."""
-    names = ("process_ms", "import_ms", "load_ms", "first_ms", "modules", "packages", "resident_mb")
+    names = [each.name for each in fields(Start)][1:]
     lines = [
         f"wheel {size.wheel_mb:.1f} MB, installed {size.installed_mb:.1f} MB",
         "",
         "| contestant | " + " | ".join(name.replace("_", " ") for name in names) + " |",
         "|---|" + "---:|" * len(names),
     ]
-    for start in starts:
-        facts = asdict(start)
-        cells = ["" if facts[name] is None else f"{facts[name]:.3g}" for name in names]
-        lines.append(f"| {start.contestant} | " + " | ".join(cells) + " |")
+    lines += ["| " + " | ".join(format_facts(start)) + " |" for start in starts]
     return "\n".join(lines)
+
+
+def format_facts(start: Start) -> list[str]:
+    """What is known of a kind of process, in the order of its fields, with three significant digits."""
+    contestant, *facts = asdict(start).values()
+    return [contestant, *("" if fact is None else f"{fact:.0f}" if fact >= 100 else f"{fact:.3g}" for fact in facts)]
+
+
+def write_rows(size: WheelSize, starts: Sequence[Start], path: Path) -> None:
+    """A run as docs/results.md reads it; the size of the wheel stands in the row of what needs no more."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*(each.name for each in fields(Start)), *(each.name for each in fields(WheelSize))])
+        for start in starts:
+            sizes = [f"{mb:.1f}" for mb in asdict(size).values()] if start.contestant == "kept" else ["", ""]
+            writer.writerow([*format_facts(start), *sizes])
 
 
 def main() -> int:
@@ -211,6 +225,7 @@ def main() -> int:
     parser.add_argument("--workload", default="resnet-50", help="whose artifact is loaded")
     parser.add_argument("--rounds", type=int, default=9, help="processes of each kind")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows for docs/results.md here")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="installed-") as words:
         folder = Path(words)
@@ -219,6 +234,8 @@ def main() -> int:
         install_wheel(wheel, installed)
         os.environ[VARIABLE] = str(folder / "cache")
         starts = measure_starts(prepare_place(given.workload, folder, installed), given.rounds)
+    if given.csv is not None:
+        write_rows(size, starts, given.csv)
     document = {
         "hardware": str(host()),
         "workload": given.workload,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from benchmarks.installed import ROOT, WheelSize, build_wheel, format_table, measure_wheel, summarise_turns
+from benchmarks.installed import ROOT, WheelSize, build_wheel, format_table, measure_wheel, summarise_turns, write_rows
 
 
 @pytest.mark.slow
@@ -24,10 +25,14 @@ def test_the_wheel_holds_what_the_sources_hold(tmp_path: Path) -> None:
     assert 0 < size.wheel_mb < size.installed_mb
 
 
-def test_a_start_is_the_median_of_its_turns() -> None:
+def test_a_start_is_the_median_of_its_turns(tmp_path: Path) -> None:
     turns = [(float(ms), {"load_ms": ms / 2.0, "modules": 170.0, "packages": 0.0}) for ms in (30, 10, 20)]
     start = summarise_turns("kept", turns)
     assert (start.process_ms, start.load_ms, start.modules, start.packages) == (20.0, 10.0, 170, 0)
     table = format_table(WheelSize(2.5, 9.0), [start, summarise_turns("numpy", [(5.0, {})])]).splitlines()
     assert table[0] == "wheel 2.5 MB, installed 9.0 MB"
     assert table[-2] == "| kept | 20 |  | 10 |  | 170 | 0 |  |" and table[-1].startswith("| numpy | 5 |  |")
+    write_rows(WheelSize(2.5, 9.0), [start], tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["contestant"], row["process_ms"], row["import_ms"], row["wheel_mb"]) == ("kept", "20", "", "2.5")
