@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +32,7 @@ from bricolage.graph.region_model import KeptEnds, RegionModel
 from bricolage.runtime import forks
 from bricolage.runtime.compile import assemble_program, put_on_cores
 from bricolage.runtime.program import BoundStage, Program
-from bricolage.runtime.supervised import Ends, SupervisedKernel, SupervisedRegion, guard_of
+from bricolage.runtime.supervised import Ends, InputGuard, SupervisedKernel, SupervisedRegion, guard_of
 from bricolage.work.implementation import Implementation, Placement
 from bricolage.work.values import ModelValue
 
@@ -89,9 +89,14 @@ class KeptGuard:
             return
         low, high = self.shown[beyond[0]]
         with require_dependency(f"to judge indices in '{beyond[0]}' that are not from {low:.0f} to {high:.0f}"):
-            guard = guard_of(self._region)
+            guard = self._whole
         if guard is not None:
             guard.check(arrays)
+
+    @cached_property
+    def _whole(self) -> InputGuard | None:
+        """By the graph."""
+        return guard_of(self._region)
 
 
 def _lies_within(array: ModelValue, low: float, high: float) -> bool:

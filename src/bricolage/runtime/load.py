@@ -44,6 +44,7 @@ def load(
         NoTarget: no plan of the pack runs here; NotPack: a target is named, and the artifact has one plan.
         NoBackend: nothing here can run it.
         UnsafeCache: the cache is not this user's alone.
+        MissingDependency: it was not loaded here before, and bricolage was installed without what reads its graphs.
     """
     wanted = partial(_choose_from_pack, path=Path(path), target=target, precision=precision)
     try:
