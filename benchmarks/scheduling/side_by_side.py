@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.scheduling.randwire import randwire
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
-from bricolage.backends.native.region_source import WAVES
+from bricolage.backends.native.structural_parameters import WAVES
 from bricolage.base.options import Options
 from bricolage.costs.models.roofline import added_ms
 from bricolage.device.host import host

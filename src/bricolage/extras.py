@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -47,9 +45,11 @@ def _whole(extra: str, known: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def _read_metadata() -> dict[str, list[str]]:
     """By extra, as the installed package's metadata say; empty where it runs from sources that nothing was installed from."""
+    from importlib import metadata  # here, since it takes longer to import than all of an artifact's run
+
     try:
-        lines = importlib.metadata.requires(_NAME) or []
-    except importlib.metadata.PackageNotFoundError:
+        lines = metadata.requires(_NAME) or []
+    except metadata.PackageNotFoundError:
         return {}
     by_extra: dict[str, list[str]] = {}
     for line in lines:
@@ -65,6 +65,8 @@ def _of_sources() -> dict[str, list[str]]:
     """By extra, as the project's file says in a checkout."""
     if not _PROJECT.exists():
         return {}
+    import tomllib
+
     project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
     by_extra: dict[str, list[str]] = project["optional-dependencies"]
     return {extra: [requirement.replace("'", '"') for requirement in needed] for extra, needed in by_extra.items()}

@@ -14,7 +14,8 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, RegionModel, Resources
 from bricolage.backends.iree import Iree
 from bricolage.backends.iree_compile import CONVOLUTIONS, IN_BF16, OPTIONS, compile_in_child, processor
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native, _generate_source
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.region_builder import generate_region_source
 from bricolage.base.options import PRECISIONS
 from bricolage.device.device import Device
 from bricolage.device.host import host
@@ -172,7 +173,7 @@ def test_no_two_of_our_own_generate_the_same(case: str, region: RegionModel, mon
     resources, made = Resources(threads=2, device=able()), dict[str, tuple[str, bytes]]()
     for name in sorted(offered(Native(), region, able())):
         try:
-            source = _generate_source(RegionModel(region.path), KernelConfig(name), resources, {})
+            source = generate_region_source(RegionModel(region.path), KernelConfig(name), resources, {})
         except Refused:
             continue
         functions = source.text[source.text.index("static __attribute__((noinline)) void") :]

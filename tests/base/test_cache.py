@@ -132,3 +132,15 @@ def test_a_group_of_others_is_trespass_and_the_users_private_one_is_not(tmp_path
     if os.geteuid() == 0:
         os.chown(tmp_path, 0, 12345)
         assert trespass(tmp_path) == "the group with number 12345 may write to it"
+
+
+def test_the_default_folder_is_that_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert cache_directory() == tmp_path / "elsewhere" / "bricolage"
+    monkeypatch.setenv("XDG_CACHE_HOME", " ")
+    assert cache_directory() == tmp_path / ".cache" / "bricolage"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache_directory() == tmp_path / "Library" / "Caches" / "bricolage"

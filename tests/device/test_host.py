@@ -3,11 +3,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bricolage.base.options import ISA_VARIABLE, available_cores
 from bricolage.device import host as reading
-from bricolage.device.host import cpuinfo, host, model_name, nominal_peaks, unlimited
+from bricolage.device.host import count_physical_cores, cpuinfo, host, model_name, nominal_peaks, unlimited
+from bricolage.device.memory import total_bytes
 from bricolage.errors import BadOption
 from bricolage.work.implementation import HOST
 
@@ -70,3 +72,18 @@ def test_nominal_peaks_follow_lanes_clock_and_cores() -> None:
     assert avx2.gflops == 2 * 2 * 8 * 2.5 * 4
     assert nominal_peaks(frozenset({"avx2", "avx512f"}), 4, 2.5).gflops == 2 * avx2.gflops
     assert nominal_peaks(frozenset({"asimd"}), 2, 2.5).gflops == avx2.gflops / 4
+
+
+def test_the_system_is_read_as_psutil_reads_it() -> None:
+    """A fingerprint that was made with psutil holds without it."""
+    assert count_physical_cores() == psutil.cpu_count(logical=False)
+    assert total_bytes() == psutil.virtual_memory().total
+
+
+def test_without_a_topology_cores_are_counted_by_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_TOPOLOGY", tmp_path)
+    monkeypatch.setattr(reading, "_CPUINFO", tmp_path / "cpuinfo")
+    packages = [(0, 4), (0, 4), (1, 6)]
+    text = "\n\n".join(f"processor : {i}\nphysical id : {p}\ncpu cores : {c}" for i, (p, c) in enumerate(packages))
+    (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
+    assert count_physical_cores() == 10

@@ -6,7 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from bricolage.graph.graph import Dimension, describe
+from bricolage.device.tensor_form import Dimension
+from bricolage.graph.graph import describe
 from bricolage.graph.prepare import prepare, simplify
 from tests.graph.models import parse
 

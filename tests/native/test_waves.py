@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import Native
-from bricolage.backends.native.region_source import WAVES
+from bricolage.backends.native.structural_parameters import WAVES
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.native.build import plan_fused_kernels

@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 
 from bricolage import errors
 from bricolage.verify import inputs as inputs_
-from bricolage.verify.inputs import check_inputs, choose_sample, draw_inputs, judge, not_finite, read_arrays
+from bricolage.verify.inputs import check_inputs, choose_sample, draw_inputs, judge, not_finite
+from bricolage.verify.npz_files import read_arrays
 from bricolage.verify.roles import role, saturating
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 

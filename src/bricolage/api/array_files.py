@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bricolage.verify.inputs import read_arrays
+from bricolage.verify.npz_files import read_arrays
 from bricolage.work.values import ModelValue
 
 

@@ -21,7 +21,7 @@ from bricolage.quantization.products import require_float
 from bricolage.quantization.quantize_model import quantize_graph
 from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.verify.held_back import Sample
-from bricolage.verify.inputs import read_arrays
+from bricolage.verify.npz_files import read_arrays
 
 Calibration = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bricolage.graph.graph import Graph, Operator
+if TYPE_CHECKING:
+    from bricolage.graph.graph import Graph, Operator
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def any_operator() -> Pattern:
     return Pattern(frozenset())
 
 
-Constraint = Callable[[Graph, tuple[Operator, ...]], "str | None"]
+Constraint = Callable[["Graph", "tuple[Operator, ...]"], "str | None"]
 """Given the matched operators (topological order): None to accept, or the reason for declining."""
 
 

@@ -11,13 +11,12 @@ grows what the pattern matched (Collage, section 3: backend pattern, constraint,
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bricolage.backends.claims import ANY, Claim, Constraint, Growth, Pattern, Shared, accept, any_operator, op
 from bricolage.backends.kernel import Kernel, StaticKernel
@@ -27,11 +26,13 @@ from bricolage.base.options import Precision
 from bricolage.device.device import Device, Peaks
 from bricolage.errors import Refused
 from bricolage.extras import install_command, requirements
-from bricolage.graph.graph import Region
-from bricolage.graph.region_model import RegionModel, Resources, require_static, values_of
+from bricolage.graph.region_model import RegionEnds, RegionModel, Resources, require_static, values_of
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.fused_kernel import FusedKernel
 from bricolage.work.implementation import KernelConfig, Team, named
+
+if TYPE_CHECKING:
+    from bricolage.graph.graph import Region
 
 __all__ = [
     "ANY",
@@ -49,6 +50,7 @@ __all__ = [
     "Missing",
     "Pattern",
     "Refused",
+    "RegionEnds",
     "RegionModel",
     "RequestQueue",
     "Resources",
@@ -128,9 +130,11 @@ def installed(package: str, module: str, extra: str) -> Status:
     Args:
         extra: bricolage's own extra that brings the package. Where it has none of this name, the package alone is advised.
     """
+    from importlib import metadata  # here: our engine, which needs no package, is there before it is imported
+
     try:
-        version = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
         cure = install_command(extra) if requirements(extra) else f"pip install {package}"
         return Missing(f"the package {package} is not installed", cure)
     if importlib.util.find_spec(module.partition(".")[0]) is None:
@@ -221,6 +225,13 @@ class Backend(ABC):
         """
         del region, config, resources
         raise Refused(backend=self.title or self.name, reason="it compiles for its own machine only")
+
+    def reopen(self, region: RegionEnds, name: str, resources: Resources) -> Kernel | None:
+        """A kernel of what `compile` kept in the folder `name` (`Kernel.kept`) of `resources.cache`, for the same region,
+        configuration and resources; None where the folder is not as it was left.
+        """
+        del region, name, resources
+        return None
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         """Configurations that may reach a precision, without parameters; each is measured. Example: named("f32", "bf16")."""

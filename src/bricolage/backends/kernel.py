@@ -6,13 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bricolage.device.buffers import allocate_aligned
+from bricolage.device.tensor_form import TensorForm
 from bricolage.errors import Refused
-from bricolage.graph.graph import TensorInfo
-from bricolage.graph.region_model import Resources
+
+if TYPE_CHECKING:
+    from bricolage.graph.region_model import Resources
 
 Array = np.ndarray
 Call = Callable[[], None]
@@ -34,6 +37,10 @@ class Kernel(ABC):
     direct_bytes: float = math.inf
     """From this size on, of inputs and outputs together, `run` takes less time than copies into bound arrays and out of them: it
     reads C-contiguous arrays where they lie."""
+
+    kept: str = ""
+    """Name of the folder of `Resources.cache` with its code, which `Backend.reopen` opens without the region's model; empty
+    where there is none."""
 
     def replica(self, resources: Resources) -> Kernel | None:
         """A kernel of the same code and weights for as many threads, to be run on other cores at the same time as this one;
@@ -70,7 +77,7 @@ class Kernel(ABC):
 class StaticKernel(Kernel):
     """A kernel for one set of shapes: a run binds buffers of its own."""
 
-    def __init__(self, title: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
+    def __init__(self, title: str, inputs: Sequence[TensorForm], outputs: Sequence[TensorForm]) -> None:
         """`title` is the backend's, for messages."""
         self.title = title
         self.inputs = tuple(inputs)

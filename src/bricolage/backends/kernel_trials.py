@@ -6,7 +6,6 @@ one by one put many choices into a build; the others have the region as their on
 
 from __future__ import annotations
 
-import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -47,9 +46,10 @@ class KernelTiming:
     @property
     def share(self) -> float:
         """Median part of the usual time that it takes; 1 where both are too short to be seen."""
-        return statistics.median(
+        shares = [
             trial_ms / usual if usual > 0 else 1.0 for trial_ms, usual in zip(self.ms, self.usual_ms, strict=True)
-        )
+        ]
+        return float(np.median(shares))
 
 
 Trial: TypeAlias = KernelTiming | str
@@ -95,7 +95,7 @@ class RegionTrials(Trials):
 
     def usual(self, rounds: int) -> Mapping[str, float]:
         call, _ = self._usual
-        spent = statistics.median(call_milliseconds(call) for _ in range(rounds))
+        spent = float(np.median([call_milliseconds(call) for _ in range(rounds)]))
         return {task.name: spent for task in self._space.tasks}
 
     def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import logging
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from bricolage.backends.interface import Available, Backend, Missing
+from bricolage.backends.interface import Available, Backend, Missing, Status
 from bricolage.base import telemetry
 from bricolage.errors import BrokenPlugin, DuplicateBackend, MissingBackend, NoBackend, UnknownBackend
 
@@ -30,6 +29,7 @@ _BUILT_IN: Mapping[str, str] = {
 
 _UNOFFERED: Mapping[str, str] = {"reference": "bricolage.backends.reference:ReferenceBackend"}
 """Used only by those who name it: it takes part in no decision."""
+_OURSELVES = "bricolage itself"
 
 
 @cache
@@ -39,13 +39,21 @@ def _sources() -> dict[str, tuple[str, str]]:
     Raises:
         DuplicateBackend: two packages register the same name.
     """
-    sources = {name: (reference, "bricolage itself") for name, reference in {**_BUILT_IN, **_UNOFFERED}.items()}
-    for point in importlib.metadata.entry_points(group=GROUP):
+    sources = {name: (reference, _OURSELVES) for name, reference in {**_BUILT_IN, **_UNOFFERED}.items()}
+    from importlib import metadata  # here: those of our own are known without
+
+    for point in metadata.entry_points(group=GROUP):
         source = f"package {point.dist.name}" if point.dist else "an unknown package"
         if point.name in sources:
             raise DuplicateBackend(name=point.name, first=sources[point.name][1], second=source)
         sources[point.name] = (point.value, source)
     return sources
+
+
+def _find_source(name: str) -> tuple[str, str] | None:
+    """What `_sources` says of a name. Other packages are asked only for names that are not our own."""
+    reference = _BUILT_IN.get(name) or _UNOFFERED.get(name)
+    return _sources().get(name) if reference is None else (reference, _OURSELVES)
 
 
 def register(name: str, reference: str) -> None:
@@ -70,6 +78,11 @@ def names() -> tuple[str, ...]:
     return tuple(name for name in _sources() if name not in _UNOFFERED)
 
 
+def find_status(name: str) -> Status | None:
+    """Whether a backend is installed; None where none of that name is registered."""
+    return None if _find_source(name) is None else get(name).status()
+
+
 def source(name: str) -> str:
     """Who registers a backend."""
     return _sources()[name][1]
@@ -82,10 +95,11 @@ def get(name: str) -> Backend:
     Raises:
         UnknownBackend, BrokenPlugin
     """
-    if name not in _sources():
+    source_of_name = _find_source(name)
+    if source_of_name is None:
         raise UnknownBackend(name=name, known=", ".join(names()))
     telemetry.disable()
-    reference, origin = _sources()[name]
+    reference, origin = source_of_name
     module, _, attribute = reference.partition(":")
     try:
         backend = getattr(importlib.import_module(module), attribute)()

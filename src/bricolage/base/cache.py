@@ -11,11 +11,10 @@ import pwd
 import secrets
 import shutil
 import stat
+import sys
 import threading
 import weakref
 from pathlib import Path
-
-import platformdirs
 
 from bricolage.errors import UnsafeCache
 
@@ -41,7 +40,7 @@ def cache_directory() -> Path:
         UnsafeCache: it belongs to another user, or others may write to it: code is loaded from there.
     """
     chosen = os.environ.get(VARIABLE)
-    folder = Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("bricolage", appauthor=False))
+    folder = Path(chosen).expanduser() if chosen else _default_folder()
     with contextlib.suppress(OSError):
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,6 +51,14 @@ def cache_directory() -> Path:
         if stat.S_IMODE(folder.stat().st_mode) & 0o077:
             folder.chmod(0o700)
     return folder
+
+
+def _default_folder() -> Path:
+    """Where the system keeps a user's caches: by the XDG base directories, or as macOS has it."""
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/bricolage").expanduser()
+    home = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return Path(home or "~/.cache").expanduser() / "bricolage"
 
 
 def machine_id() -> str:

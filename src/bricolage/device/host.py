@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from bricolage.base.options import available_cores, default_isa
 from bricolage.device.caches import host_caches
 from bricolage.device.device import GENERAL_FLAGS, Device, Peaks, lanes
+from bricolage.device.memory import total_bytes
 
 _KNOWN = (
     "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512_bf16", "avx512_fp16",
@@ -31,6 +31,7 @@ _NUMPY_NAMES = {
 }  # fmt: skip
 """Processor flags as numpy names them, which asks the processor itself."""
 _CPUINFO = Path("/proc/cpuinfo")
+_TOPOLOGY = Path("/sys/devices/system/cpu")
 _NOMINAL_GHZ = 2.5
 _NOMINAL_GBYTES = 10.0
 _PRODUCTS_A_CYCLE = 2
@@ -104,13 +105,36 @@ def _whole(threads: int) -> Device:
         model=model_name(facts),
         instructions=instructions,
         cores=cores,
-        physical_cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
-        memory_bytes=int(psutil.virtual_memory().total),
+        physical_cores=count_physical_cores() or os.cpu_count() or 1,
+        memory_bytes=total_bytes(),
         peaks=nominal_peaks(instructions, len(cores), float(facts.get("cpu mhz", 0) or 0) / 1e3 or _NOMINAL_GHZ),
         caches=host_caches(),
         system=platform.system(),
         architecture=platform.machine(),
     )
+
+
+def count_physical_cores() -> int | None:
+    """Cores of the machine, each counted once, however many threads it runs at a time; None where the system does not say."""
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        siblings = {path.read_text(encoding="ascii").strip() for path in _TOPOLOGY.glob(f"cpu[0-9]*/topology/{name}")}
+        if siblings:
+            return len(siblings)
+    packages = dict(_read_packages())
+    if packages:
+        return sum(packages.values())
+    import psutil  # here: Linux says it in files, and what runs artifacts does without
+
+    return psutil.cpu_count(logical=False)  # type: ignore[no-any-return]
+
+
+def _read_packages() -> Iterator[tuple[int, int]]:
+    """The package of each of Linux's processors, by number, and how many cores that has."""
+    text = _CPUINFO.read_text(errors="replace", encoding="utf-8") if _CPUINFO.exists() else ""
+    for section in text.split("\n\n"):
+        facts = {name.strip(): value for name, _, value in (line.partition(":") for line in section.splitlines())}
+        if {"physical id", "cpu cores"} <= facts.keys():
+            yield int(facts["physical id"]), int(facts["cpu cores"])
 
 
 def usable_flags(flags: set[str], seen: Mapping[str, bool]) -> frozenset[str]:

@@ -25,7 +25,7 @@ from bricolage.device.device import Device
 from bricolage.driver.attempts import log_decision
 from bricolage.driver.context import DecisionContext
 from bricolage.driver.decide import decide
-from bricolage.driver.describe import WHOLE, whole_model
+from bricolage.driver.describe import whole_model
 from bricolage.driver.given_samples import samples_of
 from bricolage.driver.promising_variants import made_again, write_variant_files
 from bricolage.driver.provisional import Continuation, is_continued, provisional_reasons
@@ -34,6 +34,7 @@ from bricolage.driver.suggesting import suggest_constants
 from bricolage.graph.identity import Identities
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.time_taken import share_taken
+from bricolage.plan.agenda_record import WHOLE
 from bricolage.plan.plan import Bucket, Plan, Provenance
 from bricolage.plan.planned_interface import default_specs, input_specs, output_specs
 from bricolage.plan.shipped_program import ORIGINAL

@@ -11,6 +11,7 @@ from bricolage.driver.timed_variant import TimedVariant
 from bricolage.graph.graph import Region
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.work import workload
+from bricolage.plan.agenda_record import WHOLE
 from bricolage.plan.number_sets import format_numbers
 from bricolage.plan.shipped_program import ORIGINAL, Alternative, PlannedRegion
 from bricolage.work.cost import Work
@@ -92,9 +93,6 @@ def _alternatives(
             if estimate is not None:
                 alternatives.append(Alternative(one, "predicted", estimate.ms))
     return tuple(sorted(alternatives, key=lambda a: (a.median_ms is None, a.median_ms or 0.0)))
-
-
-WHOLE = "whole model on "
 
 
 def whole_model(one: Implementation) -> str:

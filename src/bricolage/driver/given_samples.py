@@ -18,8 +18,9 @@ from bricolage.quantization.calibration_samples import doubts, inputs_of, make_s
 from bricolage.quantization.products import require_float
 from bricolage.verify.accuracy_measures import AccuracyDemand
 from bricolage.verify.held_back import GivenSamples, HeldBackData, Sample, most_samples, spread_evenly
-from bricolage.verify.inputs import not_finite, read_arrays
+from bricolage.verify.inputs import not_finite
 from bricolage.verify.named_arrays import digest
+from bricolage.verify.npz_files import read_arrays
 
 _LOG = logging.getLogger(__name__)
 _LEAST = 3

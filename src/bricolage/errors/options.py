@@ -37,6 +37,13 @@ class UnsafeCache(UsageError):
     hint = "Name another folder with BRICOLAGE_CACHE or --cache, or delete it or make it your own: chown and chmod 700"
 
 
+class MissingDependency(UsageError):
+    """Bricolage was installed without what it depends on, as what only runs artifacts may be."""
+
+    what = "{name} is needed {purpose}, and is not installed"
+    hint = "Install it: pip install {package}"
+
+
 class MissingLibrary(UsageError):
     what = "{name} is needed {purpose}, and cannot be imported ({reason})"
     hint = "Install it: {install}"

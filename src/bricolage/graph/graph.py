@@ -11,14 +11,10 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.device.tensor_form import Dimension, Shape
 from bricolage.errors import InvalidGraph
 from bricolage.work import bits as bitset
 from bricolage.work.region_algebra import connected_parts, is_convex
-
-Dimension = int | str
-Shape = tuple[Dimension, ...] | None
-"""None when even the rank is unknown."""
-NamedShape = tuple[str, Shape]
 
 
 @dataclass(frozen=True)

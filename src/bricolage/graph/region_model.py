@@ -6,16 +6,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING, Protocol
 
 from bricolage.base.options import available_cores
 from bricolage.device.device import Device
 from bricolage.device.host import host
+from bricolage.device.tensor_form import NamedShape, SizedTensor, TensorForm
 from bricolage.errors import FileUnlikeModel, Refused
-from bricolage.graph.graph import NamedShape, TensorInfo, describe
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, Team
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from bricolage.graph.graph import TensorInfo
+
+REGION = "region-"
+"""How the names of files begin that hold the models of regions."""
+
+
+class RegionEnds(Protocol):
+    """What a kernel needs to know of its region to be run."""
+
+    @property
+    def inputs(self) -> tuple[TensorForm, ...]:
+        """The tensors that enter the region, weights left out."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[TensorForm, ...]:
+        """Those that leave it."""
+        ...
+
+
+@dataclass(frozen=True)
+class KeptEnds:
+    """The ends of a region whose compiled code was kept."""
+
+    inputs: tuple[SizedTensor, ...]
+    outputs: tuple[SizedTensor, ...]
 
 
 @dataclass(frozen=True)
@@ -27,17 +56,23 @@ class RegionModel:
     @cached_property
     def model(self) -> ir.Model:
         """The region as `onnx_ir`; large constants are memory-mapped."""
+        import onnx_ir as ir  # here, as in all of this module: what opens compiled code reads no model
+
         return ir.load(self.path)
 
     @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """Names, types and sizes of the tensors that enter the region, weights left out."""
+        from bricolage.graph.graph import describe
+
         graph = self.model.graph
         return tuple(describe(value) for value in graph.inputs if value.name not in graph.initializers)
 
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The same of the tensors that leave it."""
+        from bricolage.graph.graph import describe
+
         return tuple(describe(value) for value in self.model.graph.outputs)
 
     @property
@@ -63,6 +98,8 @@ class FileModel(RegionModel):
         Raises:
             FileUnlikeModel: the file has other ones.
         """
+        from bricolage.graph.graph import describe
+
         model_inputs = {value.name: value for value in self.model.graph.inputs}
         if missing := [name for name, _ in self.given if name not in model_inputs]:
             raise FileUnlikeModel(reason=f"it has no input '{missing[0]}'")
@@ -92,6 +129,8 @@ def require_static(region: RegionModel, title: str) -> None:
     Raises:
         Refused: an input or output has no buffer that could be allocated now.
     """
+    import onnx_ir as ir
+
     for info in (*region.inputs, *region.outputs):
         if info.dtype is None or info.dtype == ir.DataType.STRING:
             raise Refused(backend=title, reason=f"'{info.name}' is not a tensor of numbers")

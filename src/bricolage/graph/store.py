@@ -13,10 +13,9 @@ from bricolage.base import scratch
 from bricolage.errors import NotWritable
 from bricolage.graph.extract import content, extract_region, write_content, write_model
 from bricolage.graph.graph import Graph, Region
+from bricolage.graph.region_model import REGION
 
 WEIGHTS = "weights.data"
-REGION = "region-"
-"""How the names of files begin that hold the models of regions."""
 _INLINE_BYTES = 1024  # smaller constants (shapes, axes, scalars) stay inside the model, where passes can see them
 _ALIGNMENT = 64
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from bricolage.device.tensor_form import Dimension
 from bricolage.graph.constant_folding import constant_elements
-from bricolage.graph.graph import Dimension, describe
+from bricolage.graph.graph import describe
 
 _BROADCASTING = ("Add", "And", "Div", "Equal", "Max", "Min", "Mul", "Or", "Sub", "Where")
 _ONE_ELEMENT = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")

@@ -36,13 +36,10 @@ from bricolage.native.library import (
     model_source,
     public_header,
     shared_source,
-    weights_header,
 )
+from bricolage.native.library_files import LIBRARY, TITLE, WEIGHTS, weights_header
 from bricolage.native.select.algorithm import KernelRequest
 from bricolage.native.select.algorithm_table import used_tile
-
-TITLE = "bricolage native"
-LIBRARY, WEIGHTS = "region.so", "weights.bin"
 
 
 def plan_fused_kernels(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,12 +17,6 @@ import numpy as np
 from bricolage.native.c import read_header
 from bricolage.native.ir.tensors import STORED_BYTES
 
-ABI_VERSION = 1
-"""Of `c/model.h`."""
-HEADER_BYTES = 64
-"""Of a file of weights: magic, version and these bytes, the size of what follows, and its digest."""
-_MAGIC = b"BRICOLAG"
-_HEADER = struct.Struct("<8sIIQ32s8x")
 TYPE_NUMBERS = {
     "float32": 1,
     "uint8": 2,
@@ -104,17 +97,6 @@ class InstructionSet:
     buckets: tuple[LibraryBucket, ...]
     embedded: bool = False
     """Whether the weights are in the library."""
-
-
-def weights_header(weights: np.ndarray) -> bytes:
-    """What stands before weights in a file, or in memory."""
-    digest = hashlib.sha256(np.ascontiguousarray(weights).data).digest()
-    return _HEADER.pack(_MAGIC, ABI_VERSION, HEADER_BYTES, weights.nbytes, digest)
-
-
-def weights_digest(header: bytes) -> str:
-    """The digest in a header of weights."""
-    return _HEADER.unpack(header)[4].hex()  # type: ignore[no-any-return]
 
 
 def public_header(name: str) -> str:

@@ -15,6 +15,8 @@ Gain: TypeAlias = Annotated[float, Within(-1e6, 1.0)]
 """Share of a time that is saved; negative where the other takes longer."""
 Seconds: TypeAlias = Annotated[float, Within(0.0, 1e9)]
 
+WHOLE = "whole model on "
+"""How the names of items begin that are the whole model on an implementation."""
 UNKNOWN_CHANCE = 0.5
 """What an unknown chance counts as: Jeffreys' prior without a single trial."""
 

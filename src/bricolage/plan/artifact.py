@@ -27,6 +27,7 @@ from typing import Annotated, TypeGuard
 from bricolage.base import scratch, sealed
 from bricolage.base.cache import cache_directory, discard
 from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, encode, parse
+from bricolage.base.late_imports import require_dependency
 from bricolage.errors import (
     BadArtifact,
     CacheNotWritable,
@@ -38,17 +39,15 @@ from bricolage.errors import (
     OlderArtifact,
     UnreadableArtifact,
 )
-from bricolage.graph.extract import data_files
-from bricolage.graph.store import REGION
-from bricolage.plan import contents
+from bricolage.graph.region_model import REGION
 from bricolage.plan.pack import INDEX, Pack
 from bricolage.plan.plan import FORMAT, Plan
-from bricolage.plan.program_step import USER_DATA, USER_FILE
+from bricolage.plan.program_step import MODEL_FILE, USER_DATA, USER_FILE
 
 _LOG = logging.getLogger(__name__)
 SUFFIX = ".bricolage"
 PACK_SUFFIX = ".pack"
-MODEL = contents.MODEL
+MODEL = MODEL_FILE
 PLAN = "plan.json"
 _MANIFEST = "manifest.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents make equal bytes
@@ -88,6 +87,9 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
         UnreadableArtifact: it would not take it.
         NotWritable: the folder is not writable or the disk is full.
     """
+    from bricolage.graph.extract import data_files
+    from bricolage.plan import contents
+
     every = plans or (plan,)
     names = [MODEL, *dict.fromkeys(bucket.program.graph for packed_plan in every for bucket in packed_plan.buckets)]
     if any(contents.hands_file_through(bucket) for packed_plan in every for bucket in packed_plan.buckets):
@@ -163,8 +165,6 @@ def load_artifact(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
     ) as error:
         # Of damaged archives, zipfile makes all of these and OSError: a place in the file before its beginning, for one.
         raise BadArtifact(path=path, reason=str(error) or type(error).__name__) from error
-    except contents.WrongContents as error:
-        raise BadArtifact(path=path, reason=str(error)) from error
     except OSError as error:
         raise BadArtifact(path=path, reason=f"it cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
@@ -201,6 +201,11 @@ def is_unpacked(directory: Path) -> bool:
     """Whether a folder is an unpacked artifact as it was when it was unpacked. Models of its regions may lie there, too: their
     names say what is in them."""
     return sealed.intact(directory, ignored=REGION)
+
+
+def is_kept(directory: Path) -> bool:
+    """Whether a folder is where `load_artifact` keeps an artifact in the cache: its name is a hash of what is in it."""
+    return directory.parent == cache_directory() / "artifacts"
 
 
 def read_plan(file: Path, shown: Path) -> Plan:
@@ -329,6 +334,9 @@ class _Unwritable(Exception):
 def _unpack(
     archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], members: Mapping[str, _Member], directory: Path
 ) -> None:
+    with require_dependency("to look at an artifact's graphs before its first run on a machine"):
+        from bricolage.plan import contents  # here: what was unpacked is loaded without reading a graph
+
     discard(directory)
     try:
         with sealed.making(directory) as folder:
@@ -347,6 +355,8 @@ def _unpack(
             for file in files:
                 plan = decode(Plan, parse((folder / file).read_bytes()))
                 contents.check_contents(plan, folder, frozenset(members) - {*files, INDEX})
+    except contents.WrongContents as error:
+        raise zipfile.BadZipFile(str(error)) from error
     except OSError as error:  # of writing: those of reading are told apart below
         raise _Unwritable(error) from error
 

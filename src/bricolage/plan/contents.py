@@ -15,9 +15,7 @@ from bricolage.graph.model_interface import interface
 from bricolage.plan.constant_inputs import words_of
 from bricolage.plan.plan import Bucket, Plan, TensorSpec
 from bricolage.plan.planned_interface import default_specs, input_specs, output_specs
-from bricolage.plan.program_step import USER_FILE
-
-MODEL = "model.onnx"
+from bricolage.plan.program_step import MODEL_FILE, USER_FILE
 
 
 class WrongContents(Exception):
@@ -30,9 +28,9 @@ def check_contents(plan: Plan, folder: Path, files: Collection[str]) -> None:
     Raises:
         WrongContents: saying what is wrong, and where.
     """
-    name = MODEL
+    name = MODEL_FILE
     try:
-        model = normal_form.read_normal_form(folder / MODEL, whole=True)
+        model = normal_form.read_normal_form(folder / MODEL_FILE, whole=True)
         _compare("inputs", plan.inputs, input_specs(model))
         _compare("inputs with a default", plan.defaults, default_specs(model))
         _compare("outputs", plan.outputs, output_specs(model))

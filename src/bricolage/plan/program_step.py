@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bricolage.graph.graph import Graph, NamedShape, Region
-from bricolage.graph.identity import Identities
-from bricolage.graph.store import Store
+from bricolage.device.tensor_form import NamedShape
 from bricolage.work.implementation import Implementation, Placement
 
+if TYPE_CHECKING:
+    from bricolage.graph.graph import Graph
+    from bricolage.graph.identity import Identities
+    from bricolage.graph.store import Store
+
+MODEL_FILE = "model.onnx"
+"""Name of the whole model as it came, symbolic dimensions kept."""
 USER_FILE = "as-it-comes.onnx"
 """Name of the user's own file among those of a decision or an artifact, where it is kept ..."""
 USER_DATA = "as-it-comes-*.data"
@@ -39,6 +45,9 @@ def placement_steps(
     """The regions of a placement, in its order, as files of the store. `identities` are the graph's, where they are known."""
     if placement and placement[0].implementation.config.as_it_comes:
         return (file_step(graph, placement[0].implementation, store.directory / USER_FILE),)
+    from bricolage.graph.graph import Region
+    from bricolage.graph.identity import Identities
+
     graph_identities = identities or Identities(graph)
     regions = [Region(graph, assignment.region) for assignment in placement]
     return tuple(

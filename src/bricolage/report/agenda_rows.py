@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bricolage.driver.describe import WHOLE
-from bricolage.plan.agenda_record import UNKNOWN_CHANCE, AgendaItem, ItemOutcome
+from bricolage.plan.agenda_record import UNKNOWN_CHANCE, WHOLE, AgendaItem, ItemOutcome
 from bricolage.plan.plan import Bucket
 from bricolage.report import words
 

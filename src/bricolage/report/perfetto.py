@@ -6,11 +6,14 @@ The format is Chrome's Trace Event Format: complete events ("X"), times in micro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bricolage.base.codec import JsonObject
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.spans import RunSpan
-from bricolage.search.schedules.schedule import Move, Schedule
+
+if TYPE_CHECKING:
+    from bricolage.search.schedules.schedule import Move, Schedule
 
 
 def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[RunSpan]) -> JsonObject:

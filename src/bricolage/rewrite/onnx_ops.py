@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from bricolage.device.tensor_form import Dimension
 from bricolage.graph.constant_folding import constant_elements
-from bricolage.graph.graph import Dimension
 from bricolage.rewrite.analyses.slices import kept_ranges
 from bricolage.rewrite.predicates import (
     axes,

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.device.tensor_form import Dimension
 from bricolage.graph.constant_folding import constant_elements, is_known
-from bricolage.graph.graph import Dimension, describe
+from bricolage.graph.graph import describe
 from bricolage.rewrite.rule import MatchFailure
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bricolage.device.tensor_form import Dimension
 from bricolage.equations.term_shapes import Shape, Size, combine, is_row, shape_names
 from bricolage.equations.term_shapes import format_terms as shown
-from bricolage.graph.graph import Dimension
 from bricolage.rewrite.onnx_ops import Dimensions
 from bricolage.rewrite.rule import MatchFailure
 

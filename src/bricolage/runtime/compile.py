@@ -12,9 +12,10 @@ from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Kernel
 from bricolage.base.cache import compiled_directory
+from bricolage.device.device import Device
 from bricolage.device.host import bound_to
+from bricolage.device.tensor_form import TensorForm
 from bricolage.errors import BackendFailed, BricolageError, CacheNotWritable
-from bricolage.graph.graph import TensorInfo
 from bricolage.graph.region_model import FileModel
 from bricolage.plan.program_step import Step
 from bricolage.runtime import forks
@@ -96,9 +97,8 @@ def compile_program(
         InvalidGraph: the steps do not fit together.
     """
     stages: list[BoundStage] = []
-    stage_inputs: dict[str, TensorInfo] = {}
     for step, step_cores in zip(steps, cores or ((),) * len(steps), strict=True):
-        given = _on_cores(resources, step_cores) if step_cores else resources
+        given = put_on_cores(resources, step_cores) if step_cores else resources
         with bound_to(given.device):  # threads that a backend starts stay on the cores on which they are started
             twin = None if like is None else like.stages[len(stages)]
             kernel = None if twin is None else twin.kernel.replica(given)
@@ -107,12 +107,24 @@ def compile_program(
             else:
                 kernel, region = compile_step(step, given, caching=caching, ephemeral=ephemeral)
                 stages.append(BoundStage(kernel, region.inputs, region.results, step_cores))
-        for info in stages[-1].inputs:
-            stage_inputs.setdefault(info.name, info)
-    return Program(stages, [stage_inputs[name] for name in inputs if name in stage_inputs], outputs, resources.device)
+    return assemble_program(stages, inputs, outputs, resources.device)
 
 
-def _on_cores(resources: Resources, cores: tuple[int, ...]) -> Resources:
+def assemble_program(
+    stages: Sequence[BoundStage], inputs: Sequence[str], outputs: Sequence[str], device: Device
+) -> Program:
+    """The program of stages in their order, whose inputs are those of the names that a stage reads.
+
+    Raises:
+        InvalidGraph: the stages do not fit together.
+    """
+    stage_inputs: dict[str, TensorForm] = {}
+    for info in (info for stage in stages for info in stage.inputs):
+        stage_inputs.setdefault(info.name, info)
+    return Program(stages, [stage_inputs[name] for name in inputs if name in stage_inputs], outputs, device)
+
+
+def put_on_cores(resources: Resources, cores: tuple[int, ...]) -> Resources:
     """Of a step with a schedule: its cores, a thread for each, shared with other steps."""
     group = resources.device.group(cores)
     return replace(resources, device=group, threads=min(resources.threads, group.threads), alone=False)

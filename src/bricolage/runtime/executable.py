@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from bricolage.base.late_imports import require_dependency
 from bricolage.base.options import MOST_THREADS_A_CORE, available_cores
 from bricolage.device.buffers import bindable
 from bricolage.device.host import select_device
 from bricolage.errors import BricolageError, ExecutableClosed
-from bricolage.graph.graph import Graph
 from bricolage.plan import artifact
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.plan import Plan, TensorSpec
@@ -29,9 +29,12 @@ from bricolage.runtime.program import BoundProgram
 from bricolage.runtime.programs import Known, PlanSource, Programs
 from bricolage.runtime.ready import Ready
 from bricolage.runtime.serving.request_statistics import ServingRecorder, ServingStatistics
-from bricolage.runtime.serving.server import Server
 from bricolage.runtime.spans import RunSpan
 from bricolage.work.values import ModelValue
+
+if TYPE_CHECKING:
+    from bricolage.graph.graph import Graph
+    from bricolage.runtime.serving.server import Server
 
 _LOOKAHEAD = 2
 """Requests of `map` under way, as a multiple of what all streams run at a time."""
@@ -222,7 +225,10 @@ class Executable:
                 raise ExecutableClosed(model=self.plan.model)
             if self._server is None:
                 point = self.operating_point
-                server = self._server = Server(self._source, point, self._programs_of(point))
+                with require_dependency("to serve requests in streams"):
+                    from bricolage.runtime.serving.server import Server
+
+                    server = self._server = Server(self._source, point, self._programs_of(point))
                 weakref.finalize(self, server.finish).atexit = False  # with the interpreter it ends by itself
         return self
 

@@ -13,7 +13,6 @@ from bricolage.backends.interface import Available
 from bricolage.base.options import Precision, available_cores
 from bricolage.device.host import host, select_device
 from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotPack, NotWritable
-from bricolage.graph.extract import graph_of
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.race_outcome import Contestant
@@ -45,6 +44,7 @@ def load(
         NoTarget: no plan of the pack runs here; NotPack: a target is named, and the artifact has one plan.
         NoBackend: nothing here can run it.
         UnsafeCache: the cache is not this user's alone.
+        MissingDependency: it was not loaded here before, and bricolage was installed without what reads its graphs.
     """
     wanted = partial(_choose_from_pack, path=Path(path), target=target, precision=precision)
     try:
@@ -79,7 +79,7 @@ def _load_executable(
             raise ForeignArtifact(path=path, difference=difference)
         _LOG.warning("%s was planned elsewhere (%s): right, but not tuned for this machine", path, difference)
         plan = _without_cores(plan)
-        plan = dataclasses.replace(plan, buckets=tuple(_runnable(bucket, plan, directory) for bucket in plan.buckets))
+        plan = dataclasses.replace(plan, buckets=tuple(_runnable(bucket, plan) for bucket in plan.buckets))
     executable = Executable(plan, directory)
     executable.choice = choice
     executable.prepare()
@@ -112,7 +112,7 @@ def foreign(plan: Plan) -> str:
     if here.fingerprint() != plan.provenance.fingerprint:
         differences.append(f"hardware is {here}, planned on {plan.provenance.hardware}")
     for name in dict.fromkeys(backend for bucket in plan.buckets for backend in bucket.program.backends):
-        status = registry.get(name).status() if name in registry.names() else None
+        status = registry.find_status(name)
         if not isinstance(status, Available):
             differences.append(f"{name} is not installed")
         elif status.version != plan.provenance.versions.get(name):
@@ -130,7 +130,7 @@ def _without_cores(plan: Plan) -> Plan:
     return dataclasses.replace(plan, buckets=buckets, provenance=provenance, operating_point=None)
 
 
-def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:
+def _runnable(bucket: Bucket, plan: Plan) -> Bucket:
     """The bucket as planned if its backends are installed, else with one region on the best backend that is."""
     usable = {backend.name: backend for backend in registry.available()}
     if all(name in usable for name in bucket.program.backends):
@@ -142,10 +142,9 @@ def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:
         chosen = next((first_implementation(b, plan) for b in usable.values() if b.dynamic), None)
     if chosen is None:
         raise NoBackend(why=" for this artifact")
-    graph = graph_of(directory / bucket.program.graph)
     contestants, name = bucket.race.contestants, str(chosen)
     if all(contestant.name != name for contestant in contestants):
         unmeasured = "not measured: it was not there where the plan was made"
         contestants += (Contestant(name, "baseline", None, None, None, False, unmeasured, implementation=chosen),)
     race = dataclasses.replace(bucket.race, chosen=name, contestants=contestants)
-    return dataclasses.replace(bucket, race=race).with_regions([whole_region(chosen, len(graph))])
+    return dataclasses.replace(bucket, race=race).with_regions([whole_region(chosen, bucket.program.operators)])

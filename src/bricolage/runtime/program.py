@@ -14,17 +14,16 @@ from functools import partial
 from typing import NoReturn
 
 import numpy as np
-import psutil
 
 from bricolage.backends.kernel import Answer, Call, Kernel
 from bricolage.device.buffers import allocate_aligned
 from bricolage.device.device import Device
 from bricolage.device.host import bound_to, current_core
+from bricolage.device.memory import total_bytes
+from bricolage.device.tensor_form import TensorForm
 from bricolage.errors import InvalidGraph, NotEnoughMemory, NotPicklable
-from bricolage.graph.graph import TensorInfo
 from bricolage.runtime.spans import RunSpan
 from bricolage.runtime.streams import Placed, RegionStreams
-from bricolage.search.schedules.closure import TransitiveClosure
 from bricolage.work.arena import Residence, assign_offsets
 from bricolage.work.liveness import Lifetime
 from bricolage.work.values import ModelValue
@@ -38,8 +37,8 @@ class BoundStage:
     """A kernel and the names of the tensors it reads and writes, in the kernel's order."""
 
     kernel: Kernel
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
+    inputs: tuple[TensorForm, ...]
+    outputs: tuple[TensorForm, ...]
     cores: tuple[int, ...] = ()
     """Of a program with a schedule: on which it runs. Empty: on all that the program has, when nothing else runs."""
 
@@ -113,12 +112,12 @@ class Program:
     """
 
     def __init__(
-        self, stages: Sequence[BoundStage], inputs: Sequence[TensorInfo], outputs: Sequence[str], device: Device
+        self, stages: Sequence[BoundStage], inputs: Sequence[TensorForm], outputs: Sequence[str], device: Device
     ) -> None:
         self.stages = tuple(stages)
         self.device = device
         self.inputs = tuple(inputs)
-        computed: dict[str, TensorInfo] = {}
+        computed: dict[str, TensorForm] = {}
         available_names = {info.name for info in inputs}
         for stage in self.stages:
             for info in stage.inputs:
@@ -232,6 +231,8 @@ class Program:
 
     def _residences(self, ends: set[str]) -> dict[str, Residence]:
         """As `_lifetimes`, where stages run at the same time."""
+        from bricolage.search.schedules.closure import TransitiveClosure  # here: few programs have a schedule
+
         after = TransitiveClosure(self._waits()).after
         residences: dict[str, Residence] = {}
         for step, stage in enumerate(self.stages):
@@ -271,7 +272,7 @@ class Program:
         return list(self.run(dict(zip((info.name for info in self.inputs), values, strict=True))).values())
 
 
-def _places(given: Sequence[TensorInfo], wanted: Sequence[TensorInfo]) -> tuple[int, ...] | None:
+def _places(given: Sequence[TensorForm], wanted: Sequence[TensorForm]) -> tuple[int, ...] | None:
     """Where what is wanted stands among what is given; None where it is the same in the same order."""
     names = [info.name for info in given]
     places = tuple(names.index(info.name) for info in wanted)
@@ -306,6 +307,6 @@ def _on_cores(run: UnboundRun, device: Device) -> UnboundRun:
 
 
 def _check_memory(wanted: int) -> None:
-    present = psutil.virtual_memory().total
+    present = total_bytes()
     if wanted > present:
         raise NotEnoughMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")

@@ -8,25 +8,21 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
-from bricolage.backends.reference import REFERENCE
 from bricolage.base import scratch
 from bricolage.base.cache import Hold
+from bricolage.base.late_imports import require_dependency
 from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.device.host import select_device
 from bricolage.errors import BricolageError, OtherConstant, SizeFailed
-from bricolage.graph import model_interface
-from bricolage.graph.extract import graph_of
-from bricolage.graph.graph import Graph
-from bricolage.graph.identity import Identities
-from bricolage.graph.prepare import prepare_for_call
-from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.constant_inputs import same_value, words_of
 from bricolage.plan.number_sets import parse_numbers
@@ -36,12 +32,19 @@ from bricolage.plan.race_outcome import Contestant
 from bricolage.plan.shipped_program import ORIGINAL
 from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
+from bricolage.runtime.kept_program import keep_program, name_record, reopen_program
 from bricolage.runtime.prepared import Prepared
 from bricolage.runtime.program import Program
 from bricolage.runtime.untried_sizes import Tried, size_class, trial, trying
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.values import ModelValue
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from bricolage.graph.graph import Graph
+    from bricolage.graph.store import Store
 
 _LOG = logging.getLogger(__name__)
 _OTHER_SHAPES = 16
@@ -56,7 +59,9 @@ class PlanSource:
 
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False, lent: bool = False) -> None:
         """A `temporary` folder is removed afterwards; one that is `lent` stays as long as another process says."""
-        self.plan, self.directory, self.store = plan, directory, Store(directory)
+        self.plan, self.directory = plan, directory
+        self.kept = not temporary and not lent and artifact.is_kept(directory)
+        """Whether the folder is an unpacked artifact in the cache, so that its name says what is in it."""
         self.tried = Tried(plan)
         self._defaults: Mapping[str, np.ndarray] | None = None
         if temporary:
@@ -64,8 +69,17 @@ class PlanSource:
         elif not (lent or scratch.owns(directory)):
             self._hold = Hold(directory)  # another process that trims the cache leaves it alone
 
+    @cached_property
+    def store(self) -> Store:
+        """The folder's models of regions."""
+        from bricolage.graph.store import Store
+
+        return Store(self.directory)
+
     def graph(self, bucket: Bucket) -> Graph:
         """Of a bucket, numbered as in the plan."""
+        from bricolage.graph.extract import graph_of
+
         return graph_of(self.directory / bucket.program.graph)
 
     def planned(self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]] | None = None) -> int | None:
@@ -91,12 +105,19 @@ class PlanSource:
                 raise OtherConstant(name=constant.name, actual=words_of(given), expected=constant.value)
         return arrays
 
+    def read_model(self) -> ir.Model:
+        """The whole model as it came, symbolic dimensions kept."""
+        from bricolage.graph.model_interface import read_written_model
+
+        return read_written_model(self.directory / artifact.MODEL)
+
     def default(self, name: str) -> np.ndarray:
         """What an input is where the caller does not give it."""
         if self._defaults is None:
-            default_tensors = model_interface.interface(
-                model_interface.read_written_model(self.directory / artifact.MODEL)
-            ).defaults
+            with require_dependency("to read the values of inputs that are left out"):
+                from bricolage.graph.model_interface import interface
+
+            default_tensors = interface(self.read_model()).defaults
             self._defaults = {
                 input_name: in_buffer(np.asarray(tensor.numpy())) for input_name, tensor in default_tensors.items()
             }
@@ -149,7 +170,8 @@ class Programs:
         key = tuple(sorted(sizes.items())), tuple(sorted(overridden.items()))
         with self._compiling:
             if key not in self._others:
-                self._others[key] = self._other_shape(sizes, overridden, arrays)
+                with require_dependency("to run sizes that were not planned"):
+                    self._others[key] = self._other_shape(sizes, overridden, arrays)
                 if len(self._others) > _OTHER_SHAPES:
                     del self._others[min(self._others, key=lambda other: self._others[other].used)]
             return self._others[key]
@@ -158,11 +180,27 @@ class Programs:
         """The program of a bucket of the plan."""
         with self._compiling:
             if index not in self._buckets:
-                bucket = self.source.plan.buckets[index]
-                schedule = None if self._shared else bucket.program.schedule
-                cores = None if schedule is None else schedule.cores
-                self._buckets[index] = self._compile(index, self.source.graph(bucket), placement_of(bucket), cores)
+                self._buckets[index] = self._open_bucket(index)
             return self._buckets[index]
+
+    def _open_bucket(self, index: int) -> Prepared:
+        """From what an earlier process has kept of it, or compiled from its graph."""
+        bucket = self.source.plan.buckets[index]
+        placement = placement_of(bucket)
+        schedule = None if self._shared else bucket.program.schedule
+        cores = () if schedule is None else schedule.cores
+        resources, record = self._resources(placement), None
+        if self.source.kept and (self._known is None or (index, placement) not in self._known):
+            origin = self.source.directory.name, bucket.program.graph
+            record = name_record(origin, placement, resources, cores)
+            program = reopen_program(record, self.source.directory, placement, resources, cores)
+            if program is not None:
+                return self._prepare(index, placement, program)
+        with require_dependency("to compile an artifact at its first run on a machine"):
+            prepared = self._compile(index, self.source.graph(bucket), placement, cores)
+        if record is not None:
+            keep_program(record, prepared.program)
+        return prepared
 
     def hold(self, patience_s: float) -> bool:
         """Keeps calls from running while this process forks, where a backend's locks would be left held."""
@@ -199,9 +237,9 @@ class Programs:
             UnfitInputs: the model cannot be computed at these sizes.
         """
         plan, key = self.source.plan, (tuple(sorted(sizes.items())), tuple(sorted(overridden.items())))
-        graph = prepare_for_call(
-            model_interface.read_written_model(self.source.directory / artifact.MODEL), sizes, overridden
-        )
+        from bricolage.graph.prepare import prepare_for_call
+
+        graph = prepare_for_call(self.source.read_model(), sizes, overridden)
         which = size_class(sizes, [bucket.program.sizes for bucket in plan.buckets])
         tried = self.source.tried
         right = tried.get(which) if trying() else 0
@@ -235,6 +273,8 @@ class Programs:
         artifact holds them for the planned shapes only), and where the graph of this shape differs in structure. Backends whose
         optimisations may refuse a graph follow without them. The float64 reference is the last: slow, and right.
         """
+        from bricolage.backends.reference import REFERENCE
+
         bucket = min(self.source.plan.buckets, key=lambda b: _distance(b.program.sizes, sizes))
         quick = self._quick_implementations(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.program.sizes))
@@ -270,6 +310,8 @@ class Programs:
         self, graph: Graph, placement: Placement, bound: float, arrays: Mapping[str, ModelValue] | None
     ) -> str:
         """Why a program may not be run in this process; empty where it may."""
+        from bricolage.graph.identity import Identities
+
         store, everything = self.source.store, graph.everything
         model = store.region(everything, Identities(graph).key(everything))
         ends = [info.name for info in graph.inputs], [info.name for info in graph.outputs]
@@ -282,14 +324,17 @@ class Programs:
     def _compile(
         self, key: Hashable, graph: Graph, placement: Placement, cores: Sequence[tuple[int, ...]] | None = None
     ) -> Prepared:
-        backends = frozenset(assignment.implementation.backend for assignment in placement)
         resources = self._resources(placement)
         steps = placement_steps(graph, placement, self.source.store)
         ends = [info.name for info in graph.inputs], [info.name for info in graph.outputs]
         like = None if self._known is None else self._known.get((key, placement))
         program = compile_program(steps, *ends, resources, cores=cores, like=like)
+        return self._prepare(key, placement, program)
+
+    def _prepare(self, key: Hashable, placement: Placement, program: Program) -> Prepared:
         if self._known is not None:
             self._known.setdefault((key, placement), program)
+        backends = frozenset(assignment.implementation.backend for assignment in placement)
         return Prepared(program, backends, self._turn)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from bricolage.base.late_imports import require_dependency
 from bricolage.errors import MissingInput, UnknownInput, WrongShape, WrongType
 from bricolage.plan.plan import Plan, TensorSpec
 from bricolage.work.values import ModelValue
@@ -79,7 +80,8 @@ def as_array(value: ModelValue, spec: TensorSpec) -> ModelValue:
         value = value.detach().cpu()
         torch = sys.modules["torch"]
         if value.dtype == torch.bfloat16:
-            import ml_dtypes
+            with require_dependency("for tensors of bfloat16"):
+                import ml_dtypes
 
             return value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return value.numpy()
@@ -100,7 +102,8 @@ def _cast_numbers(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     try:
         wanted = np.dtype(spec.dtype)
     except TypeError:
-        import ml_dtypes
+        with require_dependency(f"for tensors of {spec.dtype}"):
+            import ml_dtypes
 
         wanted = np.dtype(getattr(ml_dtypes, spec.dtype, array.dtype))
     if wanted.kind not in _WIDENS[array.dtype.kind]:

@@ -8,23 +8,55 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
-import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Kernel, RegionModel, Resources
 from bricolage.backends.kernel import Answer, Array, Call
 from bricolage.errors import BricolageError, IndexBeyond, Refused, RunFailed
-from bricolage.graph.graph import describe
-from bricolage.graph.inference import infer
-from bricolage.graph.region_model import FileModel
-from bricolage.verify.index_guard import IndexGuard
-from bricolage.verify.index_uses import index_users
+from bricolage.graph.region_model import FileModel, RegionEnds
+from bricolage.work.values import ModelValue
+
+if TYPE_CHECKING:
+    from bricolage.verify.index_guard import IndexGuard
 
 _REASON = 300
 Remake = Callable[[Resources], Kernel]
+Ends = tuple[float, float]
 T = TypeVar("T")
+
+
+class InputGuard(Protocol):
+    """What looks at the indices among a kernel's inputs: `IndexGuard`, or `KeptGuard` where no graph was read."""
+
+    leaves: tuple[str, ...]
+    shown: dict[str, Ends]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has to be looked at."""
+        ...
+
+    def find_widest(self) -> Mapping[str, Ends]:
+        """The widest ends of the inputs that are right; empty where none are known that hold for all."""
+        ...
+
+    def check(self, arrays: Mapping[str, ModelValue]) -> None:
+        """Raises IndexBeyond where an operator would read or write outside of a tensor."""
+        ...
+
+
+@dataclass(frozen=True)
+class SupervisedRegion:
+    """What is known of a kernel's region."""
+
+    ends: RegionEnds
+    guard: InputGuard | None
+    """What looks at its indices; None where nothing has to be looked at."""
+    model: RegionModel | None
+    """From which a guard is made where a call fails; None of a user's file."""
 
 
 def supervise_kernel(
@@ -38,7 +70,7 @@ def supervise_kernel(
             come from data are 0.
     """
     if isinstance(region, FileModel):
-        return SupervisedKernel(kernel, backend, region, None, resources, remake)
+        return SupervisedKernel(kernel, backend, SupervisedRegion(region, None, None), resources, remake)
     if reason := backend.fails_at_nothing(region):
         raise Refused(backend=backend.title or backend.name, reason=reason)
     guard = None if backend.checks_indices == "all" else guard_of(region)
@@ -48,12 +80,19 @@ def supervise_kernel(
             f"it does not check what operator '{use.node.name}' ({use.node.op_type}) is given, and no input shows it"
         )
         raise Refused(backend=backend.title or backend.name, reason=reason)
-    guard = None if guard is None or guard.empty else guard
-    return SupervisedKernel(kernel, backend, region, guard, resources, remake)
+    supervised = SupervisedRegion(region, None if guard is None or guard.empty else guard, region)
+    return SupervisedKernel(kernel, backend, supervised, resources, remake)
 
 
 def guard_of(region: RegionModel) -> IndexGuard | None:
     """What looks at the indices of a region; None where it uses none."""
+    import onnx_ir as ir  # here, with what reads graphs: what opens kept code needs none of it
+
+    from bricolage.graph.graph import describe
+    from bricolage.graph.inference import infer
+    from bricolage.verify.index_guard import IndexGuard
+    from bricolage.verify.index_uses import index_users
+
     model = region.model
     users = index_users(model.graph)
     if not users:
@@ -71,23 +110,23 @@ class SupervisedKernel(Kernel):
         self,
         kernel: Kernel,
         backend: Backend,
-        region: RegionModel,
-        guard: IndexGuard | None,
+        region: SupervisedRegion,
         resources: Resources,
         remake: Remake,
     ) -> None:
         self._kernel: Kernel | None = kernel
-        self._backend, self._region, self._guard = backend, region, guard
+        self._backend, self.region, self._guard = backend, region, region.guard
+        self._names = tuple(info.name for info in region.ends.inputs)
         self._resources, self._remake = resources, remake
         self._making = threading.Lock()
-        self.takes_turns, self.direct_bytes = kernel.takes_turns, kernel.direct_bytes
+        self.takes_turns, self.direct_bytes, self.kept = kernel.takes_turns, kernel.direct_bytes, kernel.kept
 
     def replica(self, resources: Resources) -> Kernel | None:
         """See `Kernel.replica`."""
         twin = self.current().replica(resources)
         if twin is None:
             return None
-        return SupervisedKernel(twin, self._backend, self._region, self._guard, resources, self._remake)
+        return SupervisedKernel(twin, self._backend, self.region, resources, self._remake)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         """A call that raises IndexBeyond or RunFailed where the kernel's own may raise anything."""
@@ -145,13 +184,13 @@ class SupervisedKernel(Kernel):
         return self.current().own_call(inputs)
 
     def _name_inputs(self, inputs: Sequence[object]) -> dict[str, object]:
-        return {info.name: value for info, value in zip(self._region.inputs, inputs, strict=True)}
+        return dict(zip(self._names, inputs, strict=True))
 
     def _within(self, inputs: Sequence[Array]) -> list[Callable[[], bool]]:
         """For each input that decides indices, whether all its elements are where indices are known to be right."""
         if self._guard is None:
             return []
-        places = {info.name: array for info, array in zip(self._region.inputs, inputs, strict=True)}
+        places = dict(zip(self._names, inputs, strict=True))
         return [_test(self._guard, name, places[name]) for name in self._guard.leaves]
 
     def _look(self, arrays: Mapping[str, object]) -> None:
@@ -172,7 +211,7 @@ class SupervisedKernel(Kernel):
         if self._backend.after_failure == "again" and self._kernel is kernel:
             self._kernel = None
         try:
-            guard = self._guard or (None if isinstance(self._region, FileModel) else guard_of(self._region))
+            guard = self._guard or (None if self.region.model is None else guard_of(self.region.model))
             if guard is not None and not guard.empty:
                 guard.check(given)
         except IndexBeyond as beyond:
@@ -187,7 +226,7 @@ def error_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(says or lines)}"[:_REASON]
 
 
-def _test(guard: IndexGuard, name: str, array: Array) -> Callable[[], bool]:
+def _test(guard: InputGuard, name: str, array: Array) -> Callable[[], bool]:
     least, most = np.minimum.reduce, np.maximum.reduce
     flat = array.reshape(-1)
     if not flat.size or flat.dtype.kind not in "biuf":

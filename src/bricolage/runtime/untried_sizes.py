@@ -28,7 +28,6 @@ from bricolage.base.codec import encode
 from bricolage.plan.plan import Plan
 from bricolage.plan.program_step import Step
 from bricolage.runtime.process_environment import TRY_SIZES, environment
-from bricolage.verify.named_arrays import save_tensors
 from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
@@ -121,6 +120,8 @@ def trial(
         bound: relative error accepted.
         arrays: inputs; random ones are drawn where there are none.
     """
+    from bricolage.verify.named_arrays import save_tensors
+
     folder = scratch.temporary()
     try:
         if arrays is not None:

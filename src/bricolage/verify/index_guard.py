@@ -71,6 +71,14 @@ class IndexGuard:
         from_zero = {name: (min(low, 0.0), high) for name, (low, high) in hulls.items()}
         self.shown = next((candidate for candidate in (wide, from_zero, hulls) if self._shows(candidate)), ends)
 
+    def find_widest(self) -> dict[str, Ends]:
+        """Ends between which the elements of all `leaves` are surely right, the widest that the limits suggest; empty where these
+        do not show it."""
+        least = min((low for use in self._uses for low, _ in use.limits), default=0.0)
+        most = max((high for use in self._uses for _, high in use.limits), default=0.0)
+        tried = [dict.fromkeys(self.leaves, ends) for ends in ((least, most), (0.0, most))]
+        return next((ends for ends in tried if self._shows(ends)), {})
+
     def _shows(self, ends: Mapping[str, Ends]) -> bool:
         ranges = Ranges(ends, self._owners)
         return all(np.isfinite(end).all() for end in ends.values()) and all(

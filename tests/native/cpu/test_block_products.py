@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
-from bricolage.native.build import WEIGHTS
 from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.block_products import BlockOperand, block_operand
@@ -25,7 +24,7 @@ from bricolage.native.cpu.c_source import HEAD
 from bricolage.native.cpu.isa import find_isa
 from bricolage.native.cpu.panels import MicroTile
 from bricolage.native.ir.blocks import QuantisedBlocks, blocks_of
-from bricolage.native.library import HEADER_BYTES
+from bricolage.native.library_files import HEADER_BYTES, WEIGHTS
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.native.cpu.test_byte_products import runnable

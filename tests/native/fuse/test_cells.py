@@ -11,7 +11,7 @@ import pytest
 from benchmarks.fusion.cells import decisions
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
-from bricolage.backends.native.region_source import LAYOUT
+from bricolage.backends.native.structural_parameters import LAYOUT
 from bricolage.conformance.regions import answers
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer

@@ -19,7 +19,7 @@ from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials,
 from bricolage.backends.native.loaded_library import NativeKernel, Stopwatch
 from bricolage.base import scratch
 from bricolage.errors import Refused
-from bricolage.native.build import LIBRARY, TITLE, in_library, shared_object
+from bricolage.native.build import in_library, shared_object
 from bricolage.native.cpu.arithmetic import Arithmetic
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.kernel_choice import choice_of
@@ -28,6 +28,7 @@ from bricolage.native.cpu.toolchain import Objects
 from bricolage.native.fuse.inspect import kernel_flops
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel, kernel_nodes
 from bricolage.native.ir.tensors import Conv, MatMul, Node
+from bricolage.native.library_files import LIBRARY, TITLE
 from bricolage.native.module import generate, kernel_texts
 from bricolage.native.select.algorithm import KernelRequest
 from bricolage.native.select.algorithm_table import list_parameters

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bricolage.backends.interface import RegionModel, Resources, StaticKernel
+from bricolage.backends.interface import RegionEnds, RegionModel, Resources, StaticKernel
 from bricolage.backends.kernel import Array, Call
 from bricolage.backends.kernel_trials import on_random_inputs
 from bricolage.base.options import available_cores
 from bricolage.device.buffers import lasting
 from bricolage.errors import Refused
-from bricolage.native.build import LIBRARY, TITLE, WEIGHTS
-from bricolage.native.library import HEADER_BYTES, weights_digest, weights_header
+from bricolage.native.library_files import HEADER_BYTES, LIBRARY, TITLE, WEIGHTS, weights_digest, weights_header
 
 
 class _Options(ctypes.Structure):
@@ -132,14 +131,22 @@ class NativeKernel(StaticKernel):
     """The library in a folder that `build.write_library` has filled."""
 
     def __init__(
-        self, region: RegionModel, folder: Path, resources: Resources, weights: np.ndarray | None = None
+        self,
+        region: RegionEnds,
+        folder: Path,
+        resources: Resources,
+        weights: np.ndarray | None = None,
+        *,
+        kept: bool = False,
     ) -> None:
-        """With `weights`, bytes, they are taken from there and not from the folder.
+        """With `weights`, bytes, they are taken from there and not from the folder. `kept`: the folder stays, so that other
+        processes can open it (`Kernel.kept`).
 
         Raises:
             Refused: there is not enough memory.
         """
         super().__init__(TITLE, region.inputs, region.outputs)
+        self.kept = folder.name if kept else ""
         self._library = _Library(folder / LIBRARY)
         self._weights = _load_weights(folder / WEIGHTS) if weights is None else _take_weights(weights)
         self._threads = resources.threads

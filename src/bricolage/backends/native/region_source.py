@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bricolage.backends.interface import Refused, RegionModel, require_static
+from bricolage.backends.native.structural_parameters import FUSED, LAYOUT, STRUCTURAL, WAVES
 from bricolage.device.device import Device
 from bricolage.device.host import host
-from bricolage.native.build import TITLE, plan_fused_kernels
+from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import Isa, needed_instructions
@@ -16,6 +17,7 @@ from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.channels_last import LAYOUTS
 from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.ir.tensors import Node
+from bricolage.native.library_files import TITLE
 from bricolage.native.module import generate
 from bricolage.plan.number_sets import parse_numbers
 from bricolage.work.implementation import KernelConfig
@@ -35,14 +37,6 @@ ARITHMETICS = {
     "int8-bf16": Arithmetic(parts=1, stores="operands", in_bytes=True),
 }
 """By name of a configuration."""
-LAYOUT = "layout"
-"""Parameter: which images lie with their channels last, by name (`fuse.channels_last`); without it all of them."""
-WAVES = "waves"
-"""Parameter: whether kernels that do not depend on each other run as one parallel section (`fuse.waves`)."""
-FUSED = "fused"
-"""Parameter with the numbers of the only kernels that may compute several operators, as in "0-2,5"; without it all may."""
-STRUCTURAL = frozenset([FUSED, LAYOUT, WAVES])
-"""Parameters that change the plan of kernels."""
 
 
 def find_lack(arithmetic: Arithmetic, isa: Isa, device: Device) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.graph import Dimension
+from bricolage.device.tensor_form import Dimension
 from bricolage.rewrite.analyses.linear import Window, channels, find_bias_sum, flat, linear, window
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op

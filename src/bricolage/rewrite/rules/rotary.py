@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.device.tensor_form import Dimension
 from bricolage.graph.constant_folding import constant_elements
-from bricolage.graph.graph import Dimension, describe
+from bricolage.graph.graph import describe
 from bricolage.rewrite.analyses.elementwise import UNARY
 from bricolage.rewrite.analyses.slices import any_slice, kept_ranges
 from bricolage.rewrite.engine.matching import Match

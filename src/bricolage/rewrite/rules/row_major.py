@@ -10,8 +10,9 @@ from functools import partial
 
 import onnx_ir as ir
 
+from bricolage.device.tensor_form import Dimension
 from bricolage.graph.constant_folding import is_known
-from bricolage.graph.graph import Dimension, describe
+from bricolage.graph.graph import describe
 from bricolage.rewrite.analyses.elementwise import BINARY, UNARY
 from bricolage.rewrite.analyses.linear import find_bias_sum, is_one_row, terms
 from bricolage.rewrite.engine.subgraph import Subgraph, connected_subgraphs, write_subgraph

@@ -20,8 +20,8 @@ from bricolage.native.library import (
     model_source,
     public_header,
     shared_source,
-    weights_header,
 )
+from bricolage.native.library_files import weights_header
 from bricolage.plan import artifact
 from bricolage.runtime.c_library import project
 from bricolage.runtime.c_library.conditions import resolve_conditions

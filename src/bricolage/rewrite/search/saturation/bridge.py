@@ -20,10 +20,11 @@ from functools import lru_cache, partial
 
 import onnx_ir as ir
 
+from bricolage.device.tensor_form import Dimension
 from bricolage.egraph import saturate
 from bricolage.egraph.egraph import ENode
 from bricolage.egraph.tree_pattern import EGraphMatch
-from bricolage.graph.graph import Dimension, TensorInfo
+from bricolage.graph.graph import TensorInfo
 from bricolage.rewrite.builder import Names
 from bricolage.rewrite.engine import edit, matching
 from bricolage.rewrite.engine.index import Indexed, RuleIndex

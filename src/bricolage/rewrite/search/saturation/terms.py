@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
+from bricolage.device.tensor_form import Dimension
 from bricolage.egraph.egraph import EGraph, ENode
 from bricolage.graph.constant_folding import is_known
-from bricolage.graph.graph import Dimension, Operator, TensorInfo, describe
+from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.graph.identity import label
 from bricolage.graph.operator_kinds import RANDOM
 from bricolage.rewrite.search.fingerprint import constant_key

@@ -1,0 +1,28 @@
+"""The files of a compiled region, and what stands before its weights. What opens a library needs no more of the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import numpy as np
+
+TITLE = "bricolage native"
+LIBRARY, WEIGHTS = "region.so", "weights.bin"
+ABI_VERSION = 1
+"""Of `c/model.h`."""
+HEADER_BYTES = 64
+"""Of a file of weights: magic, version and these bytes, the size of what follows, and its digest."""
+_MAGIC = b"BRICOLAG"
+_HEADER = struct.Struct("<8sIIQ32s8x")
+
+
+def weights_header(weights: np.ndarray) -> bytes:
+    """What stands before weights in a file, or in memory."""
+    digest = hashlib.sha256(np.ascontiguousarray(weights).data).digest()
+    return _HEADER.pack(_MAGIC, ABI_VERSION, HEADER_BYTES, weights.nbytes, digest)
+
+
+def weights_digest(header: bytes) -> str:
+    """The digest in a header of weights."""
+    return _HEADER.unpack(header)[4].hex()  # type: ignore[no-any-return]
