@@ -14,14 +14,13 @@ from bricolage.base import scratch
 from bricolage.errors import BadOption, BricolageError, NotWritable
 from bricolage.native.c import define
 from bricolage.native.library import (
-    HEADER_BYTES,
     InstructionSet,
     internal_header,
     model_source,
     public_header,
     shared_source,
 )
-from bricolage.native.library_files import weights_header
+from bricolage.native.library_files import HEADER_BYTES, weights_header
 from bricolage.plan import artifact
 from bricolage.runtime.c_library import project
 from bricolage.runtime.c_library.conditions import resolve_conditions
