@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import select
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx.parser
 import pytest
 
 from benchmarks.call_overhead import whole_on
+from benchmarks.tools.server_process import Served, serving
 
 LIBRARIES = ("uvicorn", "grpc", "orjson", "prometheus_client")
 """Of the extra `serve`."""
-PATIENCE_S = 120.0
-"""For a server to be ready on a busy machine."""
 TYPES: Mapping[str, str] = {
     "BOOL": "bool",
     "UINT8": "uint8",
@@ -58,49 +49,6 @@ MODELS: Mapping[str, tuple[str, str]] = {
     ),
 }
 """Backend and text of each model."""
-
-
-@dataclass(frozen=True)
-class Served:
-    """A server process."""
-
-    process: subprocess.Popen[str]
-    http_port: int
-    grpc_port: int
-
-    def exchange(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes, http.client.HTTPMessage]:
-        """One request over HTTP: status, body and headers of its answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE_S)
-        try:
-            connection.request(method, path, body, dict(headers or {}))
-            response = connection.getresponse()
-            return response.status, response.read(), response.headers
-        finally:
-            connection.close()
-
-    def metric(self, line: str) -> float:
-        """The value of a line of the metrics."""
-        lines = self.exchange("GET", "/metrics")[1].decode().splitlines()
-        return next((float(text.rpartition(" ")[2]) for text in lines if text.startswith(f"{line} ")), 0.0)
-
-
-@contextmanager
-def serving(*words: str) -> Iterator[Served]:
-    """A server of these words of a command line, ready; it is ended behind the block, if it has not ended."""
-    command = [sys.executable, "-m", "bricolage", "serve", "--http-port", "0", "--grpc-port", "0", "--json", *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None and select.select([process.stdout], [], [], PATIENCE_S)[0]
-        told = json.loads(process.stdout.readline())
-        yield Served(process, told["http_port"], told["grpc_port"])
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(PATIENCE_S)
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.tools.server_process import PATIENCE_S, Served
 from tests.needed import needs
-from tests.runtime.inference_protocol.conftest import LIBRARIES, PATIENCE_S, Served
+from tests.runtime.inference_protocol.conftest import LIBRARIES
 
 for library_name in LIBRARIES:
     needs(library_name)

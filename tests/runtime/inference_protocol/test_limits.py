@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.tools.server_process import PATIENCE_S, Served, serving
 from bricolage.api.model_serving import name_models, serve_artifacts
 from bricolage.errors import (
     BadOption,
@@ -30,7 +31,7 @@ from bricolage.errors import (
 from bricolage.plan.plan import TensorSpec
 from bricolage.runtime.inference_protocol.server_settings import ServerSettings
 from tests.needed import needs
-from tests.runtime.inference_protocol.conftest import LIBRARIES, PATIENCE_S, Served, serving
+from tests.runtime.inference_protocol.conftest import LIBRARIES
 
 for library_name in LIBRARIES:
     needs(library_name)

@@ -11,10 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.tools.server_process import PATIENCE_S, Served
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import load
 from tests.needed import needs
-from tests.runtime.inference_protocol.conftest import LIBRARIES, PATIENCE_S, TYPES, Served
+from tests.runtime.inference_protocol.conftest import LIBRARIES, TYPES
 
 for library_name in (*LIBRARIES, "tritonclient"):
     needs(library_name)
