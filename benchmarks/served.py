@@ -27,9 +27,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +52,7 @@ _MEAN = (
     " { mean = GlobalAveragePool (image) }"
 )
 _ROUNDS = 60
+_THROUGHPUT_ROUNDS = 5
 _CALLS = 5
 """Of each contestant's turn in a round."""
 _RUNTIME = Path(__file__).parents[1] / "examples" / "serving" / "mlserver"
@@ -279,8 +280,8 @@ def measure_throughput(name: str, folder: Path, requests: int, rounds: int, conn
     rates: dict[str, list[float]] = {"map": [], "served": []}
     with serving(str(artifact)) as served, fast:
         body, headers = binary_body(key, array)
-        calls = [_caller(served.http_port, "workload", body, headers) for _ in range(connections)]
         for _ in range(rounds + 1):
+            calls = [_caller(served.http_port, "workload", body, headers) for _ in range(connections)]
             rates["map"].append(_map_rate(fast, inputs, requests))
             rates["served"].append(_served_rate(calls, requests))
     rates = {side: values[1:] for side, values in rates.items()}
@@ -303,13 +304,10 @@ def _served_rate(calls: Sequence[Callable[[], object]], requests: int) -> float:
         while next(left, None) is not None:
             call()
 
-    threads = [threading.Thread(target=work, args=(call,)) for call in calls]
-    begun = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return requests / (time.perf_counter() - begun)
+    with ThreadPoolExecutor(len(calls)) as threads:
+        begun = time.perf_counter()
+        list(threads.map(work, calls))
+        return requests / (time.perf_counter() - begun)
 
 
 # --- growth ---------------------------------------------------------------------------------------------------------------------
@@ -365,6 +363,7 @@ def main() -> int:
     parser.add_argument("--workload", default="resnet-50", help="for the throughput; it takes one tensor of float32")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of the overhead")
     parser.add_argument("--connections", type=int, default=4, help="of the throughput")
+    parser.add_argument("--round-requests", type=int, default=60, help="of the throughput, on each side in a round")
     parser.add_argument("--requests", type=int, default=10_000, help="of the growth")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--output", type=Path)
@@ -377,7 +376,9 @@ def main() -> int:
             report["overhead"] = [asdict(row) for row in measure_overhead(folder, given.rounds, given.mlserver)]
             keep(report, given.output)
         if "throughput" in only:
-            report["throughput"] = asdict(measure_throughput(given.workload, folder, 60, 5, given.connections))
+            report["throughput"] = asdict(
+                measure_throughput(given.workload, folder, given.round_requests, _THROUGHPUT_ROUNDS, given.connections)
+            )
             keep(report, given.output)
         if "growth" in only:
             report["growth"] = asdict(measure_growth(folder, given.requests))

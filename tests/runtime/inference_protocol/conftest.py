@@ -11,7 +11,7 @@ import pytest
 from benchmarks.call_overhead import whole_on
 from benchmarks.tools.server_process import Served, serving
 
-LIBRARIES = ("uvicorn", "grpc", "orjson", "prometheus_client")
+LIBRARIES = ("uvicorn", "uvloop", "grpc", "orjson", "prometheus_client")
 """Of the extra `serve`."""
 TYPES: Mapping[str, str] = {
     "BOOL": "bool",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import uvicorn
+import uvloop
 
 from bricolage.errors import PortTaken
 from bricolage.runtime.inference_protocol.grpc_service import GrpcService
@@ -22,6 +23,8 @@ from bricolage.runtime.inference_protocol.server_settings import Listening, Load
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG = 2048
+_KEEP_ALIVE_S = 75
+"""An idle connection stays open for longer than proxies and pools of clients keep theirs, so that none closes under a request."""
 _HEADROOM = 65_536
 """Bytes of a message of gRPC beyond its tensors."""
 _LOG = logging.getLogger(__name__)
@@ -96,6 +99,7 @@ class ModelServer:
             lifespan="off",
             server_header=False,
             backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(self._settings.grace_s)),
         )
         return _HttpServer(config)
@@ -164,4 +168,5 @@ def serve_models(
     async def run() -> None:
         await ModelServer(paths, settings, options).run(begun)
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
