@@ -11,8 +11,8 @@ import pytest
 from benchmarks.call_overhead import whole_on
 from benchmarks.tools.server_process import Served, serving
 
-LIBRARIES = ("uvicorn", "uvloop", "grpc", "orjson", "prometheus_client")
-"""Of the extra `serve`."""
+LIBRARIES = ("uvicorn", "uvloop", "grpc", "orjson", "prometheus_client", "onnxruntime")
+"""Of the extra `serve`, and a backend of the models here."""
 TYPES: Mapping[str, str] = {
     "BOOL": "bool",
     "UINT8": "uint8",

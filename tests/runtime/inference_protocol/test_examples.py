@@ -15,6 +15,9 @@ import pytest
 
 from bricolage.runtime.load import load
 from examples.serving.triton.write_folder import write_folder
+from tests.needed import needs
+
+needs("onnxruntime")
 
 
 class Tensor:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from bricolage.api.model_serving import name_models, serve_artifacts
 from bricolage.errors import (
     BadOption,
     MissingFile,
+    MissingLibrary,
     ModelNotReady,
     NotServable,
     PortTaken,
@@ -152,6 +154,13 @@ def test_a_port_that_another_one_has(kind: str) -> None:
 def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
     with pytest.raises(MissingFile):
         serve_artifacts({"absent": Path("absent.bricolage")}, ServerSettings(http_port=0, grpc_port=0))
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)  # as where it is not installed
+    monkeypatch.delitem(sys.modules, "bricolage.runtime.inference_protocol.model_server", raising=False)
+    with pytest.raises(MissingLibrary, match="uvicorn is needed to serve models.*pip install 'uvicorn"):
+        serve_artifacts({"absent": Path("absent.bricolage")}, ServerSettings())
 
 
 def test_names_and_settings(tmp_path: Path) -> None:
