@@ -12,6 +12,7 @@ from bricolage.errors import BricolageError
 _SUBJECTS = {
     "models": "Model files",
     "inputs": "Inputs of a call",
+    "servers": "Model servers",
     "options": "Options, files and folders",
     "accuracy": "Samples and metrics",
     "artifacts": "Artifacts, packs, devices",

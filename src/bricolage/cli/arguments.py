@@ -87,8 +87,8 @@ PROGRAM_OPTIONS = (
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
-def memory_bytes(word: str) -> int:
-    """Bytes that `--memory` says.
+def memory_bytes(word: str, option: str = "--memory") -> int:
+    """Bytes that an option says.
 
     Raises:
         BadOption: no size, or none that there can be.
@@ -99,7 +99,7 @@ def memory_bytes(word: str) -> int:
         if not 0 < value < 2**62:
             raise ValueError
     except (ValueError, KeyError):
-        raise BadOption(option="--memory", value=word, advice="Write a size with a unit: 2GB, 300MB") from None
+        raise BadOption(option=option, value=word, advice="Write a size with a unit: 2GB, 300MB") from None
     return int(value)
 
 
@@ -122,8 +122,8 @@ def exit_code(require_gain: float | None, note: str, *, gains: bool) -> int:
     return OK if require_gain is None else NO_GAIN
 
 
-def trial_seconds(word: str) -> float:
-    """What `Trial` says.
+def positive_seconds(word: str, option: str = "--trial") -> float:
+    """A time that an option says: `Trial` and others.
 
     Raises:
         BadOption: not a time, or none.
@@ -133,7 +133,7 @@ def trial_seconds(word: str) -> float:
     except BadOption:
         seconds = 0.0
     if not 0.0 < seconds < float("inf"):
-        raise BadOption(option="--trial", value=word, advice="Write for example 60s, 5m or 1h")
+        raise BadOption(option=option, value=word, advice="Write for example 60s, 5m or 1h")
     return seconds
 
 

@@ -37,7 +37,7 @@ def bisect(
     from bricolage.cli import output, progress_bars
 
     options, inputs = a.open_options(model, data, options, given)
-    seconds = a.trial_seconds(trial)
+    seconds = a.positive_seconds(trial)
     if out is not None:
         output.make_folder(out)
     with output.stdout_kept(), progress_bars.show_progress() as shown:

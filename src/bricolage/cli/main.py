@@ -26,6 +26,7 @@ from bricolage.cli.reduce import reduce
 from bricolage.cli.rewrite import rewrite, rules
 from bricolage.cli.run import bench, run
 from bricolage.cli.schedule import schedule
+from bricolage.cli.serve_command import serve
 from bricolage.cli.tune import tune
 from bricolage.errors import plain
 
@@ -54,6 +55,7 @@ for command in (
     quantize,
     pack,
     run,
+    serve,
     export,
     bench,
     tune,

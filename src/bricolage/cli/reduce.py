@@ -37,7 +37,7 @@ def reduce(
     from bricolage.cli import output, progress_bars
 
     options, inputs = a.open_options(model, data, options, given)
-    seconds = a.trial_seconds(trial)
+    seconds = a.positive_seconds(trial)
     target = out if out is not None else Path(model.with_suffix(".repro").name)
     existed = target.exists()
     output.make_folder(target)

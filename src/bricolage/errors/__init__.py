@@ -19,4 +19,5 @@ from bricolage.errors.options import *
 from bricolage.errors.quantization import *
 from bricolage.errors.results import *
 from bricolage.errors.rewriting import *
+from bricolage.errors.servers import *
 from bricolage.errors.training import *

@@ -1,0 +1,65 @@
+"""Artifacts behind a server that others' clients speak to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bricolage.errors import BadOption, MissingLibrary
+from bricolage.plan.operating_point import OperatingPoint
+from bricolage.runtime.inference_protocol.server_settings import Listening, LoadOptions, ServerSettings
+
+__all__ = ["Listening", "OperatingPoint", "ServerSettings", "name_models", "serve_artifacts"]
+
+
+def name_models(words: Sequence[str]) -> dict[str, Path]:
+    """`["digits.bricolage", "small=other/digits.bricolage"]` → paths by the names of the models: the word before `=`, else the
+    file's name without its ending.
+
+    Raises:
+        BadOption: a name that no path of HTTP can have, or two models of one name.
+    """
+    paths: dict[str, Path] = {}
+    for word in words:
+        before, equals, behind = word.partition("=")
+        named = bool(equals) and "/" not in before and not Path(word).exists()
+        path = Path(behind if named else word)
+        name = before if named else path.stem
+        if not name or "/" in name:
+            raise BadOption(option="MODEL", value=word, advice="Write PATH, or NAME=PATH with a name without slashes")
+        if name in paths:
+            advice = f"Two models have the name '{name}'; write NAME=PATH to give one of them another name"
+            raise BadOption(option="MODEL", value=word, advice=advice)
+        paths[name] = path
+    return paths
+
+
+def serve_artifacts(
+    paths: Mapping[str, Path],
+    settings: ServerSettings,
+    *,
+    any_machine: bool = False,
+    target: str = "",
+    begun: Callable[[Listening], None] = lambda _: None,
+) -> None:
+    """Serves artifacts by the Open Inference Protocol over HTTP and gRPC, until SIGTERM or SIGINT.
+
+    Args:
+        paths: of artifacts, by the names of the models.
+        settings: where it listens, and its limits.
+        any_machine: whether artifacts that were made on other hardware or versions run all the same.
+        target: of packs, whose plans run.
+        begun: called once all models take requests.
+
+    Raises:
+        MissingLibrary: a library of the extra `serve` is not installed.
+        PortTaken: it cannot listen there.
+        NotServable: a model has a tensor of a type that the protocol does not have.
+        MissingFile, BadArtifact, ForeignArtifact and others: as `load`.
+        BadOption, NotBatchable, NotEnoughMemory: as `Executable.serve`.
+    """
+    try:
+        from bricolage.runtime.inference_protocol.model_server import serve_models
+    except ImportError as error:
+        raise MissingLibrary(name=error.name, purpose="to serve models", reason=error, extra="serve") from error
+    serve_models(paths, settings, LoadOptions(any_machine, target), begun)
