@@ -17,7 +17,7 @@ def place(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SPEC|INSTANCE",
+            metavar="SOURCE",
             help="A training step with described devices (TOML, JSON), or an instance of device placement (JSON).",
             show_default=False,
         ),
@@ -35,30 +35,28 @@ def place(
         ),
     ] = "sample",
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="The kept placement as JSON.", show_default=False),
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The kept placement as JSON.")
     ] = None,
     limit: Annotated[
         float, typer.Option("--limit", metavar="S", min=0.1, help="Seconds for each method that can be stopped.")
     ] = 20.0,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds for each timing of SPEC.")
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds for each timing of a training step.")
     ] = 2.0,
     accelerators: Annotated[
         int | None,
-        typer.Option("--accelerators", metavar="N", min=1, help="Of INSTANCE, instead of the number in the file."),
+        typer.Option("--accelerators", metavar="N", min=1, help="Of an instance, instead of the number in the file."),
     ] = None,
     by_hand: Annotated[
         Path | None,
-        typer.Option("--by-hand", metavar="FILE", help="A placement of INSTANCE that is judged with the others."),
+        typer.Option("--by-hand", metavar="FILE", help="A placement of an instance that is judged with the others."),
     ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Place operators on unlike devices by every method, each with its bound.
 
-    SPEC names a training step and describes devices, which may differ in speed, memory and links. The step runs in this process for
-    some seconds to time its operators, which runs the Python that SPEC names. INSTANCE has operators with their times on
-    accelerators and processors, in the JSON of Tarnawski et al.
+    SOURCE is a training step that describes devices, which may differ: it runs in this process for some seconds, which runs the
+    Python that it names. Or it is an instance in the JSON of Tarnawski et al.: operators with times on two kinds of devices.
     """
     from bricolage.api.train_place import comparison_json, open_placement, place_operators, placement_json
     from bricolage.cli import output, progress_bars
@@ -70,9 +68,8 @@ def place(
         comparison = place_operators(request, limit_s=limit, seconds=seconds, progress=shown)
     if out is not None:
         output.write_text(out, json.dumps(placement_json(comparison), indent=1))
+        output.note(f"wrote {out}")
     if as_json:
         output.show_json(comparison_json(comparison))
-    else:
-        output.show_parts(placement_parts(comparison))
-    if out is not None:
-        output.note(f"wrote {out}")
+        return
+    output.show_parts(placement_parts(comparison))

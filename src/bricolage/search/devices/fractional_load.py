@@ -24,8 +24,8 @@ def fractional_load(problem: ScheduleProblem) -> float:
     kinds: Counter[tuple[object, ...]] = Counter()
     device_of: dict[tuple[object, ...], str] = {}
     for device, cores in problem.cores.items():
-        times = (tuple(able.get(device, ())) for able in problem.times)
-        kind = (cores, problem.memory.get(device), *times)
+        rows_of_device = tuple(tuple(able.get(device, ())) for able in problem.times)
+        kind = (cores, problem.memory.get(device), rows_of_device)
         kinds[kind] += 1
         device_of.setdefault(kind, device)
     area = [_areas(problem, task) for task in range(len(problem))]
@@ -47,12 +47,12 @@ def fractional_load(problem: ScheduleProblem) -> float:
         longest = max(longest, min(math.fsum(area[task][device] for task in group) for device in able))
         rows.add([(column, 1.0) for column in columns], 1.0, 1.0)
     scale = longest or 1.0
-    for number, (kind, device) in enumerate(device_of.items()):
-        rows.add([(0, -kinds[kind]), *((column, value / scale) for column, value in ms[number])], -math.inf, 0.0)
+    for number, (alike, device) in enumerate(device_of.items()):
+        rows.add([(0, -kinds[alike]), *((column, value / scale) for column, value in ms[number])], -math.inf, 0.0)
         if (most := problem.memory.get(device, math.inf)) < math.inf:
             unit = most or 1.0
             entries = [(column, size / unit) for column, size in held[number]]
-            rows.add(entries, -math.inf, kinds[kind] * (most / unit))
+            rows.add(entries, -math.inf, kinds[alike] * (most / unit))
     count = len(rows.cost)
     result = rows.solve([0] * count, high=[math.inf] + [1.0] * (count - 1))
     if result.infeasible:

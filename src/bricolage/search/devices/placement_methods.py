@@ -197,7 +197,6 @@ def _place_around(
         return MethodPlacement(name, goal, refused=case.unlike), nothing
     placed = least_latency(problem, limit_s=limit_s) if name == BLOCKS else LOAD_METHODS[name](problem, best, limit_s)
     if not placed.devices or math.isinf(placed.max_load):
-        # What is at hand of a search is none of its own.
         return MethodPlacement(name, goal, refused=_no_placement(case, name, placed), note=placed.note), nothing
     devices = tuple(case.names[device] for device in placed.devices)
     if (small := _overfull(case, devices)) is not None:

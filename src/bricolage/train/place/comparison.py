@@ -53,14 +53,14 @@ def compare_placements(
         raise NoDevicePlacement(reason=reason)
     best = min(able, key=lambda placement: placement.ms[goal] or 0.0)
     return PlacementComparison(
-        source,
-        tuple(operator.name for operator in case.sample.graph.operators),
-        case.names,
-        dict(case.sample.memory),
-        {"sample": case.sample_bound, "load": case.load_bound},
-        tuple(placements),
-        goal,
-        best.method,
+        source=source,
+        operators=tuple(operator.name for operator in case.sample.graph.operators),
+        devices=case.names,
+        memory_bytes=dict(case.sample.memory),
+        bounds={"sample": case.sample_bound, "load": case.load_bound},
+        methods=tuple(placements),
+        goal=goal,
+        kept=best.method,
     )
 
 
