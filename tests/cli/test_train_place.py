@@ -82,7 +82,7 @@ def test_bad_files_and_options_are_refused_in_words(tmp_path: Path) -> None:
         ((circle,), "in a circle"),
         ((other,), "is no instance of device placement"),
         ((tmp_path / "nothing.json",), "nothing.json"),
-        ((small, "--method", "heft"), "memory is too small"),
+        ((small, "--method", "heft"), "memories do not hold the operators"),
         ((BERT, "--method", "magic"), "--method cannot be 'magic'"),
         ((BERT, "--goal", "magic"), "--goal cannot be 'magic'"),
         ((BERT, "--by-hand", other), "lacks 'fpgas'"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from bricolage.base.codec import DecodeError, read_file
 from bricolage.base.progress import Progress, Silent
 from bricolage.errors import BadOption, BadPlacementInstance
-from bricolage.search.devices.device_problem import DevicePlacementProblem
+from bricolage.search.devices.device_problem import DevicePlacementProblem, without_spare_devices
 from bricolage.search.devices.instance_files import by_hand, read_instance
 from bricolage.search.devices.placement_methods import (
     GOALS,
@@ -70,6 +70,7 @@ def open_placement(
                 raise BadOption(option=option, value=value, advice="It is of instances alone; leave it out")
         return PlacementRequest(path, read_spec(path), chosen, name)
     problem = read_instance(path, accelerators)
+    problem = without_spare_devices(problem, len(problem))
     given = None
     if by_hand_file is not None:
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.scheduling.schedule_instances import graph_of
 from bricolage.errors import BadOption, NoDevicePlacement
-from bricolage.search.devices.device_problem import DevicePlacementProblem
+from bricolage.search.devices.device_problem import DevicePlacementProblem, without_spare_devices
 from bricolage.search.devices.fractional_load import fractional_load
 from bricolage.search.devices.placement_methods import (
     LIST_METHODS,
@@ -177,8 +177,32 @@ def test_memory_that_does_not_suffice_is_said_by_all() -> None:
     assert fractional_load(case.sample) == math.inf
     rows = place_by_methods(case, QUICK, limit_s=1.0)
     assert all(row.refused for row in rows)
-    with pytest.raises(NoDevicePlacement, match="memory is too small"):
+    with pytest.raises(NoDevicePlacement, match="memories do not hold the operators"):
         compare_placements("made", case, rows, "sample")
+
+
+def test_a_method_without_room_says_so_where_another_has_room() -> None:
+    # In the order of HEFT the small tasks fill both devices before the large one comes.
+    sizes, ms = (1, 1, 2), (3.0, 3.0, 1.0)
+    problem = ScheduleProblem(
+        graph_of([[], [], []]),
+        tuple({"a": (time_ms,), "b": (time_ms,)} for time_ms in ms),
+        {"a": 1, "b": 1},
+        task_bytes=sizes,
+        memory={"a": 2, "b": 2},
+    )
+    case = PlacementCase(problem, ("a", "b"), None, "they are unlike")
+    assert math.isfinite(case.load_bound)
+    (row,) = place_by_methods(case, ("heft",))
+    assert "no device with room for operator 'op2', which takes 2 bytes" in row.refused
+
+
+def test_devices_beyond_the_operators_are_left_out() -> None:
+    problem = replace(next(instances(training=False)), accelerators=4096, processors=9)
+    fewer = without_spare_devices(problem, len(problem))
+    assert (fewer.accelerators, fewer.processors) == (4, 4)
+    rows = place_by_methods(PlacementCase.of_instance(fewer), ("heft", "dp"))
+    assert all(not row.refused for row in rows)
 
 
 def test_the_learned_policy_is_behind_the_same_door() -> None:

@@ -51,6 +51,7 @@ LOAD_METHODS = {**SEARCHES, "reinforce": LEARNED["reinforce"], "eagle": LEARNED[
 BLOCKS = "blocks"
 METHODS = (*LIST_METHODS, *LOAD_METHODS, BLOCKS)
 """By name, in the order in which they run."""
+_NEVER_FIT = "the devices' memories do not hold the operators, however they are placed"
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,8 @@ def place_by_methods(
                 placement, placed = _place_around(case, name, best, limit_s)
                 if placed.devices and placement.goal == "load" and (best is None or placed.max_load < best.max_load):
                     best = placed
+        except DevicesTooSmall as error:
+            placement = MethodPlacement(name, _goal(name), refused=_no_room(case, error))
         except BricolageError as error:
             placement = MethodPlacement(name, _goal(name), refused=error.sentence)
         placements.append(replace(placement, seconds=time.monotonic() - started))
@@ -208,9 +211,16 @@ def _place_around(
     return row, placed
 
 
+def _no_room(case: PlacementCase, error: DevicesTooSmall) -> str:
+    """Why a method that places one operator after another ends; another method may find room."""
+    if math.isinf(case.load_bound):
+        return _NEVER_FIT
+    return f"it leaves no device with room for operator '{error.facts['task']}', which takes {error.facts['wanted']}"
+
+
 def _no_placement(case: PlacementCase, name: str, placed: PlacedOperators) -> str:
     if math.isinf(case.load_bound):
-        return "the devices' memories together do not hold the operators"
+        return _NEVER_FIT
     if _goal(name) == "blocks":
         return "it finds no blocks that fit and do not wait for each other, as those of forward and backward pass do"
     return "it finds no placement whose operators fit" + (f" ({placed.note})" if placed.note else "")
