@@ -103,16 +103,15 @@ def optimistic_costs(problem: ScheduleProblem) -> list[Mapping[str, float]]:
     table: list[Mapping[str, float]] = [{} for _ in range(len(problem))]
     for task in reversed(range(len(problem))):
         row = {}
+        delays = {after: mean_delay(problem, task, after) for after in problem.graph.successors[task]}
         for device in problem.times[task]:
             row[device] = max(
                 (
                     min(
-                        table[after][there]
-                        + allotment.ms
-                        + (0.0 if there == device else mean_delay(problem, task, after))
+                        table[after][there] + allotment.ms + (0.0 if there == device else delays[after])
                         for there, allotment in _fastest(problem, after).items()
                     )
-                    for after in problem.graph.successors[task]
+                    for after in delays
                 ),
                 default=0.0,
             )
