@@ -6,12 +6,13 @@ The random graphs under tests/data/random-graphs are of the RandWire kind (licen
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bricolage.search.devices.instance_files import read_instance
+from bricolage.search.devices.instance_schedule import schedule_of_sample
 from bricolage.search.schedules.certificates import TypedTasks
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
@@ -92,24 +93,5 @@ def read_placement(path: Path, accelerators: int = 1) -> ScheduleProblem:
 
     Tasks are numbered anew, in an order that no edge contradicts.
     """
-    placing = read_instance(path)
-    graph = placing.graph
-    sizes = {
-        (source, reader): round(placing.move_ms[source] * 1e6)  # in ns, so that a transfer is a size again
-        for source, readers in enumerate(graph.successors)
-        for reader in readers
-    }
     names = ["gpu"] if accelerators == 1 else [f"gpu{number}" for number in range(accelerators)]
-    times = list[Mapping[str, tuple[float, ...]]]()
-    for on_accelerator, on_processor in zip(placing.accelerator_ms, placing.processor_ms, strict=True):
-        able = {} if math.isinf(on_accelerator) else dict.fromkeys(names, (on_accelerator,))
-        times.append({"cpu": (on_processor,), **able})
-    memory = {} if math.isinf(placing.memory_bytes) else dict.fromkeys(names, int(placing.memory_bytes))
-    return ScheduleProblem(
-        graph_of(graph.predecessors, sizes),
-        tuple(times),
-        dict.fromkeys(("cpu", *names), 1),
-        lambda _from, _to, size: size / 1e6,
-        tuple(int(one) for one in placing.memory) if memory else (),
-        memory,
-    )
+    return schedule_of_sample(replace(read_instance(path, accelerators), processors=1), [*names, "cpu"])

@@ -70,7 +70,7 @@ class BadPlacementInstance(UsageError):
     """A file of operators, their times and the outputs that move between devices."""
 
     what = "'{path}' is no instance of device placement: {reason}"
-    hint = "docs/manual/train-plan.md shows the fields that it must have"
+    hint = "docs/manual/train-place.md shows the fields that it must have"
 
 
 class NoTarget(UsageError):

@@ -47,6 +47,13 @@ class NoPipelinePlan(UsageError):
     hint = "Describe devices with more memory, or more of them; or use a smaller batch"
 
 
+class NoDevicePlacement(UsageError):
+    """Operators that no method places on the devices."""
+
+    what = "no method places the operators on these devices: {reason}"
+    hint = "Describe devices with more memory, or more of them; or ask for another method: docs/manual/train-place.md"
+
+
 class NoShardingPlan(UsageError):
     """Operators that no layouts fit into the memory of a group of devices, or of which none was found in time."""
 

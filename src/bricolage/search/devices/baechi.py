@@ -26,6 +26,10 @@ def m_topo(problem: ScheduleProblem) -> Schedule:
     cap = sum(sizes) / len(problem.cores) + max(sizes, default=0)
     devices, filled = list(problem.cores), dict.fromkeys(problem.cores, 0.0)
     for task in range(len(problem)):
+        if (settled := passing.room.settled(task)) is not None:
+            filled[settled] += sizes[task]
+            passing.run(task, settled)
+            continue
         while len(devices) > 1 and (filled[devices[0]] + sizes[task] > cap or not _later(passing, task, devices[0])):
             devices.pop(0)
         able = {allotment.device for allotment in passing.room.for_task(task)}

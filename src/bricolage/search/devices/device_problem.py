@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -96,6 +96,11 @@ class PlacedOperators:
     def proven(self) -> bool:
         """Whether no placement is better."""
         return self.max_load <= self.bound * (1.0 + SLACK)
+
+
+def without_spare_devices(problem: DevicePlacementProblem, most: int) -> DevicePlacementProblem:
+    """The problem with at most `most` devices of each kind: more than there are groups of operators are never in use."""
+    return replace(problem, accelerators=min(problem.accelerators, most), processors=min(problem.processors, most))
 
 
 def max_load(problem: DevicePlacementProblem, devices: Sequence[int]) -> float:

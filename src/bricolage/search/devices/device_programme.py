@@ -10,12 +10,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from bricolage.search.devices.colocation import PlacementBlocks, contract, group_colours
-from bricolage.search.devices.device_problem import SLACK, DevicePlacementProblem, PlacedOperators, least_load, max_load
+from bricolage.search.devices.device_problem import (
+    SLACK,
+    DevicePlacementProblem,
+    PlacedOperators,
+    least_load,
+    max_load,
+    without_spare_devices,
+)
 from bricolage.search.placement.linear_rows import LinearRows
 from bricolage.work.bits import members
 
@@ -40,9 +47,7 @@ def integer_programme(
     most = math.inf if known is None or not known.devices else known.max_load
     low = least_load(problem)
     blocks = contract(problem) if connected else group_colours(problem)
-    fewer = replace(
-        problem, accelerators=min(problem.accelerators, len(blocks)), processors=min(problem.processors, len(blocks))
-    )
+    fewer = without_spare_devices(problem, len(blocks))
     devices, bound = _Programme(fewer, blocks, low, most, connected=connected).solve(limit_s)
     if devices is not None:
         more = problem.accelerators - fewer.accelerators

@@ -39,12 +39,15 @@ def os_dpos(problem: ScheduleProblem, splittable: Collection[int]) -> tuple[Sche
     Args:
         problem: the problem.
         splittable: tasks that may be divided, as along their batch: n parts take an nth of the time, read and write an nth each.
+            Those of a colour are not: their parts would have to stay together.
 
     Raises:
         DevicesTooSmall: no device has room left for some task.
     """
     best, schedule = problem, dpos(problem)
-    names = {problem.graph.operators[task].name for task in splittable}
+    names = {
+        problem.graph.operators[task].name for task in splittable if not problem.colours or problem.colours[task] < 0
+    }
     path = sorted(_critical_path(problem, _ranks(problem)), key=lambda task: -min(_times(problem, task).values()))
     for name in [problem.graph.operators[task].name for task in path if task in splittable]:
         if name not in names:
@@ -100,7 +103,11 @@ def split_task(problem: ScheduleProblem, task: int, parts: int) -> ScheduleProbl
     sizes = problem.task_bytes
     if sizes:
         sizes = (*sizes[:task], 0, *(-(-sizes[task] // parts),) * parts, 0, *sizes[task + 1 :])
-    return replace(problem, graph=WorkGraph(tuple(operators), tuple(tensors)), times=times, task_bytes=sizes)
+    colours = problem.colours
+    if colours:
+        colours = (*colours[:task], *(-1,) * (parts + 2), *colours[task + 1 :])
+    graph = WorkGraph(tuple(operators), tuple(tensors))
+    return replace(problem, graph=graph, times=times, task_bytes=sizes, colours=colours)
 
 
 def _times(problem: ScheduleProblem, task: int) -> Mapping[str, float]:

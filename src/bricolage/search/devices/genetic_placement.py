@@ -7,6 +7,9 @@ for each task how urgent it is.
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 
 from bricolage.errors import DevicesTooSmall
@@ -17,12 +20,15 @@ from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.work.random_keys import RandomKeyOptions, minimise
 
 
-def random_keys(problem: ScheduleProblem, options: RandomKeyOptions | None = None) -> Schedule:
-    """The best schedule found; never longer than HEFT's or DPOS's. A function of its arguments.
+def random_keys(
+    problem: ScheduleProblem, options: RandomKeyOptions | None = None, *, limit_s: float = math.inf
+) -> Schedule:
+    """The best schedule found; never longer than HEFT's or DPOS's. A function of its arguments, unless `limit_s` seconds end it.
 
     Raises:
         DevicesTooSmall: HEFT or DPOS finds no room for some task.
     """
+    deadline = time.monotonic() + limit_s
     devices, count = list(problem.cores), len(problem)
     starts = sorted((heft(problem), dpos(problem)), key=lambda schedule: schedule.makespan_ms)
     if not count:
@@ -57,5 +63,5 @@ def random_keys(problem: ScheduleProblem, options: RandomKeyOptions | None = Non
             best = candidate
         return candidate.makespan_ms
 
-    minimise(score, keys_of, options or RandomKeyOptions())
+    minimise(score, keys_of, options or RandomKeyOptions(), stopped=lambda: time.monotonic() > deadline)
     return best

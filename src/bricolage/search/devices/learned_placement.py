@@ -70,7 +70,7 @@ def learn_placement(
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(chosen.seed)
-            best, rounds = _learn(problem, chosen, started + limit_s)
+            best, rounds = _learn(problem, chosen, limit_s)
     finally:
         torch.set_num_threads(threads)
     value = math.inf if best is None else max_load(problem, best)
@@ -88,7 +88,7 @@ LEARNED: Mapping[str, PlacementSearch] = {
 
 
 def _learn(
-    problem: DevicePlacementProblem, options: LearningOptions, deadline: float
+    problem: DevicePlacementProblem, options: LearningOptions, limit_s: float
 ) -> tuple[tuple[int, ...] | None, int]:
     import torch
 
@@ -101,6 +101,7 @@ def _learn(
     loads, scale = PlacementLoads(problem), max(least_load(problem), 1e-12)
     best: tuple[float, tuple[int, ...]] | None = None
     mean: float | None = None
+    deadline = time.monotonic() + limit_s  # PyTorch is there by now: to import it is no part of learning
     for number in range(options.rounds):
         if time.monotonic() > deadline or (best is not None and best[0] <= scale):
             return (None if best is None else best[1]), number

@@ -8,8 +8,9 @@ take several cores of a device, as its speed-up curve allows.
 from __future__ import annotations
 
 import heapq
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from bricolage.search.devices.memory_room import Room
 from bricolage.search.schedules.schedule import SLACK, Interval, Schedule
@@ -102,16 +103,15 @@ def optimistic_costs(problem: ScheduleProblem) -> list[Mapping[str, float]]:
     table: list[Mapping[str, float]] = [{} for _ in range(len(problem))]
     for task in reversed(range(len(problem))):
         row = {}
+        delays = {after: mean_delay(problem, task, after) for after in problem.graph.successors[task]}
         for device in problem.times[task]:
             row[device] = max(
                 (
                     min(
-                        table[after][there]
-                        + allotment.ms
-                        + (0.0 if there == device else mean_delay(problem, task, after))
+                        table[after][there] + allotment.ms + (0.0 if there == device else delays[after])
                         for there, allotment in _fastest(problem, after).items()
                     )
-                    for after in problem.graph.successors[task]
+                    for after in delays
                 ),
                 default=0.0,
             )
@@ -185,15 +185,21 @@ def insert(
 def _earliest(
     busy: Mapping[tuple[str, int], Sequence[tuple[float, float]]], count: int, one: Allotment, ready: float
 ) -> Interval:
-    """The first time from `ready` on at which enough cores are free for as long as it takes."""
-    ends = {end for lane in range(count) for _, end in busy[one.device, lane] if end > ready}
+    """The first time from `ready` on at which enough cores are free for as long as it takes.
+
+    What a core does is sorted and does not overlap, so that of all that ends after a time the first one is the one that disturbs.
+    """
+    rows = [busy[one.device, lane] for lane in range(count)]
+    ends = {end for row in rows for _, end in row[_after(row, ready) :]}
     for start in sorted({ready, *ends}):
         end = start + one.ms
-        lanes = [
-            lane
-            for lane in range(count)
-            if all(after <= start or before >= end for before, after in busy[one.device, lane])
-        ]
+        firsts = [(row, _after(row, start)) for row in rows]
+        lanes = [lane for lane, (row, first) in enumerate(firsts) if first == len(row) or row[first][0] >= end]
         if len(lanes) >= one.cores:
             return Interval(one.device, tuple(lanes[: one.cores]), start, end)
     raise AssertionError("after the last end all cores are free")
+
+
+def _after(row: Sequence[tuple[float, float]], time_ms: float) -> int:
+    """The place of the first interval that ends after a time."""
+    return bisect_right(row, time_ms, key=itemgetter(1))

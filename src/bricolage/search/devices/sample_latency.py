@@ -191,18 +191,20 @@ def _pieces(problem: DevicePlacementProblem, path: Sequence[int], above: Sequenc
             for used in range(many + 1):
                 after[used] = min(after[used], prefix_ms[used] + problem.processor_ms[first])
         coming = above[path[begin - 1]] if begin else 0
-        inside, paid, work, memory = 0, 0, 0.0, 0.0
+        inside, paid, paid_ms, work, memory = 0, 0, 0.0, 0.0, 0.0
         for end in range(begin, count):
             added = members(below[first] & above[path[end]] & ~inside)
             for operator in added:
                 inside |= 1 << operator
-                paid |= sources[operator] & coming
+                arriving = sources[operator] & coming & ~paid
+                paid |= arriving
+                paid_ms += math.fsum(problem.move_ms[member] for member in members(arriving))
                 work += problem.accelerator_ms[operator]
                 memory += problem.memory[operator]
             if memory > problem.memory_bytes or math.isinf(work):
                 break
-            moved = paid | (inside & leaving[end])
-            load = work + math.fsum(problem.move_ms[member] for member in members(moved))
+            left = inside & leaving[end] & ~paid
+            load = work + paid_ms + math.fsum(problem.move_ms[member] for member in members(left))
             after = best[end + 1]
             for used in range(many):
                 after[used + 1] = min(after[used + 1], prefix_ms[used] + load)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem, bottom_levels
 from bricolage.work.work_graph import WorkGraph
@@ -46,16 +45,18 @@ class TypedTasks:
 def lower_bound(problem: ScheduleProblem) -> float:
     """The longest path of least times, or the least volume that some devices must do, by their cores."""
     path = max(bottom_levels(problem.graph, problem.shortest_ms), default=0.0)
-    devices = tuple(problem.cores)
-    volumes = [0.0]
-    for count in range(1, len(devices) + 1):
-        for combination in combinations(devices, count):
-            bound_there = [
-                mine for mine in problem.allotments if {allotment.device for allotment in mine} <= set(combination)
-            ]
-            area = sum(min(allotment.area for allotment in mine) for mine in bound_there)
-            volumes.append(area / sum(problem.cores[device] for device in combination))
-    return max(path, *volumes)
+    # Devices that no task needs only add cores: unions of the sets of devices that tasks have are enough.
+    areas = [min(allotment.area for allotment in mine) for mine in problem.allotments]
+    able = [(frozenset(times), area) for times, area in zip(problem.times, areas, strict=True)]
+    unions = {frozenset[str]()}
+    for devices in {devices for devices, _ in able}:
+        unions |= {union | devices for union in unions}
+    volumes = [
+        sum(area for devices, area in able if devices <= union) / sum(problem.cores[device] for device in union)
+        for union in unions
+        if union
+    ]
+    return max(path, 0.0, *volumes)
 
 
 def longest_path(graph: WorkGraph, ms: Sequence[float]) -> float:

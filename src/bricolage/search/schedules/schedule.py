@@ -69,7 +69,8 @@ def check(problem: ScheduleProblem, schedule: Schedule) -> None:
 
     Raises:
         ValueError: a task is missing, runs on cores that are not there or for another time than it takes, two overlap on a
-            core, one starts before what it reads has arrived, or a device's memory does not hold its tasks. The message says which.
+            core, one starts before what it reads has arrived, tasks of a colour are apart, or a device's
+            memory does not hold its tasks. The message says which.
     """
     intervals, slack = schedule.intervals, SLACK * max(schedule.makespan_ms, 1e-300)
     if len(intervals) != len(problem):
@@ -94,6 +95,9 @@ def check(problem: ScheduleProblem, schedule: Schedule) -> None:
                 )
         for lane in interval.lanes:
             lanes.setdefault((interval.device, lane), []).append((interval.start_ms, interval.end_ms, task))
+    for group in problem.together:
+        if len({intervals[task].device for task in group}) > 1:
+            raise ValueError(f"tasks {', '.join(map(str, group))} are of one colour, and on several devices")
     for device, most in problem.memory.items():
         taken = sum(
             size for size, interval in zip(problem.task_bytes, intervals, strict=False) if interval.device == device

@@ -69,6 +69,9 @@ class ScheduleProblem:
     """What each task takes of the memory of its device for good: weights, and what it keeps. Empty: nothing."""
     memory: Mapping[str, int] = field(default_factory=dict)
     """Bytes of devices; one that is missing holds everything."""
+    colours: tuple[int, ...] = ()
+    """Tasks of one colour go to one device, as those that share weights; a negative number is no colour. Empty: no task has one.
+    Methods that place one task after another keep to them (`devices.memory_room.Room`), and `schedule.check` sees it."""
 
     def __post_init__(self) -> None:
         if len(self.times) != len(self.graph):
@@ -77,6 +80,8 @@ class ScheduleProblem:
             raise ValueError("a device has no cores")
         if self.task_bytes and len(self.task_bytes) != len(self.graph):
             raise ValueError(f"{len(self.graph)} tasks, and bytes of {len(self.task_bytes)}")
+        if self.colours and len(self.colours) != len(self.graph):
+            raise ValueError(f"{len(self.graph)} tasks, and colours of {len(self.colours)}")
         for task, able in enumerate(self.times):
             if not able or not set(able) <= set(self.cores):
                 raise ValueError(f"task {task} runs on none of the devices, or on one that is not there")
@@ -105,6 +110,15 @@ class ScheduleProblem:
                         best = ms
             by_task.append(tuple(mine))
         return tuple(by_task)
+
+    @cached_property
+    def together(self) -> tuple[tuple[int, ...], ...]:
+        """Tasks that go to one device, by the first of each group; a task without a colour is a group of its own."""
+        groups: dict[tuple[bool, int], list[int]] = {}
+        for task in range(len(self)):
+            colour = self.colours[task] if self.colours else -1
+            groups.setdefault((colour >= 0, colour if colour >= 0 else task), []).append(task)
+        return tuple(map(tuple, groups.values()))
 
     @cached_property
     def shortest_ms(self) -> tuple[float, ...]:

@@ -18,17 +18,17 @@ from bricolage.device.description import DescribedDevices
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import BadDevices, BadPlan
-from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.pipeline.layers import PartTimes, join_layers, planned_layers
 from bricolage.train.pipeline.module_stages import Division, batch_names, divide_module
 from bricolage.train.pipeline.pipeline_problem import PipelineProblem, PlannedLayer, divisors
 from bricolage.train.predict.exchange import gradient_buckets, simulate_overlap
-from bricolage.train.predict.operator_costs import QUANTILE, OperatorTimings, goes_on, profile
+from bricolage.train.predict.operator_costs import QUANTILE, goes_on
 from bricolage.train.predict.predicted_pipeline import StepRow
-from bricolage.train.predict.step_cost_model import StepCost, StepCostModel
+from bricolage.train.predict.profiled_step import profile_step
+from bricolage.train.predict.step_cost_model import StepCost
 from bricolage.train.predict.variant import Variant
-from bricolage.train.predict.variant_step import Running, prepare_step, repeating_blocks
+from bricolage.train.predict.variant_step import prepare_step, repeating_blocks
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import Tensors, TrainingStep, users_code
 from bricolage.work.cost import CostModel, Setting
@@ -80,20 +80,9 @@ class StepTimings:
 
     def _time_step(self, variant: Variant, counts: Sequence[int]) -> list[_Timed]:
         """A step that is run here, on numbers of threads."""
-        step = prepare_step(self.spec, variant)
-
-        def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, Lasting]:
-            running = Running(module, tensors, step, variant)
-            return running, running.lasting
-
-        tensors = [*step.inputs, *step.targets]
-        graph = trace_step(step.module, tensors, start)
-        running = Running(step.module, tensors, step, variant)
+        graph, models = profile_step(self.spec, variant, counts, self.seconds, _ROUNDS[0])
         timings = []
-        for threads in counts:
-            seen = profile(running, graph, threads, self.seconds, _ROUNDS[0])
-            # All operators were seen in their places: none has to be timed alone.
-            model: CostModel = StepCostModel(graph, seen, OperatorTimings(threads, dict.fromkeys(graph.signatures)))
+        for threads, model in models.items():
             here = StepCost.of(graph, model, Setting(host(), threads)).operators
             timings.append(_Timed(graph, here, self._there(graph, model, threads) or here))
         return timings

@@ -1,0 +1,1 @@
+"""Operators of a training step on unlike devices."""
