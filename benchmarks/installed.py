@@ -16,7 +16,6 @@ take turns, each from the start of the interpreter to its first answer, with eve
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import shutil
@@ -32,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.tools.output import keep_table
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
 from bricolage.base.cache import VARIABLE
@@ -209,14 +209,14 @@ def format_facts(start: Start) -> list[str]:
     return [contestant, *("" if fact is None else f"{fact:.0f}" if fact >= 100 else f"{fact:.3g}" for fact in facts)]
 
 
-def write_rows(size: WheelSize, starts: Sequence[Start], path: Path) -> None:
+def tabulate_rows(size: WheelSize, starts: Sequence[Start]) -> list[dict[str, str]]:
     """A run as docs/results.md reads it; the size of the wheel stands in the row of what needs no more."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(each.name for each in fields(Start)), *(each.name for each in fields(WheelSize))])
-        for start in starts:
-            sizes = [f"{mb:.1f}" for mb in asdict(size).values()] if start.contestant == "kept" else ["", ""]
-            writer.writerow([*format_facts(start), *sizes])
+    names, sizes = [each.name for each in fields(Start)], asdict(size).items()
+    return [
+        dict(zip(names, format_facts(start), strict=True))
+        | {name: f"{mb:.1f}" if start.contestant == "kept" else "" for name, mb in sizes}
+        for start in starts
+    ]
 
 
 def main() -> int:
@@ -234,8 +234,7 @@ def main() -> int:
         install_wheel(wheel, installed)
         os.environ[VARIABLE] = str(folder / "cache")
         starts = measure_starts(prepare_place(given.workload, folder, installed), given.rounds)
-    if given.csv is not None:
-        write_rows(size, starts, given.csv)
+    keep_table(tabulate_rows(size, starts), given.csv)
     document = {
         "hardware": str(host()),
         "workload": given.workload,

@@ -39,7 +39,7 @@ from benchmarks.exported.contestants import (
     write_addition,
 )
 from benchmarks.latency import select
-from benchmarks.tools.output import keep
+from benchmarks.tools.output import keep, keep_table
 from benchmarks.workloads import export, workloads
 from bricolage.base.options import available_cores
 from bricolage.device.host import host
@@ -279,6 +279,26 @@ def format_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def tabulate_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Rows with times as docs/results.md reads them."""
+    return [
+        {
+            "network": row.network,
+            "contestant": row.contestant,
+            "start_ms": f"{row.start_ms:.1f}",
+            "first_ms": f"{row.first_ms:.1f}",
+            "ms": f"{row.ms:.4g}",
+            "over_python": " to ".join(f"{value:.3f}" for value in row.python[1:]),
+            "resident_mb": f"{row.resident_mb:.1f}",
+            "code_mb": f"{row.code_mb:.2f}" if row.code_mb else "",
+            "handle_mb": f"{row.handle_mb:.1f}" if row.handle_mb else "",
+            "answer": row.failed or row.answer,
+        }
+        for row in rows
+        if row.ms
+    ]
+
+
 def models(words: str, folder: Path) -> Iterator[Model]:
     """Networks by name or family, and `addition`."""
     names = words.split(",")
@@ -301,6 +321,7 @@ def main() -> int:
     parser.add_argument("--bits", action="store_true", help="compare answers only")
     parser.add_argument("--onnxruntime-include", type=Path, help="a folder with onnxruntime_c_api.h")
     parser.add_argument("--output", type=Path, help="keep the rows as JSON, after each network")
+    parser.add_argument("--csv", type=Path, help="also write the rows for docs/results.md here")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     asked = parser.parse_args()
     rows: list[Row] = []
@@ -309,6 +330,8 @@ def main() -> int:
             (folder := Path(work) / model.name).mkdir(exist_ok=True)
             rows += run_network(model, asked, folder)
             keep({"processor": str(host()), "rows": [asdict(row) for row in rows]}, asked.output)
+    if not asked.bits:
+        keep_table(tabulate_rows(rows), asked.csv)
     print(json.dumps([asdict(row) for row in rows], indent=1) if asked.json else format_table(rows))
     return int(any(row.failed for row in rows))
 

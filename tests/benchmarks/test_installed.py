@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.installed import ROOT, WheelSize, build_wheel, format_table, measure_wheel, summarise_turns, write_rows
+from benchmarks.installed import (
+    ROOT,
+    WheelSize,
+    build_wheel,
+    format_table,
+    measure_wheel,
+    summarise_turns,
+    tabulate_rows,
+)
+from benchmarks.tools.output import keep_table
 
 
 @pytest.mark.slow
@@ -32,7 +41,7 @@ def test_a_start_is_the_median_of_its_turns(tmp_path: Path) -> None:
     table = format_table(WheelSize(2.5, 9.0), [start, summarise_turns("numpy", [(5.0, {})])]).splitlines()
     assert table[0] == "wheel 2.5 MB, installed 9.0 MB"
     assert table[-2] == "| kept | 20 |  | 10 |  | 170 | 0 |  |" and table[-1].startswith("| numpy | 5 |  |")
-    write_rows(WheelSize(2.5, 9.0), [start], tmp_path / "rows.csv")
+    keep_table(tabulate_rows(WheelSize(2.5, 9.0), [start]), tmp_path / "rows.csv")
     with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["contestant"], row["process_ms"], row["import_ms"], row["wheel_mb"]) == ("kept", "20", "", "2.5")

@@ -169,8 +169,7 @@ def test_each_thread_takes_sequences_of_its_own(kind: str, more: dict[str, objec
     ("batch", "why"),
     [
         (RecurrentBatch(8, 1, 1, 64), "steps"),
-        (RecurrentBatch(3, 9, 1, 64), "sequences"),
-        (RecurrentBatch(7, 9, 1, 64), "parts that are not alike"),
+        (RecurrentBatch(7, 9, 1, 64), "sequences"),
         (RecurrentBatch(8, 9, 2, 64), "directions"),
         (RecurrentBatch(8, 9, 1, 1 << 16), "weights"),
         (RecurrentBatch(200, 9, 1, 40_000), "work"),
@@ -179,7 +178,7 @@ def test_each_thread_takes_sequences_of_its_own(kind: str, more: dict[str, objec
 )
 def test_batches_that_stay_whole(batch: RecurrentBatch, why: str) -> None:
     """Two threads, and caches of 256 KiB; with more of what is missing, or less of what is too much, each is divided."""
-    enough = {"steps": {"steps": 3}, "sequences": {"sequences": 4}, "parts that are not alike": {"sequences": 9}}
+    enough = {"steps": {"steps": 3}, "sequences": {"sequences": 8}}
     enough |= {"directions": {"directions": 1}, "weights": {"weights": 1 << 15}, "work": {"sequences": 80}}
     assert divide_batch(batch, 2, 256 << 10) == 1
     assert divide_batch(replace(batch, **enough[why]), 2, 256 << 10) == 2

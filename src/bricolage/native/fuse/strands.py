@@ -34,8 +34,8 @@ _MEETING = 20_000
 and one 3.3 (Intel Xeon with AMX, 2 cores), so that the meeting takes some 0.9."""
 _WEIGHT = 0.4
 """Time of a multiply-add whose weight is in a register, that of reading a weight being 1."""
-_FEWEST_SEQUENCES = 2
-"""Of a part of a batch: with one, reading the weights takes longer than multiplying by them."""
+_FEWEST_SEQUENCES = 4
+"""Of a part of a batch: with fewer, reading the weights takes longer than multiplying by them."""
 _WEIGHT_BYTES = 4
 _RESIDENT = 0.75
 """Part of a second-level cache that weights may take to stay there from step to step."""
@@ -78,9 +78,8 @@ def divide_batch(batch: RecurrentBatch, threads: int, l2_bytes: int) -> int:
     parts = threads // batch.directions
     if parts < 2 or batch.steps < _FEWEST or batch.sequences < parts * _FEWEST_SEQUENCES:
         return 1
-    fewest, most = batch.sequences // parts, -(-batch.sequences // parts)
-    fits = _WEIGHT_BYTES * batch.weights <= _RESIDENT * l2_bytes and most * batch.weights <= _PIECE
-    return parts if fits and fewest >= _ALIKE * most else 1
+    step = -(-batch.sequences // parts) * batch.weights
+    return parts if _WEIGHT_BYTES * batch.weights <= _RESIDENT * l2_bytes and step <= _PIECE else 1
 
 
 _Rows = tuple[tuple[int, ...], ...]
