@@ -117,9 +117,10 @@ def test_weights_of_the_enclosing_graph(rule: Rule, every: bool) -> None:
 
 
 def test_exceptions_are_few_and_known() -> None:
-    names = {rule.name for rule in written_rules()}
+    """Mutants, which are enumerated, count as one."""
+    names, mutants = {rule.name for rule in written_rules()}, {rule.name for rule in generated_mutants()}
     for exceptions in (NOT_WITH_SECOND_USERS, NOT_WITH_A_SYMBOLIC_BATCH, NOT_WITH_CAPTURED_CONSTANTS):
-        assert set(exceptions) <= names and len(exceptions) < 0.1 * len(names)
+        assert set(exceptions) <= names and len(exceptions.keys() - mutants) + 1 < 0.1 * len(names - mutants)
 
 
 @examples_in_turn(0)
