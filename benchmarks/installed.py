@@ -46,7 +46,7 @@ _NUMPY = ("numpy", "numpy.libs")
 """Folders of numpy's wheel."""
 _IMPORT_NUMPY = "import numpy"
 _LOAD = """
-import json, resource, sys, time
+import json, sys, time
 import numpy as np
 before, begun = set(sys.modules), time.perf_counter()
 import bricolage
@@ -59,7 +59,8 @@ ours = {name for name in set(sys.modules) - before if sys.modules[name] is not N
 others = {name.partition(".")[0] for name in ours} - sys.stdlib_module_names - {"bricolage", "numpy"}
 times = {"import_ms": imported - begun, "load_ms": loaded - imported, "first_ms": answered - loaded}
 facts = {name: seconds * 1e3 for name, seconds in times.items()}
-peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+# Of this program alone: what getrusage says begins with the process that started it.
+peak_mb = int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) / 1024
 print(json.dumps(facts | {"modules": len(ours), "packages": len(others), "resident_mb": peak_mb}))
 """
 _COMMAND = "import sys; from bricolage.cli.main import main; sys.argv[:] = ['bricolage', 'run', *sys.argv[1:]]; main()"
@@ -145,7 +146,8 @@ def prepare_place(workload: str, folder: Path, installed: Path) -> Place:
     artifact, arrays = folder / "model.bricolage", folder / "inputs.npz"
     optimize(export(built), Options(effort="instant", backends=("native",)), inputs=inputs).save(artifact)
     np.savez(arrays, **inputs)  # type: ignore[arg-type]
-    everything = [str(installed), *(path for path in sys.path if path and not path.startswith(str(ROOT)))]
+    sources = {"", str(ROOT), str(ROOT / "src")}
+    everything = [str(installed), *(path for path in sys.path if path not in sources)]
     return Place(artifact, arrays, cache, os.pathsep.join([str(installed), str(lean)]), os.pathsep.join(everything))
 
 

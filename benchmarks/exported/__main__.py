@@ -7,8 +7,9 @@ Every contestant is a program of its own, which opens the model, answers once, a
 `first_ms` are from before its process to the open model and to the first answer, with files in the page cache: medians over fresh
 processes, in turns. `ms` is a run on the caller's buffers: medians over rounds in which all contestants take turns. `code_mb` is
 the stripped library, of other tools the libraries that they load. `resident_mb` is a process's resident memory behind the last
-turn. ONNX Runtime and OpenVINO open the file as it comes, and what they keep of it for a faster start: a model that ONNX Runtime
-optimised and saved, and OpenVINO's cache. Every exported answer is compared with Python's, bit for bit, on one thread and on all;
+turn. Weights of an exported model are copied to large pages, which is the default, or mapped. ONNX Runtime and OpenVINO open the
+file as it comes, and what they keep of it for a faster start: a model that ONNX Runtime optimised and saved, and OpenVINO's cache.
+Every exported answer is compared with Python's, bit for bit, on one thread and on all;
 the others' within a relative error of 1e-3. The network `addition` adds 1 to a number: its `ms` is what a call costs.
 
 `--bits` compares answers alone. FOLDER holds `onnxruntime_c_api.h` of the version that is installed.
@@ -33,7 +34,7 @@ from benchmarks.as_it_comes import Model, decide
 from benchmarks.exported.contestants import (
     Contestant,
     NotBuilt,
-    exported_contestant,
+    exported_contestants,
     peers,
     python_contestant,
     write_addition,
@@ -235,13 +236,15 @@ def run_network(model: Model, asked: argparse.Namespace, folder: Path) -> list[R
         return [Row(model.name, "exported", failed=reason)]
     prepare_folder(model, artifact, folder)
     try:
-        exported = exported_contestant(artifact, folder, weigh=not asked.bits)
+        exported, mapped = exported_contestants(artifact, folder, weigh=not asked.bits)
     except NotBuilt as error:
         return [Row(model.name, "exported", failed=str(error))]
     python = python_contestant(artifact)
     if not asked.bits:
         others = peers(model.path, folder, asked.onnxruntime_include, asked.threads)
-        rows = measure(model.name, [python, exported, *others], folder, asked.threads, asked.starts, asked.rounds)
+        rows = measure(
+            model.name, [python, exported, mapped, *others], folder, asked.threads, asked.starts, asked.rounds
+        )
         print("\n".join(_describe_row(row) for row in rows), file=sys.stderr, flush=True)
     else:
         rows = []

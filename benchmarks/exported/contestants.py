@@ -48,9 +48,9 @@ def python_contestant(artifact: Path) -> Contestant:
     return Contestant("python", (sys.executable, "-m", "benchmarks.exported.in_python"), (str(artifact),))
 
 
-def exported_contestant(artifact: Path, folder: Path, *, weigh: bool) -> Contestant:
-    """Exports an artifact, builds the static library with its own CMake files, and links the program with it. To `weigh` the
-    code, the shared library is built as well.
+def exported_contestants(artifact: Path, folder: Path, *, weigh: bool) -> tuple[Contestant, Contestant]:
+    """With weights that are copied, and mapped. Exports an artifact, builds the static library with its own CMake files, and links
+    the program with it. To `weigh` the code, the shared library is built as well.
 
     Raises:
         NotBuilt: it is refused, or does not build.
@@ -68,7 +68,11 @@ def exported_contestant(artifact: Path, folder: Path, *, weigh: bool) -> Contest
     )
     code_bytes = _weigh_shared_library(sources, folder) if weigh else 0
     weights = str(sources / "share" / _NAME)
-    return Contestant("exported", (str(program),), (weights,), code_bytes, exported=True)
+    copied, mapped = (
+        Contestant(name, (str(program),), (weights, word), code_bytes, exported=True)
+        for name, word in (("exported", "copied"), ("exported, mapped", "mapped"))
+    )
+    return copied, mapped
 
 
 def _weigh_shared_library(sources: Path, folder: Path) -> int:

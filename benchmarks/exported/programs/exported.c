@@ -1,5 +1,5 @@
-/* A model that bricolage exported, linked into the program. MODEL is the prefix of its names; words: the folder of its weights.
-   Everything that the library may allocate with is counted: the linker wraps it. */
+/* A model that bricolage exported, linked into the program. MODEL is the prefix of its names; words: the folder of its
+   weights, and whether they are "mapped" or "copied". Everything that the library may allocate with is counted: the linker wraps it. */
 #include MODEL_HEADER
 #include "turns.h"
 
@@ -30,6 +30,7 @@ static long in_runs, runs;
 static void open_model(struct ends *ends, int threads, char **words) {
   MODEL_(options) options = {sizeof options};
   options.threads = (uint32_t)threads;
+  options.map_weights = !strcmp(words[1], "mapped");
   const int32_t code = MODEL_(open)(words[0], &options, &model);
   if (code) fail(MODEL_(error)(code));
   for (int i = 0; i < ends->inputs; i++)

@@ -63,7 +63,7 @@ typedef struct model_options {
   size_t size;              /* sizeof(model_options) */
   const char *instructions; /* the name of a set of instructions, see model_instructions_name; NULL: the best that runs here */
   uint32_t threads;         /* at most, the caller's included; 0: those that the plan was made for */
-  uint32_t map_weights;     /* 1: the file is mapped and not copied, which starts faster and runs slower; 0: copied */
+  uint32_t map_weights;     /* 1: the file is mapped, which starts faster; 0: copied to large pages, which may run faster */
   uint32_t leave_helpers;   /* 1: helpers run where the system puts them; 0: within the caller's affinity, off its processor */
   uint32_t sleeps;  /* 1: helpers sleep behind every run; 0: for 100 microseconds they spin, if runs follow each other closely */
   model_team *team; /* threads of another open model, see model_team_of; NULL: this library's */
