@@ -12,7 +12,8 @@ file as it comes, and what they keep of it for a faster start: a model that ONNX
 Every exported answer is compared with Python's, bit for bit, on one thread and on all;
 the others' within a relative error of 1e-3. The network `addition` adds 1 to a number: its `ms` is what a call costs.
 
-`--bits` compares answers alone. FOLDER holds `onnxruntime_c_api.h` of the version that is installed.
+`--bits` compares answers alone. FOLDER holds `onnxruntime_c_api.h` and the headers that it includes, of the installed version
+or an older one. Without it ONNX Runtime takes no part.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Running:
         Raises:
             NotBuilt: it failed.
         """
-        self._folder = folder
+        (folder / "outputs.bin").unlink(missing_ok=True)  # so that no answer of another process is taken for this one's
         begun = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         self._process = subprocess.Popen(
             [*contestant.command, str(folder), str(threads), *contestant.words],
@@ -104,8 +105,8 @@ class Running:
 
     def end(self) -> Mapping[str, int]:
         """What it says at its end."""
-        told, _ = self._process.communicate(timeout=_TIMEOUT_S)
-        return {name: int(value) for name, value in (line.split() for line in told.splitlines())}
+        printed, _ = self._process.communicate(timeout=_TIMEOUT_S)
+        return {name: int(value) for name, value in (line.split() for line in printed.splitlines())}
 
     def _number(self, word: str) -> int:
         assert self._process.stdout is not None
@@ -129,12 +130,13 @@ class _Measured:
 
 
 def compare_bits(contestant: Contestant, folder: Path, threads: int, expected: bytes) -> str:
-    """ "every bit", or how far an answer is from the expected one."""
+    """How an answer differs from the expected one, see `describe_answer`."""
     Running(contestant, folder, threads).end()
     return describe_answer((folder / "outputs.bin").read_bytes(), expected)
 
 
 def describe_answer(answer: bytes, expected: bytes) -> str:
+    """The words "every bit" or "another size", or the relative error of floats."""
     if answer == expected:
         return "every bit"
     if len(answer) != len(expected) or len(answer) % 4:
@@ -146,7 +148,8 @@ def describe_answer(answer: bytes, expected: bytes) -> str:
 def measure(
     network: str, contestants: Sequence[Contestant], folder: Path, threads: int, starts: int, rounds: int
 ) -> list[Row]:
-    """Rows of a network. The first contestant is the plan in Python, whose answer the others are compared with."""
+    """Rows of a network. The first contestant is the plan in Python, whose answer the others are compared with. Where it has none,
+    no answer of others is right."""
     measured = {contestant: _Measured() for contestant in contestants}
     expected = b""
     running: dict[Contestant, Running] = {}
@@ -164,7 +167,7 @@ def measure(
             if number == starts - 1:
                 running[contestant] = process
                 answer = (folder / "outputs.bin").read_bytes()
-                expected = expected or answer
+                expected = answer if contestant is contestants[0] else expected
                 state.answer = describe_answer(answer, expected)
             else:
                 process.end()
@@ -261,6 +264,8 @@ def run_network(model: Model, asked: argparse.Namespace, folder: Path) -> list[R
 def _describe_row(row: Row) -> str:
     if row.failed:
         return f"{row.network}, {row.contestant}: {row.failed}"
+    if not row.ms:
+        return f"{row.network}, {row.contestant}: {row.answer}"
     return (
         f"{row.network}, {row.contestant}: start {row.start_ms:.1f}, first {row.first_ms:.1f}, run {row.ms:.4f} ms, "
         f"{row.resident_mb:.1f} MB resident, {row.code_mb:.2f} MB of code, {row.answer}"
@@ -277,8 +282,8 @@ def format_table(rows: Sequence[Row]) -> str:
         over = f"{row.python[0]:.3f} [{row.python[1]:.3f}, {row.python[2]:.3f}]" if row.python[0] else ""
         times = f"{row.start_ms:.1f} | {row.first_ms:.1f} | {row.ms:.4g}" if row.ms else " | | "
         sizes = f"{row.resident_mb:.1f} | {row.code_mb:.2f}" if row.ms else " | "
-        told = row.failed or row.answer
-        lines.append(f"| {row.network} | {row.contestant} | {times} | {over} | {sizes} | {told} |")
+        answer = row.failed or row.answer
+        lines.append(f"| {row.network} | {row.contestant} | {times} | {over} | {sizes} | {answer} |")
     return "\n".join(lines)
 
 

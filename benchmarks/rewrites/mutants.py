@@ -161,8 +161,8 @@ def enumerate_all() -> Enumerated:
         mutation for (mutation, number), program in right.items() if (number, program) not in reached
     )
     programs = {(number, program) for (_, number), program in right.items()}
-    told = tuple(MovedParts(mutation).equation for mutation in others)
-    return Enumerated(len(mutations), len({mutation for mutation, _ in right}), len(programs), told)
+    unreached = tuple(MovedParts(mutation).equation for mutation in others)
+    return Enumerated(len(mutations), len({mutation for mutation, _ in right}), len(programs), unreached)
 
 
 def _fingerprint(

@@ -193,7 +193,8 @@ class MovedParts(CorrectedConvolution):
     @property
     def equation(self) -> str:
         """What is moved."""
-        return f"Conv(x, w, b) = the result, moved back, of Conv({_tell(self.mutation)})"
+        moves = " and ".join(map(str, self.mutation))
+        return f"Conv(x, w, b) = the result, moved back, of Conv(x with {moves})"
 
     @property
     def conditions(self) -> str:
@@ -208,10 +209,6 @@ class MovedParts(CorrectedConvolution):
         kernel = weight if moved.copies == 1 else op.Concat(*[weight] * moved.copies, axis=0)
         attributes = {"dilations": list(moved.dilations), "pads": list(moved.pads)}
         return moved.undo(op, convolve(moved.data, kernel, moved.copies, **attributes))
-
-
-def _tell(mutation: Mutation) -> str:
-    return "x with " + " and ".join(map(str, mutation))
 
 
 @cache

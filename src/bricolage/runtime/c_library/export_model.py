@@ -132,8 +132,8 @@ def _find_target(name: str, *, portable: bool) -> ExportTarget:
     if name and name not in TARGETS:
         raise BadOption(option="--target", value=name, advice=f"Give one of {', '.join(TARGETS)}, or leave it out")
     if name and portable:
-        advice = f"{name} has one set of instructions: leave one of the two options out"
-        raise BadOption(option="--portable", value=name, advice=advice)
+        advice = "--portable is for processors of this machine's kind: leave one of the two options out"
+        raise BadOption(option="--target", value=name, advice=advice)
     return TARGETS[name] if name else own_target()
 
 
