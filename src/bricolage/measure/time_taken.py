@@ -26,14 +26,15 @@ class FamilyReading:
 
 def read_family(cores: Collection[int]) -> FamilyReading:
     """The counters of these processors now."""
-    process, own_s = psutil.Process(), 0.0
+    process, times = psutil.Process(), list[float]()
     for member in (process, *process.children(recursive=True)):
         try:
             spent = member.cpu_times()
         except psutil.Error:  # it has ended since it was listed: its parent has its time
             continue
-        own_s += spent.user + spent.system + spent.children_user + spent.children_system
-    return FamilyReading(machine(cores), own_s)
+        times += (spent.user, spent.system, spent.children_user, spent.children_system)
+    # Microseconds are added as integers: a worker's time moves to its parent, and sums of floats depend on their order.
+    return FamilyReading(machine(cores), sum(round(seconds * 1e6) for seconds in times) / 1e6)
 
 
 def others_s(before: FamilyReading, after: FamilyReading) -> float:
