@@ -17,6 +17,8 @@ from bricolage.base.options import Options
 from bricolage.costs.decision_log import Attempt, Compiling, NetworkTimes
 from bricolage.costs.entries import Cost
 from bricolage.costs.models.track_record import DecisionSubject, TrackRecord
+from bricolage.device.caches import Caches
+from bricolage.device.device import Peaks
 from bricolage.device.host import host
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
@@ -28,6 +30,7 @@ from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import DecisionState
 from bricolage.driver.whole_models import looser_precisions
 from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.region_model import Resources
 from bricolage.measure.specs import CandidateSpec
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation, KernelConfig
@@ -124,6 +127,26 @@ def test_without_a_record_the_roofline_decides(tmp_path: Path, model: Graph) -> 
     state = decided(tmp_path, model, [First(), Sluggish()], record())
     assert outcomes(state)[NAME] == "measured"
     assert "no record" in next(one for one in state.agenda if one.name == NAME).because
+
+
+def test_no_bound_rests_on_the_clock_of_an_idle_processor(tmp_path: Path, model: Graph) -> None:
+    """The system names the clock of now; a backend says what products reach, here a million times as many."""
+
+    class Boosting(First):
+        def measure_peaks(self, resources: Resources) -> Peaks:
+            return Peaks(1e6 * resources.device.peaks.gflops, 1e6 * resources.device.peaks.gbytes)
+
+    bounds = []
+    for first in (First(), Boosting()):
+        state, _ = made_up_state(tmp_path, model, [first, Sluggish()])
+        asleep = replace(state.session.device, peaks=Peaks(1e-6, 1e-6), caches=Caches())
+        state.session = replace(state.session, record=record(), device=asleep)
+        Baselines().run(state, Deadline(100.0))
+        promise = WholeModelItem(SLUGGISH).promise(state)
+        assert promise is not None and promise.bound is not None
+        bounds.append(promise.bound)
+    idle, boosting = bounds
+    assert idle < 0.0 < boosting
 
 
 def test_what_is_known_is_taken_over_at_once(tmp_path: Path, model: Graph) -> None:

@@ -19,6 +19,7 @@ from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.kernel_space import space
 from bricolage.base.codec import decode, encode
 from bricolage.device.caches import Cache, Caches
+from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu import isa as isas
@@ -331,3 +332,12 @@ def test_fusions_are_structures_that_are_carried_through(tmp_path: Path, monkeyp
         assert all(isinstance(trial, KernelTiming) for trial in told.values())
         answer = regions.answer(Native(), model, x, config=tuned, resources=TWO_THREADS)
         assert regions.error(answer, regions.reference(model, x)) < 1e-5
+
+
+def test_peaks_are_those_of_instructions_that_run_here() -> None:
+    """What is measured is above zero, and less than a hundred times what the clock and the width of a vector promise."""
+    device = host()
+    peaks = Native().measure_peaks(Resources(1, device))
+    assert peaks is not None and 0.0 < peaks.gflops < 100.0 * device.peaks.gflops and peaks.gbytes > 0.0
+    foreign = replace(device, instructions=device.instructions | {"unheard_of"})
+    assert Native().measure_peaks(Resources(1, foreign)) is None

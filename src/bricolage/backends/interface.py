@@ -322,6 +322,11 @@ class Backend(ABC):
         del region, config, resources, timed
         return None
 
+    def measure_peaks(self, resources: Resources) -> Peaks | None:
+        """What products of float32 and reading from memory reach here at best, by its own loops; None where it has none."""
+        del resources
+        return None
+
     def fusing(self, config: KernelConfig, kernels: Collection[int]) -> KernelConfig:
         """A configuration with which only these of the kernels that `kernel_report` shows for `config`, by number, compute several
         operators together, and each other operator is a kernel of its own; `config` itself where the backend has no

@@ -19,7 +19,7 @@ import statistics
 from dataclasses import replace
 
 from bricolage.base.deadline import Deadline
-from bricolage.costs.models.roofline import least_ms
+from bricolage.costs.models.roofline import floor_ms
 from bricolage.driver.agenda import Item, Promise, promise_known
 from bricolage.driver.describe import whole_model
 from bricolage.driver.mixture_items import LookAtPlacements, Placements, PrecisionsItem, RegionsItem
@@ -89,7 +89,7 @@ class WholeModelItem(Item):
         incumbent = state.incumbent_ms
         if cost is not None and cost.outcome == "wrong" and incumbent is not None and state.mixing:
             (timed,) = session.measurer.cached([(variant.whole_spec(implementation), data)], loosest(variant))
-            ms = timed.ms if timed is not None and timed.ms is not None else self._least_ms(state)
+            ms = timed.ms if timed is not None and timed.ms is not None else self._floor_ms(state)
             because = "it is known to be too inaccurate for the whole, and parts of the model may do with it"
             return Promise(1.0 - ms / incumbent, seconds, because, bound=1.0 - ms / incumbent)
         if cost is not None and incumbent is not None:  # it is taken over without compiling
@@ -97,7 +97,7 @@ class WholeModelItem(Item):
             return promise_known(saved, 0.1, "its time is known")
         if incumbent is None:
             return Promise(1.0, seconds, "nothing else is right")
-        name, bound = f"{implementation.backend} {implementation.config.name}", 1.0 - self._least_ms(state) / incumbent
+        name, bound = f"{implementation.backend} {implementation.config.name}", 1.0 - self._floor_ms(state) / incumbent
         measured = {f"{other.backend} {other.config.name}": ms for other, ms in variant.times.items()}
         expected = session.record.expect(name, state.subject, measured)
         if expected is None:
@@ -109,18 +109,11 @@ class WholeModelItem(Item):
         gain = 1.0 - expected.least_ms(max(chance / 2, _LEAST_QUANTILE)) / incumbent
         return Promise(max(gain, LEAST_GAIN), seconds, because, chance, bound)
 
-    def _least_ms(self, state: DecisionState) -> float:
+    def _floor_ms(self, state: DecisionState) -> float:
         """By the roofline."""
         if self._roofline_ms is None:
-            everything, config = workload(state.original.graph.everything), self.implementation.config
-            setting = state.session.setting
-            self._roofline_ms = least_ms(
-                everything,
-                setting,
-                bfloat16=config.bfloat16,
-                in_bytes=config.in_bytes,
-                slice_products=config.slice_products,
-            )
+            everything = workload(state.original.graph.everything)
+            self._roofline_ms = floor_ms(everything, state.session.attainable, self.implementation.config)
         return self._roofline_ms
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:

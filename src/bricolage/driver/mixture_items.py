@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bricolage.base.deadline import Deadline
-from bricolage.costs.models.roofline import least_ms
+from bricolage.costs.models.roofline import floor_ms
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.expected import PlacementLook, look_at_placements
 from bricolage.driver.pricing import price_candidates, wholes
@@ -110,8 +110,8 @@ class PrecisionsItem(Item):
         if incumbent is None or not state.original.times or not state.mixing or not state.original.graph.static:
             return None
         if untried := self._list_untried(state):
-            work, setting = workload(state.original.graph.everything), state.session.setting
-            ms = min(least_ms(work, setting, bfloat16=implementation.config.bfloat16) for implementation in untried)
+            work, setting = workload(state.original.graph.everything), state.session.attainable
+            ms = min(floor_ms(work, setting, implementation.config) for implementation in untried)
             because = f"by the roofline, since {untried[0]} is not offered for the whole"
             bound = 1.0 - ms / incumbent
             return Promise(min(bound, UNKNOWN_GAIN), seconds, because, bound=bound)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bricolage.base.deadline import Deadline
-from bricolage.costs.models.roofline import least_ms
+from bricolage.costs.models.roofline import floor_ms
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.byte_checks import check_products
 from bricolage.driver.promising_variants import whole_challengers, write_variant_files
@@ -32,6 +32,7 @@ from bricolage.graph.work import workload
 from bricolage.plan.accuracy_record import FloatOperator, QuantisedGraph
 from bricolage.verify.compare import relative_error
 from bricolage.verify.held_back import HeldBack
+from bricolage.work.implementation import KernelConfig
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class QuantisedGraphItem(Item):
         if state.incumbent_ms is None:
             return None
         seconds, incumbent = self._seconds(state), state.incumbent_ms
-        least = least_ms(workload(state.oracle.graph.everything), state.session.setting, in_bytes=True)
+        least = floor_ms(workload(state.oracle.graph.everything), state.session.attainable, KernelConfig("int8"))
         because = (
             "by the roofline of products of bytes" if self._variant == CALIBRATED else "by the bytes that are moved"
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from bricolage.backends.interface import Backend
 from bricolage.base.budget import DecisionBudget
@@ -12,8 +13,9 @@ from bricolage.base.options import Options
 from bricolage.base.progress import Progress
 from bricolage.costs.models import track_record
 from bricolage.costs.models.track_record import TrackRecord
-from bricolage.device.device import Device
+from bricolage.device.device import Device, Peaks
 from bricolage.driver.candidates import KnownClaims
+from bricolage.graph.region_model import Resources
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.reference_worker import ReferenceAnswers
@@ -82,6 +84,19 @@ class Session:
     def setting(self) -> Setting:
         """Where everything is measured."""
         return Setting(self.device, self.options.threads)
+
+    @cached_property
+    def attainable(self) -> Setting:
+        """The same with peaks that a bound may rest on: the higher of those by the clock that the system names now, which is no
+        limit, and those that a backend reaches here."""
+        resources, nominal = Resources(self.options.threads, self.device), self.device.peaks
+        reached = [peaks for backend in self.backends if (peaks := backend.measure_peaks(resources)) is not None]
+        share = min(1.0, self.options.threads / max(1, self.device.threads))
+        best = Peaks(
+            max([nominal.gflops, *(peaks.gflops / share for peaks in reached)]),
+            max([nominal.gbytes, *(peaks.gbytes for peaks in reached)]),
+        )
+        return Setting(replace(self.device, peaks=best), self.options.threads)
 
     def backend(self, name: str) -> Backend:
         """The backend of that name among those that take part."""

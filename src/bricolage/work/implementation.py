@@ -74,6 +74,12 @@ class KernelConfig:
         return self.name.split("-")[0] == "int8"
 
     @property
+    def tile(self) -> int:
+        """Results in a row of the tiles by which 3×3 convolutions are computed, as in "f32-winograd4"; 0 where there are none."""
+        _, _, size = self.name.partition("-winograd")
+        return int(size) if size.isdigit() else 0
+
+    @property
     def slice_products(self) -> int:
         """Products of slices of 8 bits that make one of float32, as in "int8x9"; 0 where it is none of those."""
         name = self.name.removeprefix("int8x")

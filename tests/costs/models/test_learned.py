@@ -219,16 +219,6 @@ def test_the_roofline_stands_for_what_no_model_knows() -> None:
     assert found.low_ms < floor < found.ms < found.high_ms and found.high_ms / found.low_ms >= 50
 
 
-@pytest.mark.parametrize(("flag", "times"), [("avx512_bf16", 2.0), ("amx_bf16", 16.0), ("bf16", 4.0), ("avx2", 1.0)])
-def test_the_roofline_is_that_of_the_arithmetic(flag: str, times: float) -> None:
-    """Else it would be no bound: a product of bfloat16 takes half of the time, and with tiles a sixteenth."""
-    work, device = product(1024, 1024, 1024), replace(host(), peaks=Peaks(100.0, 1e9), instructions=frozenset([flag]))
-    setting = Setting(device, device.threads)
-    assert least_ms(work, setting, bfloat16=True) == pytest.approx(least_ms(work, setting) / times, rel=0.01)
-    narrow = Setting(replace(device, peaks=Peaks(1e9, 10.0)), device.threads)
-    assert least_ms(work, narrow, bfloat16=True) == pytest.approx(least_ms(work, narrow) / 2, rel=0.02)
-
-
 def test_the_shipped_model_is_small_and_knows_the_backends() -> None:
     found = load_costs(SHIPPED)
     assert SHIPPED.stat().st_size < 1_000_000

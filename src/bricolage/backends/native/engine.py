@@ -37,7 +37,7 @@ from bricolage.backends.native.loaded_library import NativeKernel
 from bricolage.backends.native.structural_parameters import FUSED, STRUCTURAL
 from bricolage.base import scratch, sealed
 from bricolage.base.options import Precision
-from bricolage.device.device import Device
+from bricolage.device.device import Device, Peaks
 from bricolage.extras import install_command
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.isa import find_isa
@@ -151,6 +151,11 @@ class Native(Backend):
         from bricolage.backends.native import region_builder
 
         return region_builder.report_kernels(region, config, resources, timed=timed)
+
+    def measure_peaks(self, resources: Resources) -> Peaks | None:
+        from bricolage.backends.native import region_builder
+
+        return region_builder.measure_float32_peaks(resources.device, resources.threads)
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         return self.fusing(config.base, ())

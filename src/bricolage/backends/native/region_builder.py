@@ -4,6 +4,7 @@ what opens a library that is there does without."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,13 @@ from bricolage.backends.native.structural_parameters import FUSED, LAYOUT, WAVES
 from bricolage.backends.suitability import may_multiply, nodes_of
 from bricolage.base import scratch
 from bricolage.base.options import PRECISIONS, Precision
-from bricolage.device.device import Device
+from bricolage.device.device import Device, Peaks
+from bricolage.device.host import host
 from bricolage.graph.graph import Graph, Operator, Region, describe
 from bricolage.native.build import write_library
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import CSource
+from bricolage.native.cpu.isa import available_isas
 from bricolage.native.cpu.peaks import measure
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.channels_last import lie_otherwise
@@ -42,6 +45,7 @@ _REACHES: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 1: ("medium", "l
 _SLICES_REACH: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 6: ("highest", "high"), 9: ("highest",)}
 """The same for a number of products of slices: six may be as accurate as float32, which shows when they are verified."""
 _TIMED_RUNS = 10
+_LOOKS_AT_PEAKS = 3
 
 
 def claim_regions(backend: Backend) -> Iterable[Claim]:
@@ -114,6 +118,24 @@ def report_kernels(region: RegionModel, config: KernelConfig, resources: Resourc
     operand = None if given is None else arithmetic.operand_of(isa, given)
     peaks = measure(isa, arithmetic, resources.threads, operand)
     return Anatomy(inspect_kernels(source.plan, origins, spent.tolist()), source.text, peaks)
+
+
+@cache
+def measure_float32_peaks(device: Device, threads: int) -> Peaks | None:
+    """See `Backend.measure_peaks`: the best of several looks, since others may use the processors; None for a device whose
+    instructions do not run here, without a compiler, and without memory to read.
+
+    A forced instruction set is left out: what other backends reach does not depend on it.
+    """
+    if not device.instructions <= host().instructions:
+        return None
+    isa = available_isas(device)[0]
+    try:
+        looks = [measure(isa, FLOAT32, threads) for _ in range(_LOOKS_AT_PEAKS)]
+    except Refused:
+        return None
+    peaks = [look for look in looks if look is not None]
+    return Peaks(max(look.gflops for look in peaks), max(look.gbytes for look in peaks)) if peaks else None
 
 
 def find_target(resources: Resources) -> CpuTarget:

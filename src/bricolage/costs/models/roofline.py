@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bricolage.device.device import Device, Peaks
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.work.cost import Estimate, Setting, Work
+from bricolage.work.implementation import KernelConfig
 from bricolage.work.workload import OperatorWork, Workload
 
 _START_US = 5.0
@@ -15,6 +16,7 @@ _PRIOR = 3.0
 """Times the roofline that a region typically takes ..."""
 _UNSURE = 10.0
 """... give or take this factor."""
+_FLOAT32 = KernelConfig()
 NOMINAL = Setting(
     Device(
         "nominal", "cpu", "nominal", frozenset(), cores=(0,), physical_cores=1, memory_bytes=0, peaks=Peaks(200.0, 20.0)
@@ -30,21 +32,39 @@ def added_ms(peaks: Peaks, flops: float, bytes_: float, start_us: float = _START
     return flops / peaks.gflops / 1e6 + bytes_ / peaks.gbytes / 1e6 + start_us / 1e3
 
 
-def least_ms(
-    workload: Workload, on: Setting, *, bfloat16: bool = False, in_bytes: bool = False, slice_products: int = 0
-) -> float:
-    """What a region would take if its backend reached what the device can do at best, in float32, in bfloat16, in bytes, or in
-    `slice_products` products of slices of 8 bits for one of float32, and moved nothing twice."""
+def least_ms(workload: Workload, on: Setting) -> float:
+    """What a region would take in float32 if its backend reached what the device can do at best, and moved nothing twice: what is
+    computed and what is moved are added. For ranking; `floor_ms` is the bound."""
+    return added_ms(on.device.peaks, workload.flops / _share_of_threads(on), workload.bytes)
+
+
+def floor_ms(workload: Workload, on: Setting, config: KernelConfig = _FLOAT32) -> float:
+    """The longer of computing and moving at the device's peaks, in milliseconds: no backend takes less in this configuration. It
+    counts the products that the configuration's arithmetic needs: those of bfloat16, of bytes or of slices of bytes are faster,
+    and a tile of Winograd's has fewer (Lavin and Gray, CVPR 2016). What the last cache holds is not read from memory."""
     device = on.device
-    flops = workload.flops / min(1.0, on.threads / max(1, device.threads))
-    if in_bytes:
-        return added_ms(device.peaks, flops / device.byte_products, workload.bytes / 4)
-    if slice_products:  # a weight has three or four slices
-        factor = max(1.0, device.byte_products / slice_products)
-        return added_ms(device.peaks, flops / factor, workload.bytes * 3 / 4)
-    if bfloat16:
-        return added_ms(device.peaks, flops / device.bfloat16_products, workload.bytes / 2)
-    return added_ms(device.peaks, flops, workload.bytes)
+    flops = sum(operator.flops / _fewer_products(operator, config.tile) for operator in workload.operators)
+    faster, share = 1.0, 1.0
+    if config.in_bytes:
+        faster, share = device.byte_products, 1 / 4
+    elif config.slice_products:  # a weight has three or four slices
+        faster, share = max(1.0, device.byte_products / config.slice_products), 3 / 4
+    elif config.bfloat16:
+        faster, share = device.bfloat16_products, 1 / 2
+    from_memory = max(0.0, workload.bytes * share - (device.caches.l3_bytes or 0))
+    return device.peaks.floor_ms(flops / faster / _share_of_threads(on), from_memory)
+
+
+def _share_of_threads(on: Setting) -> float:
+    return min(1.0, on.threads / max(1, on.device.threads))
+
+
+def _fewer_products(operator: OperatorWork, tile: int) -> float:
+    """How many times fewer products tiles of `tile` × `tile` results take; 1 where the operator has none."""
+    plain = operator.kind == "Conv" and operator.groups == 1 and set(operator.strides) <= {1}
+    if not tile or not plain or operator.kernel[-2:] != (3, 3):
+        return 1.0
+    return 9 * tile**2 / (tile + 2) ** 2
 
 
 def moved_bytes(one: OperatorWork) -> int:
