@@ -26,6 +26,7 @@ from bricolage.plan import artifact
 from bricolage.plan.accuracy_record import Verification
 from bricolage.plan.plan import Bucket, Plan, Provenance
 from bricolage.plan.planned_interface import input_specs, output_specs
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 from tests.runtime.made_plans import made_bucket
 
@@ -54,7 +55,13 @@ def model() -> ir.Model:
 
 
 def write_artifact(
-    folder: Path, *, regions: int = 1, other: str = "", threads: int = 2, symbolic: ir.Model | None = None
+    folder: Path,
+    *,
+    regions: int = 1,
+    other: str = "",
+    threads: int = 2,
+    symbolic: ir.Model | None = None,
+    schedule: PlannedSchedule | None = None,
 ) -> Path:
     """An artifact of our engine alone, in so many regions, unless the last one is another backend's."""
     parts = folder / "parts"
@@ -72,7 +79,7 @@ def write_artifact(
             last = placement[-1]
             placement = (*placement[:-1], Assignment(last.region, Implementation(other, KernelConfig("f32"))))
         bucket = made_bucket(parts, graph, placement, {"n": size})
-        buckets.append(replace(bucket, verification=Verification(0.0, 1e-5)))
+        buckets.append(replace(bucket, verification=Verification(0.0, 1e-5)).with_schedule(schedule))
     path = folder / "net.bricolage"
     save_plan(path, symbolic, buckets, threads)
     return path

@@ -16,6 +16,7 @@ from bricolage.cli.main import app
 from bricolage.errors import BadOption, NotExportable
 from bricolage.native.cpu.isa import needed_instructions
 from bricolage.native.library import quote
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime.c_library.export_model import export_model
 from bricolage.runtime.c_library.instruction_sets import library_sets
 from bricolage.runtime.c_library.targets import own_target
@@ -354,6 +355,10 @@ def test_what_cannot_be_exported_is_refused_by_name(path: Path, tmp_path: Path) 
     mixed = write_artifact(tmp_path / "mixed", regions=2, other="onnxruntime")
     with pytest.raises(NotExportable, match=r"for n=1 runs in onnxruntime.*--backend native"):
         export_model(mixed, tmp_path / "out")
+    beside = PlannedSchedule(((0,), (1,)), "by hand", 1.0, 1.0, 2.0)
+    scheduled = write_artifact(tmp_path / "scheduled", regions=2, schedule=beside)
+    with pytest.raises(NotExportable, match=r"regions for n=1 run side by side.*Decide it again"):
+        export_model(scheduled, tmp_path / "out")
     for name in ("Net", "1net", "a-b", "x" * 41, "é"):
         with pytest.raises(BadOption, match="lower-case"):
             export_model(path, tmp_path / "out", name)

@@ -93,7 +93,7 @@ def read_steps(path: Path, plan: Plan, directory: Path) -> tuple[BucketSteps, ..
             raise NotExportable(path=path, reason=reason, advice=_OURS_ALONE)
         if bucket.program.schedule is not None:
             reason = f"its regions{where} run side by side on cores of their own"
-            raise NotExportable(path=path, reason=reason, advice=_OURS_ALONE)
+            raise NotExportable(path=path, reason=reason, advice=_DECIDE_AGAIN)
         graph = graph_of(directory / bucket.program.graph)
         steps = placement_steps(graph, placement_of(bucket), store)
         buckets.append(BucketSteps(bucket, graph, steps, tuple(RegionModel(step.path) for step in steps)))
