@@ -11,7 +11,7 @@ import pytest
 
 from bricolage.rewrite import catalogue
 from bricolage.rewrite.rules import generated
-from bricolage.train.predict.variant import changes_table
+from tests.train.predict.changes_table import changes_table
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "bricolage"

@@ -34,8 +34,7 @@ import numpy.typing as npt
 from scipy.io import mmwrite
 from scipy.sparse import csr_array
 
-from bricolage.search.sharding.ghost_zones import messages, order_surface
-from bricolage.search.sharding.row_partition import radix_layer
+from benchmarks.training.example_layers import messages, order_surface, radix_layer
 from bricolage.train.sparse.sparse_plan import (
     METHODS,
     RowMethod,

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from benchmarks.training.delayed_training import DelayedAnswer, DelayedJob, train_delayed, train_in_turn
 from bricolage.train.pipeline.pipeline_problem import PipelinePlan
-from bricolage.train.pipeline.pipemare import DelayedAnswer, DelayedJob, Remedies, train_delayed, train_in_turn
+from bricolage.train.pipeline.pipemare import Remedies
 from bricolage.train.run.process_group import run_group
 from bricolage.train.step.spec import Optimiser, StepSpec
 from bricolage.work.pipeline.csv import table_text

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bricolage.search.sharding.ghost_zones import Region, messages, needs, order_surface, surface_regions
+from benchmarks.training.example_layers import Region, messages, needs, order_surface, surface_regions
 
 SIDE = 4
 

@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from bricolage.search.sharding.ghost_zones import find_runs, needs, order_regions, surface_regions
+from benchmarks.training.example_layers import needs, surface_regions
+from bricolage.search.sharding.ghost_zones import find_runs, order_regions
 from bricolage.search.sharding.layer_exchange import exchange_layers, order_entries, plan_exchanges
 from bricolage.search.sharding.row_partition import SparseLayer, residues, volume
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.training.example_layers import radix_layer
 from bricolage.errors import MissingLibrary
 from bricolage.search.sharding.row_partition import (
     SparseLayer,
@@ -17,7 +18,6 @@ from bricolage.search.sharding.row_partition import (
     imbalance,
     partition_evenly,
     partition_layers,
-    radix_layer,
     residues,
     volume,
 )

@@ -11,12 +11,12 @@ from bricolage.train.predict.variant import (
     CHANGES,
     MOST_SAMPLES,
     Variant,
-    changes_table,
     default_variants,
     forms,
     parse_variant,
 )
 from bricolage.train.step.spec import StepSpec
+from tests.train.predict.changes_table import changes_table
 
 
 @pytest.mark.parametrize(

@@ -14,26 +14,13 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 
 from bricolage.search.placement.linear_rows import LinearRows
 
-Region: TypeAlias = tuple[int, ...]
-"""By dimension: -1 at the low end, 1 at the high end, 0 between them. Not all 0. Neighbours are named alike."""
 _EXACT = 26
 """Regions up to which the best order is proven: those of a block in three dimensions."""
-
-
-def surface_regions(dimensions: int) -> list[Region]:
-    """Of a block's surface; and its neighbours."""
-    return [region for region in itertools.product((-1, 0, 1), repeat=dimensions) if any(region)]
-
-
-def needs(neighbour: Region, region: Region) -> bool:
-    """Whether a neighbour needs a region: it touches wherever the neighbour is not straight on."""
-    return all(side == 0 or side == mine for side, mine in zip(neighbour, region, strict=True))
 
 
 def find_runs(wanted: Iterable[bool]) -> list[tuple[int, int]]:
@@ -47,21 +34,6 @@ def find_runs(wanted: Iterable[bool]) -> list[tuple[int, int]]:
         else:
             runs.append((place, place + 1))
     return runs
-
-
-def messages(order: Sequence[Region]) -> dict[Region, list[tuple[int, int]]]:
-    """By neighbour the runs of consecutive regions that are sent: the first, and the one behind the last."""
-    return {
-        neighbour: find_runs(needs(neighbour, region) for region in order)
-        for neighbour in surface_regions(len(order[0]))
-    }
-
-
-def order_surface(dimensions: int) -> list[Region]:
-    """The order with the fewest messages: 9 in two dimensions, 42 in three."""
-    every = surface_regions(dimensions)
-    readers = [frozenset(place for place, other in enumerate(every) if needs(other, region)) for region in every]
-    return [every[place] for place in order_regions(tuple(readers))]
 
 
 @lru_cache(maxsize=4096)

@@ -67,12 +67,6 @@ class SparseLayer:
         return column_rows
 
 
-def radix_layer(neurons: int, degree: int, stride: int) -> SparseLayer:
-    """A layer of RadiX-Net (Kepner and Robinett, 2019): row i reads i, i + stride, ... round in a circle, `degree` inputs."""
-    rows = [tuple(sorted((row + stride * step) % neurons for step in range(degree))) for row in range(neurons)]
-    return SparseLayer(neurons, tuple(rows))
-
-
 def volume(layer: SparseLayer, rows: Parts, owners: Parts) -> int:
     """Words that are sent in a forward pass of one sample; as many in a backward pass.
 

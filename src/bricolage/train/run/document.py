@@ -5,7 +5,6 @@ A plan holds what it was made from (the step, devices, times of layers), so that
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from dataclasses import dataclass, replace
@@ -272,9 +271,3 @@ def _read_table(folder: Path, shown: PipelinePlan) -> PipelineSchedule:
         difference = " and ".join("{} stages, {} micro-batches, {} devices".format(*fact) for fact in facts)
         raise BadPlan(reason=f"'{folder / TABLE}' and '{folder / PLAN}' differ: {difference}")
     return schedule
-
-
-def stage_layers(plan: TrainingPlan, pipeline: PipelinePlan) -> tuple[tuple[PlannedLayer, ...], ...]:
-    """The layers of each stage."""
-    cuts = [*pipeline.begins, len(plan.layers)]
-    return tuple(plan.layers[begin:end] for begin, end in itertools.pairwise(cuts))
