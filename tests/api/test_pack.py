@@ -176,7 +176,7 @@ def test_a_described_device_is_predicted_and_taken_by_name(folder: Path, made: P
     from dataclasses import replace as changed
 
     from bricolage.device.host import select_device
-    from bricolage.driver.packs.target_decision import predict_described
+    from bricolage.driver.packs.described_target import predict_described
 
     peaks = select_device("", None).peaks
     there = (PackTarget("here"), PackTarget("half", gflops=peaks.gflops / 2, gbytes=peaks.gbytes / 2))

@@ -25,6 +25,8 @@ def pack(
         typer.Option("-o", "--output", metavar="FILE", help="The pack; default: the model's name with .pack."),
     ] = None,
     data: a.Inputs = None,
+    calibrate: a.Calibrate = None,
+    evaluate: a.Evaluate = None,
     ray: Annotated[
         str | None,
         typer.Option("--ray", metavar="ADDRESS", help="Ray cluster whose nodes decide on targets with `ray`."),
@@ -65,6 +67,8 @@ def pack(
             progress=shown,
             shown=targets,
             ray=ray,
+            calibrate=calibrate,
+            evaluate=evaluate,
         )
     if as_json:
         from bricolage.base.codec import encode

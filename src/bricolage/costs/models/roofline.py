@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bricolage.device.device import Device, Peaks
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.work.cost import Estimate, Setting, Work
+from bricolage.work.implementation import KernelConfig
 from bricolage.work.workload import OperatorWork, Workload
 
 _START_US = 5.0
@@ -15,6 +16,8 @@ _PRIOR = 3.0
 """Times the roofline that a region typically takes ..."""
 _UNSURE = 10.0
 """... give or take this factor."""
+_PARTS: Mapping[int, int] = {3: 2, 6: 3}
+"""Parts of a float32, by the products of parts that make one of float32."""
 NOMINAL = Setting(
     Device(
         "nominal", "cpu", "nominal", frozenset(), cores=(0,), physical_cores=1, memory_bytes=0, peaks=Peaks(200.0, 20.0)
@@ -45,6 +48,18 @@ def least_ms(
     if bfloat16:
         return added_ms(device.peaks, flops / device.bfloat16_products, workload.bytes / 2)
     return added_ms(device.peaks, flops, workload.bytes)
+
+
+def least_config_ms(workload: Workload, on: Setting, config: KernelConfig) -> float:
+    """The same by the name of a configuration. A product of parts of bfloat16 is as many products as that says, of operands that
+    are as many times two bytes long as it has parts."""
+    if config.part_products:
+        flops = workload.flops / min(1.0, on.threads / max(1, on.device.threads))
+        factor = max(1.0, on.device.bfloat16_products / config.part_products)
+        return added_ms(on.device.peaks, flops / factor, workload.bytes * _PARTS[config.part_products] / 2)
+    return least_ms(
+        workload, on, bfloat16=config.bfloat16, in_bytes=config.in_bytes, slice_products=config.slice_products
+    )
 
 
 def moved_bytes(one: OperatorWork) -> int:
