@@ -18,7 +18,7 @@ MOST_TARGETS = 64
 INDEX = "pack.json"
 TargetName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", "name of a target")]
 PlanFile: TypeAlias = Annotated[str, Matching(r"plan(-[A-Za-z0-9][A-Za-z0-9_-]{0,39})?\.json", "file of a plan")]
-_ISA_RANK: Mapping[str, int] = {"": 2, "amx": 2, "avx512": 1, "avx2": 0}
+_ISA_RANK: Mapping[str, int] = {"": 3, "amx": 2, "avx512": 1, "avx2": 0}
 _WEIGHTS_RANK: Mapping[Weights | None, int] = {"int4": 2, "int8": 1, None: 0}
 
 
