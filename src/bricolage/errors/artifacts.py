@@ -98,6 +98,7 @@ class TargetMissed(BricolageError):
     """Of one target of a pack: the limit that no plan keeps."""
 
     what = "{reason}"
+    hint = "Loosen the target"
 
 
 class PackNodeFailed(UsageError):

@@ -39,7 +39,7 @@ class PackTarget:
     latency_ms: Annotated[float, Within(1e-6, 1e9)] | None = None
     """The most that a call may take, the median, summed over the shape buckets; None: no limit."""
     weights: Weights | None = None
-    """Weights in blocks of so many bits take part, too, and are accepted as precision `low` says."""
+    """Weights in blocks of 8 or 4 bits take part, too, and are accepted as precision `low` says."""
     accuracy: Annotated[str, Length(1, 300)] = "relative"
     """What answers to samples held back must reach as well, as `--accuracy` has it."""
     scale: Annotated[float, Within(1e-6, 1e6)] | None = None

@@ -13,7 +13,9 @@ import pytest
 import bricolage
 from bricolage.api.pack import pack
 from bricolage.backends import registry
+from bricolage.backends.interface import Available
 from bricolage.base.options import BOUNDS, Options
+from bricolage.costs.database import Database
 from bricolage.costs.models.roofline import added_ms, least_config_ms
 from bricolage.device.device import DESCRIBED
 from bricolage.device.host import host, unlimited
@@ -59,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def packed(folder: Path) -> Packed:
-    if not registry.available(["native"]):
+    if not isinstance(registry.find_status("native"), Available):
         pytest.skip("no C compiler")
     if not find_emulator("amx") or described_instructions("amx") <= unlimited().instructions:
         pytest.skip("avx2 without amx")
@@ -115,8 +117,11 @@ def test_who_cannot_be_served_is_named_and_nothing_is_lost(packed: Packed, folde
         refused.value
     )
     assert path.read_bytes() == b"before"
-    again = pack(net(), (HERE,), path, OPTIONS, provisional=True)
-    assert again.plans[0].buckets == packed.plans[0].buckets, "what was decided for the others is on record"
+    with Database() as database:
+        decided = len(list(database.decision_log()))
+        pack(net(), (HERE,), path, OPTIONS, provisional=True)
+        assert len(list(database.decision_log())) == decided, "what was decided for the others is taken over"
+    assert bricolage.load(path).choice.entry.target == HERE  # type: ignore[union-attr]
 
 
 def test_instructions_that_are_not_here_are_described(folder: Path) -> None:

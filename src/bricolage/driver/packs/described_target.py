@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bricolage.backends import registry
+from bricolage.backends.interface import Backend
 from bricolage.backends.native.chosen_isa import FORCED_ISA_VARIABLE
 from bricolage.base.budget import DecisionBudget
 from bricolage.base.codec import decode, encode
@@ -74,10 +75,9 @@ def estimate_call(target: PackTarget, plan: Plan, graphs: Sequence[Graph]) -> Es
     if target.peaks is not None:
         return predict_described(target, plan, graphs)
     times = [bucket.race.winner.median_ms for bucket in plan.buckets]
-    known = [time for time in times if time is not None]
-    if len(known) < len(times):
+    if None in times:
         return None
-    measured = Estimate.of(sum(known), "measured")
+    measured = Estimate.of(sum(time or 0.0 for time in times), "measured")
     return measured if target.scale is None else measured.times(target.scale, "described")
 
 
@@ -111,7 +111,7 @@ def plan_elsewhere(context: DecisionContext, opened: Source, target: PackTarget,
         raise TargetMissed(reason=f"this processor has not '{target.isa}', nor what emulates it (avx2)")
     there = _device_there(target, plan.provenance.options)
     graphs = [bucket.graph for bucket in opened.buckets]
-    candidates = sorted(_predict_configs(target, plan, graphs, there), key=lambda pair: pair[1].ms)
+    candidates = sorted(_predict_configs(target, plan, graphs, there, context.backends), key=lambda pair: pair[1].ms)
     limit = target.memory_mb << 20 if target.memory_mb is not None else None
     refused: list[Contestant] = []
     with closing(Pool(limit, variables={FORCED_ISA_VARIABLE: emulator})) as pool:
@@ -142,7 +142,7 @@ def _device_there(target: PackTarget, options: Options) -> Device:
 
 
 def _predict_configs(
-    target: PackTarget, plan: Plan, graphs: Sequence[Graph], there: Device
+    target: PackTarget, plan: Plan, graphs: Sequence[Graph], there: Device, backends: Sequence[Backend]
 ) -> Iterator[tuple[KernelConfig, Estimate]]:
     """What our engine offers there, each with the time that is predicted of a call: of what was timed here with the same
     configuration, else of the fastest in float32, by the rooflines. It may gain nothing by other products, so the interval reaches
@@ -159,12 +159,13 @@ def _predict_configs(
         }
         for bucket in plan.buckets
     ]
-    engine = next(backend for backend in registry.available([OWN_ENGINE]))
-    for config in engine.configs(options.precision, there):
+    engines = (backend for backend in backends if backend.name == OWN_ENGINE)
+    offered = [config for engine in engines for config in engine.configs(options.precision, there)]
+    for config in offered:
         estimates = [_predict_config(config, *pair, target, options, there) for pair in zip(graphs, timed, strict=True)]
-        known = [estimate for estimate in estimates if estimate is not None]
-        if len(known) == len(estimates):
-            yield config, _add(known)
+        predicted = [estimate for estimate in estimates if estimate is not None]
+        if len(predicted) == len(estimates):
+            yield config, _add(predicted)
 
 
 def _predict_config(

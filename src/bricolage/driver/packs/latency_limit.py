@@ -99,10 +99,10 @@ def _accepted(bucket: Bucket, word: Precision) -> float:
 
 def _float_error(bucket: Bucket, contestant: Contestant) -> float | None:
     """Relative to float64. What a graph in integers was compared with are exact integers: its own error counts as well."""
-    known = [error for error in (contestant.error, contestant.held_back_error) if error is not None]
-    known += [
+    errors = [error for error in (contestant.error, contestant.held_back_error) if error is not None]
+    errors += [
         graph.error
         for graph in bucket.verification.quantised
         if graph.error is not None and graph.variant in contestant.name
     ]
-    return max(known, default=None)
+    return max(errors, default=None)

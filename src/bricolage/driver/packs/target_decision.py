@@ -117,11 +117,11 @@ def _decide_target(shared: SharedByTargets, target: PackTarget, start: _Start) -
     """
     began, parent = time.monotonic(), start.parent
     graphs = [bucket.graph for bucket in shared.opened.buckets]
-    known = None if start.above is None else start.above.loosest
-    if known is not None and _decided_alike(shared.request, start):
-        plan, held = known.plan, known.held
+    above = None if start.above is None else start.above.loosest
+    if above is not None and _decided_alike(shared.request, start):
+        plan, held = above.plan, above.held
     else:
-        plan, held = _race(shared, target, start.options, None if known is None else known.plan, start.then)
+        plan, held = _measure_plan(shared, target, start.options, None if above is None else above.plan, start.then)
     loosest = TriedPlan(plan, held, estimate_call(target, plan, graphs))
     tried = loosest
     if is_elsewhere(target):
@@ -148,7 +148,7 @@ def _tighten(shared: SharedByTargets, target: PackTarget, options: Options, loos
     assert target.latency_ms is not None and loosest.estimate is not None
     for word in tighter_words(loosest.plan, target, loosest.estimate.ms / here if here else 1.0):
         try:
-            plan, held = _race(shared, target, replace(options, precision=word, weights=None), loosest.plan, ())
+            plan, held = _measure_plan(shared, target, replace(options, precision=word, weights=None), loosest.plan, ())
         except (NotAccurate, ArtifactFails, NoPlacement):
             continue
         estimate = estimate_call(target, plan, graphs)
@@ -183,7 +183,7 @@ def _context(
         yield context
 
 
-def _race(
+def _measure_plan(
     shared: SharedByTargets, target: PackTarget, options: Options, parent: Plan | None, then: tuple[Setting, ...]
 ) -> tuple[Plan, int]:
     """The plan that wins with these options, tried in a fresh process, and the bytes that this one held."""
