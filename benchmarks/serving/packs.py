@@ -22,6 +22,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ from bricolage.costs.database import Database
 from bricolage.device.device import lanes
 from bricolage.device.host import host
 from bricolage.driver.packs.described_target import is_elsewhere
-from bricolage.errors import OK
+from bricolage.errors import OK, UnservedTargets
 from bricolage.measure.turns import make_turn, time_in_turns
 from bricolage.native.cpu.isa import described_instructions
 from bricolage.plan.pack import Pack, PackEntry, PackTarget
@@ -54,6 +55,7 @@ _NETWORKS = ("mobilenet-v3", "minilm-l6", "nudenet", "ocr-rec")
 _LIMIT = 0.6
 """Of ONNX Runtime's time."""
 _RUNS = 20
+_REFUSED = re.compile(r"target '([^']+)': (.*?)(?=; target '|$)")
 
 
 @dataclass(frozen=True)
@@ -176,64 +178,83 @@ def compare(subject: Subject, targets: Sequence[PackTarget], words: Sequence[str
         shared = make_pack(subject, targets, folder / _SHARED, words)
         separate = {target.name: make_pack(subject, (target,), folder / target.name, words) for target in targets}
         os.environ["BRICOLAGE_CACHE"] = str(folder / "cache-race")
-        choice = bricolage.load(shared.path).choice
-        rows = tuple(
-            race_target(subject, entry, shared, separate[entry.target.name], rounds) for entry in shared.pack.entries
-        )
+        choice = bricolage.load(shared.path).choice if shared.entries else None
+        rows = tuple(race_target(subject, target, shared, separate[target.name], rounds) for target in targets)
     total = sum(each.seconds for each in separate.values())
     return PackCost(
         subject.name, str(host()), shared.seconds, total, shared.seconds / total, shared.measured,
-        sum(each.measured for each in separate.values()), len({entry.ships for entry in shared.pack.entries}),
+        sum(each.measured for each in separate.values()), len({entry.ships for entry in shared.entries.values()}),
         choice.entry.target.name if choice is not None else "", rows,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MadePack:
-    """What one command made."""
+    """What one command made, and a second one where the first refused targets."""
 
     path: Path
-    pack: Pack
+    entries: Mapping[str, PackEntry]
+    """By target."""
+    refused: Mapping[str, str]
+    """Why, by target."""
     seconds: float
     measured: int
 
 
 def make_pack(subject: Subject, targets: Sequence[PackTarget], folder: Path, words: Sequence[str]) -> MadePack:
-    """Runs `bricolage pack` with a cache of its own.
+    """Runs `bricolage pack` with a cache of its own, and again without the targets that it refuses.
 
     Raises:
         RuntimeError: it fails.
     """
     folder.mkdir()
     listed, path = folder / "targets.toml", folder / "made.pack"
-    listed.write_text("\n".join(_table(target) for target in targets))
     command = [sys.executable, "-m", "bricolage", "pack", str(subject.model), "--targets", str(listed)]
     command += ["-o", str(path), "--input", str(folder.parent / "inputs.npz"), "--json", *words]
     began, environment = time.monotonic(), {**os.environ, "BRICOLAGE_CACHE": str(folder / "cache")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    left, refused, entries = list(targets), dict[str, str](), dict[str, PackEntry]()
+    while left and not entries:
+        listed.write_text("\n".join(_table(target) for target in left))
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        answer = json.loads(done.stdout) if done.stdout else {}
+        if done.returncode == OK:
+            entries = {entry.target.name: entry for entry in decode(Pack, answer).entries}
+        elif answer.get("error", {}).get("type") == UnservedTargets.__name__:
+            refused |= dict(_REFUSED.findall(answer["error"]["message"]))
+            left = [target for target in left if target.name not in refused]
+        else:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
     seconds = time.monotonic() - began
-    if done.returncode != OK:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
     with Database(folder / "cache" / "costs.sqlite") as database:
         measured = sum(1 for _ in database.entries())
-    return MadePack(path, decode(Pack, json.loads(done.stdout)), seconds, measured)
+    return MadePack(path, entries, refused, seconds, measured)
 
 
-def race_target(subject: Subject, entry: PackEntry, shared: MadePack, separate: MadePack, rounds: int) -> TargetRow:
-    """The row of a target; its two plans take turns where this machine has their instructions."""
-    name, ratio = entry.target.name, None
-    if not entry.emulated:
+def race_target(subject: Subject, target: PackTarget, shared: MadePack, separate: MadePack, rounds: int) -> TargetRow:
+    """The row of a target; its two plans take turns where both are there and this machine has their instructions."""
+    name, ratio = target.name, None
+    entry, alone = shared.entries.get(name), separate.entries.get(name)
+    if entry is not None and alone is not None and not entry.emulated:
         runs = {
             kind: make_turn(partial(bricolage.load(made.path, target=name).run, dict(subject.inputs)), 3, 1)
             for kind, made in ((_SHARED, shared), (_SEPARATE, separate))
         }
         ratio = time_in_turns(runs, rounds).ratio(_SHARED, _SEPARATE)
-    (alone,) = separate.pack.entries
     return TargetRow(
-        subject.name, name, entry.precision or entry.target.precision, entry.ships, entry.median_ms, entry.predicted_ms,
-        entry.error, entry.resident_bytes / 2**20, entry.seconds, separate.seconds, alone.ships,
-        None if ratio is None else 1 / ratio.value, None if ratio is None else (1 / ratio.high, 1 / ratio.low),
-    )  # fmt: skip
+        subject.name,
+        name,
+        target.precision if entry is None else entry.precision or target.precision,
+        f"refused: {shared.refused[name]}" if entry is None else entry.ships,
+        None if entry is None else entry.median_ms,
+        None if entry is None else entry.predicted_ms,
+        None if entry is None else entry.error,
+        0.0 if entry is None else entry.resident_bytes / 2**20,
+        0.0 if entry is None else entry.seconds,
+        separate.seconds,
+        f"refused: {separate.refused[name]}" if alone is None else alone.ships,
+        None if ratio is None else 1 / ratio.value,
+        None if ratio is None else (1 / ratio.high, 1 / ratio.low),
+    )
 
 
 def _table(target: PackTarget) -> str:

@@ -51,6 +51,10 @@ def net() -> ir.Model:
     )
 
 
+def samples() -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(1).normal(size=(8, 16, 64)).astype(np.float32)}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +69,7 @@ def packed(folder: Path) -> Packed:
         pytest.skip("no C compiler")
     if not find_emulator("amx") or described_instructions("amx") <= unlimited().instructions:
         pytest.skip("avx2 without amx")
-    return pack(net(), (HERE, ROUGH, PLAIN, AMX), folder / "net.pack", OPTIONS)
+    return pack(net(), (HERE, ROUGH, PLAIN, AMX), folder / "net.pack", OPTIONS, calibrate=samples())
 
 
 def configs(plan: Plan) -> set[KernelConfig]:
@@ -131,14 +135,19 @@ def test_instructions_that_are_not_here_are_described(folder: Path) -> None:
         pack(net(), (replace(AMX, gflops=None, gbytes=None),), folder / "x.pack", OPTIONS)
 
 
+def test_samples_go_to_targets_that_use_them(packed: Packed) -> None:
+    """Scales are for integers, which take part at `low`; what is held back of the samples judges there."""
+    judged = [plan.buckets[0].verification.accuracy for plan in packed.plans]
+    assert judged[1] is not None and "held back" in judged[1].origin and judged[0] is None
+
+
 def test_data_has_a_use(folder: Path) -> None:
-    data = {"x": np.ones((8, 16, 64), np.float32)}
     with pytest.raises(BadOption, match="--calibrate"):
-        pack(net(), (HERE,), folder / "x.pack", OPTIONS, calibrate=data)
+        pack(net(), (HERE,), folder / "x.pack", OPTIONS, calibrate=samples())
     with pytest.raises(BadTargets, match="'here' asks for the accuracy 'cosine=0.9', and no data is given"):
         pack(net(), (replace(HERE, accuracy="cosine=0.9"),), folder / "x.pack", OPTIONS)
     with pytest.raises(BadOption, match="nodes"):
-        pack(net(), (replace(ROUGH, ray="edge"),), folder / "x.pack", OPTIONS, calibrate=data, ray="local")
+        pack(net(), (replace(ROUGH, ray="edge"),), folder / "x.pack", OPTIONS, calibrate=samples(), ray="local")
 
 
 def contestant(name: str, ms: float | None, error: float, *, dropped: float | None = None) -> Contestant:
