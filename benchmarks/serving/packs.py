@@ -292,7 +292,7 @@ def main() -> None:
     parser.add_argument("--targets", type=Path, help="a file of targets instead")
     parser.add_argument("--fleet", action="store_true", help="16 targets instead")
     parser.add_argument("--effort", default="instant")
-    parser.add_argument("--budget", type=float, default=3.0, help="seconds for each target")
+    parser.add_argument("--budget", type=float, default=4.0, help="seconds for each target")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--output", type=Path)

@@ -112,6 +112,9 @@ def plan_elsewhere(context: DecisionContext, opened: Source, target: PackTarget,
     there = _device_there(target, plan.provenance.options)
     graphs = [bucket.graph for bucket in opened.buckets]
     candidates = sorted(_predict_configs(target, plan, graphs, there, context.backends), key=lambda pair: pair[1].ms)
+    if not candidates:
+        reason = f"our engine was not timed here, from which times with '{target.isa}' are predicted: give it more time (--budget)"
+        raise TargetMissed(reason=reason)
     limit = target.memory_mb << 20 if target.memory_mb is not None else None
     refused: list[Contestant] = []
     with closing(Pool(limit, variables={FORCED_ISA_VARIABLE: emulator})) as pool:
@@ -124,7 +127,7 @@ def plan_elsewhere(context: DecisionContext, opened: Source, target: PackTarget,
                 return EmulatedPlan(_move(completed, target, there), estimate, tried.resident_bytes)
             refused.append(_contestant(name, None, tried.reason))
     reasons = "; ".join(f"{contestant.name}: {contestant.reason}" for contestant in refused)
-    raise TargetMissed(reason=f"nothing is right with '{target.isa}': {reasons or 'our engine was not timed here'}")
+    raise TargetMissed(reason=f"nothing is right with '{target.isa}': {reasons}")
 
 
 def _device_there(target: PackTarget, options: Options) -> Device:
