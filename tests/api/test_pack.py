@@ -21,7 +21,7 @@ from bricolage.cli.main import app
 from bricolage.device.host import unlimited
 from bricolage.driver.bucket_decision import Start
 from bricolage.driver.packs.pack_making import Packed
-from bricolage.errors import BadArtifact, BadTargets, BricolageError, MissingFile, NoTarget, NotPack
+from bricolage.errors import BadArtifact, BadTargets, MissingFile, NoTarget, NotPack, UnservedTargets
 from bricolage.graph.prepare import prepare
 from bricolage.plan import artifact
 from bricolage.plan.agenda_record import AgendaItem
@@ -176,7 +176,7 @@ def test_a_described_device_is_predicted_and_taken_by_name(folder: Path, made: P
     from dataclasses import replace as changed
 
     from bricolage.device.host import select_device
-    from bricolage.driver.packs.target_decision import predict_described
+    from bricolage.driver.packs.described_target import predict_described
 
     peaks = select_device("", None).peaks
     there = (PackTarget("here"), PackTarget("half", gflops=peaks.gflops / 2, gbytes=peaks.gbytes / 2))
@@ -264,7 +264,7 @@ def test_targets_that_this_machine_has_not(folder: Path, monkeypatch: pytest.Mon
     with pytest.raises(BadTargets, match="target 'many' has"):
         pack(parse(NET, **weights()), (many,), folder / "x.pack", OPTIONS)
     narrow = replace(unlimited(), instructions=frozenset(["avx2", "fma"]))
-    monkeypatch.setattr("bricolage.driver.packs.pack_request.unlimited", lambda: narrow)
+    monkeypatch.setattr("bricolage.driver.packs.described_target.unlimited", lambda: narrow)
     with pytest.raises(BadTargets, match="target 'wide' has avx512, and this processor has not"):
         pack(parse(NET, **weights()), (PackTarget("wide", isa="avx512"),), folder / "x.pack", OPTIONS)
     assert not (folder / "x.pack").exists()
@@ -274,7 +274,7 @@ def test_limits_of_memory(folder: Path, made: Packed) -> None:
     """Workers are held to it, and so is the fresh process in which the artifact is tried."""
     found = pack(parse(NET, **weights()), (PackTarget("roomy", memory_mb=4000),), folder / "roomy.pack", OPTIONS)
     assert found.pack.entries[0].resident_bytes < 4000 << 20
-    with pytest.raises(BricolageError):
+    with pytest.raises(UnservedTargets, match="1 of 1 targets .* target 'tiny': .* 64 MB"):
         pack(parse(NET, **weights()), (PackTarget("tiny", memory_mb=64),), folder / "tiny.pack", OPTIONS)
     assert not (folder / "tiny.pack").exists()
 

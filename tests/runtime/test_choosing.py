@@ -51,6 +51,32 @@ def test_precision_is_given_up_only_when_asked() -> None:
         choose_entry(pack(entry("rough", precision="medium")), HERE, 2, free=10, precision="high")
 
 
+def test_a_plan_decided_more_tightly_than_asked_counts_so() -> None:
+    """Of a target with a limit of latency, which accepts `low` and got `highest`."""
+    kept = entry("kept", median_ms=2.0)
+    kept = replace(kept, target=replace(kept.target, precision="low", latency_ms=5.0), precision="highest")
+    both = pack(entry("high", median_ms=1.0, precision="high"), kept)
+    assert choose_entry(both, HERE, 2, free=10).entry.target.name == "kept"
+
+
+def test_what_was_made_for_other_instructions() -> None:
+    """Emulated where it was made: taken by whoever has the instructions and was not measured on, whatever the times say; by nobody
+    else, not by name either. What describes a device alone is taken by name."""
+    made = entry("wide", median_ms=9.0, predicted_ms=(8.0, 10.0), instructions=("avx2", "avx512f"))
+    wide = replace(HERE, instructions=HERE.instructions | {"avx512f"})
+    measured = entry("here", median_ms=1.0, measured_on="another model")
+    both = pack(measured, made)
+    assert choose_entry(both, wide, 2, free=10).entry.target.name == "wide"
+    assert choose_entry(both, HERE, 2, free=10).entry.target.name == "here"
+    alike = pack(replace(measured, measured_on=wide.model), made)
+    assert choose_entry(alike, wide, 2, free=10).entry.target.name == "here", "it was measured on this model"
+    with pytest.raises(NoTarget, match="'wide' is for instructions that this machine has not: avx512f"):
+        choose_entry(both, HERE, 2, target="wide")
+    described = pack(replace(made, measured_on=HERE.model), measured)
+    assert choose_entry(described, wide, 2, free=10).entry.target.name == "here"
+    assert choose_entry(described, wide, 2, target="wide").entry.target.name == "wide"
+
+
 def test_near_ties_go_to_what_uses_more() -> None:
     found = choose_entry(pack(entry("one", median_ms=1.0, threads=1), entry("two", median_ms=1.05)), HERE, 2, free=10)
     assert found.entry.target.name == "two"

@@ -11,6 +11,7 @@ from bricolage.base.codec import DecodeError, decode, read_file
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
 from bricolage.driver.context import check_again
+from bricolage.driver.given_samples import Data, GivenData
 from bricolage.driver.packs.pack_making import Packed, make_pack
 from bricolage.driver.packs.pack_request import PackRequest
 from bricolage.driver.sources import GivenModel
@@ -45,6 +46,8 @@ def pack(
     progress: Progress | None = None,
     shown: str | Path = "targets",
     ray: str | None = None,
+    calibrate: Data | None = None,
+    evaluate: Data | None = None,
 ) -> Packed:
     """Decides for each target how it runs a model fastest, and writes all plans over one set of weights.
 
@@ -56,10 +59,13 @@ def pack(
             of memory are the targets'.
         inputs, replan, provisional, progress: as for `optimize`.
         shown: where the targets come from, for errors.
+        calibrate, evaluate: as for `optimize`; for the targets whose precision is `low`, or that ask for an accuracy.
         ray: address of the Ray cluster, as `ray.init` takes it, whose nodes decide on the targets with `ray`.
 
     Raises:
-        BadTargets: one asks for what this machine has not, or for a node where no cluster is named.
+        BadTargets: one asks for what this machine has not, for a node where no cluster is named, or for an accuracy without data.
+        UnservedTargets: some have no plan that keeps their limits of latency, memory or accuracy. Nothing is written; what was
+            decided for the others is on record.
         BadOption: a cluster is named, and no target is for a node; or `replan` and `provisional` are given together.
         MissingLibrary, UnreachableCluster: the cluster cannot be used.
         PackNodeFailed: a node that a target needs is not there, or its decision came to nothing.
@@ -68,7 +74,7 @@ def pack(
     check_again(replan, provisional)
     return make_pack(
         PackRequest(
-            GivenModel(source, inputs=inputs),
+            GivenModel(source, inputs=inputs, data=GivenData.of(calibrate, evaluate)),
             tuple(targets),
             Path(output),
             options or Options(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from bricolage import errors
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
+
+if TYPE_CHECKING:
+    from bricolage.api.result_types import Pack
 
 _FIELDS = ("effort", "budget_s", "backends", "shapes", "constants", "rewrite", "predict", "seed")
 
@@ -25,6 +28,8 @@ def pack(
         typer.Option("-o", "--output", metavar="FILE", help="The pack; default: the model's name with .pack."),
     ] = None,
     data: a.Inputs = None,
+    calibrate: a.Calibrate = None,
+    evaluate: a.Evaluate = None,
     ray: Annotated[
         str | None,
         typer.Option("--ray", metavar="ADDRESS", help="Ray cluster whose nodes decide on targets with `ray`."),
@@ -65,14 +70,23 @@ def pack(
             progress=shown,
             shown=targets,
             ray=ray,
+            calibrate=calibrate,
+            evaluate=evaluate,
         )
+    _show_pack(outcome.pack, as_json=as_json)
+    output.note(f"wrote {target}")
+    return errors.OK
+
+
+def _show_pack(written: Pack, *, as_json: bool) -> None:
+    """Shows what is in it."""
+    from bricolage.cli import output
+
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(outcome.pack))
+        output.show_json(encode(written))
     else:
         from bricolage.report.pack import pack_table
 
-        output.show_result(pack_table(outcome.pack))
-    output.note(f"wrote {target}")
-    return errors.OK
+        output.show_result(pack_table(written))

@@ -6,7 +6,7 @@ import math
 
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.device.description import DescribedDevices, EqualDevices, ScaledTimes
-from bricolage.device.device import Device, Link, Machine, Peaks
+from bricolage.device.device import DESCRIBED, Device, Link, Machine, Peaks
 
 
 def list_device_counts(cluster: ClusterSpec, most: int) -> list[EqualDevices]:
@@ -43,7 +43,7 @@ def _describe_kind(group: NodeGroup) -> DescribedDevices:
     device = Device(
         group.kind,
         "gpu",
-        model="described",
+        model=DESCRIBED,
         instructions=frozenset(),
         cores=(0,),
         physical_cores=1,

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, read_file
-from bricolage.device.device import Device, Kind, Link, Machine, Name, Peaks
+from bricolage.device.device import DESCRIBED, Device, Kind, Link, Machine, Name, Peaks
 from bricolage.errors import BadDevices, MissingFile
 
 Scale: TypeAlias = Annotated[float, Within(1e-9, 1e9)]
@@ -115,7 +115,7 @@ class _DeviceTable(ScaledTimes):
         return Device(
             self.name,
             self.kind,
-            model="described",
+            model=DESCRIBED,
             instructions=frozenset(),
             cores=tuple(range(self.cores)),
             physical_cores=self.cores,

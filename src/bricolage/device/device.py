@@ -15,6 +15,8 @@ from bricolage.device.caches import Caches
 from bricolage.errors import BadOption
 
 Kind = Literal["cpu", "gpu", "npu", "accelerator"]
+DESCRIBED = "described"
+"""The model of a device that a file describes."""
 Name: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,39}", "name of a device")]
 """Of a device in a description, or an end of a link."""
 DeviceKind: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.+ -]{0,63}", "kind of device")]
@@ -58,7 +60,7 @@ class Device:
     """Within its machine: "cpu" is the whole processor, "cpu:0-1" a group of its cores."""
     kind: Kind
     model: str
-    """The processor's name; "described" where a file describes the device."""
+    """The processor's name; `DESCRIBED` where a file describes the device."""
     instructions: frozenset[str]
     """Processor flags, as Linux names them, that backends may use."""
     cores: tuple[int, ...]

@@ -83,6 +83,24 @@ class BadTargets(UsageError):
     hint = "docs/manual/packs.md lists what such a file may hold"
 
 
+class UnservedTargets(UsageError):
+    """The decisions for the other targets are on record: the same command without these takes them over."""
+
+    what = "{count} of {total} targets cannot be served: {reasons}"
+    hint = (
+        "Nothing was written, and what was decided for the other targets is kept. Loosen these targets or take them out, and give "
+        "the same command"
+    )
+    longest_fact = 4000
+
+
+class TargetMissed(BricolageError):
+    """Of one target of a pack: the limit that no plan keeps."""
+
+    what = "{reason}"
+    hint = "Loosen the target"
+
+
 class PackNodeFailed(UsageError):
     """Targets with `ray` are decided on another machine."""
 

@@ -29,7 +29,7 @@ Hash: TypeAlias = Annotated[str, Matching(r"[0-9a-f]{1,64}", "hash in hexadecima
 OperatorRanges: TypeAlias = Annotated[
     str, Matching(r"([0-9]{1,8}(-[0-9]{1,8})?(,[0-9]{1,8}(-[0-9]{1,8})?)*)?", 'list of ranges such as "0-12,15"')
 ]
-DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence", "learnt costs"]
+DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence", "learnt costs", "predicted costs"]
 """Which evidence decided."""
 ProvisionalReason: TypeAlias = Literal["no time", "load"]
 """Why a decision is provisional: there was no time for what could have gained, or other processes disturbed it."""

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 from bricolage.base.codec import Length, Matching, Within
-from bricolage.base.options import BOUNDS, MOST_THREADS, Precision
+from bricolage.base.options import BOUNDS, MOST_THREADS, Precision, Weights
 from bricolage.device.device import Peaks
-from bricolage.plan.field_types import Amount, Duration
+from bricolage.plan.field_types import Amount, Duration, ErrorNumber
 
 MOST_TARGETS = 64
 INDEX = "pack.json"
 TargetName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", "name of a target")]
 PlanFile: TypeAlias = Annotated[str, Matching(r"plan(-[A-Za-z0-9][A-Za-z0-9_-]{0,39})?\.json", "file of a plan")]
-_ISA_RANK: Mapping[str, int] = {"": 2, "avx512": 1, "avx2": 0}
+_ISA_RANK: Mapping[str, int] = {"": 3, "amx": 2, "avx512": 1, "avx2": 0}
+_WEIGHTS_RANK: Mapping[Weights | None, int] = {"int4": 2, "int8": 1, None: 0}
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,19 @@ class PackTarget:
 
     name: TargetName
     precision: Precision = "highest"
+    """The loosest that will do. With a limit of latency the tightest that keeps it is taken."""
     threads: Annotated[int, Within(1, MOST_THREADS)] | None = None
     """None: all that this process may use."""
-    isa: Annotated[str, Matching(r"(avx512|avx2)?", "instruction set")] = ""
-    """Empty: all instructions of this machine."""
+    isa: Annotated[str, Matching(r"(amx|avx512|avx2)?", "instruction set")] = ""
+    """Empty: all instructions of this machine. One that this machine has not needs `gflops`."""
     memory_mb: Annotated[int, Within(64, 2**40)] | None = None
     """The most that a process may hold that loads and runs the plan; None: no limit."""
+    latency_ms: Annotated[float, Within(1e-6, 1e9)] | None = None
+    """The most that a call may take, the median, summed over the shape buckets; None: no limit."""
+    weights: Weights | None = None
+    """Weights in blocks of 8 or 4 bits take part, too, and are accepted as precision `low` says."""
+    accuracy: Annotated[str, Length(1, 300)] = "relative"
+    """What answers to samples held back must reach as well, as `--accuracy` has it."""
     scale: Annotated[float, Within(1e-6, 1e6)] | None = None
     """Of a device that is not here: its times by those here, where they are known."""
     gflops: Annotated[float, Within(1e-3, 1e12)] | None = None
@@ -60,15 +68,17 @@ class PackTarget:
         return None if self.gflops is None or self.gbytes is None else Peaks(self.gflops, self.gbytes)
 
     def looser(self, other: PackTarget) -> bool:
-        """Whether whatever fits the other one fits this one: nothing of it is tighter. Of another machine it never is."""
-        if self.ray != other.ray:
+        """Whether whatever fits the other one fits this one: nothing of it is tighter. Of another machine, or by another measure of
+        accuracy, it never is."""
+        if self.ray != other.ray or self.accuracy not in ("relative", other.accuracy):
             return False
         mine, theirs = self._limits(), other._limits()
         return all(a >= b for a, b in zip(mine, theirs, strict=True))
 
     def apart(self, other: PackTarget) -> int:
         """In how many limits two differ."""
-        return sum(a != b for a, b in zip(self._limits(), other._limits(), strict=True))
+        differing = sum(a != b for a, b in zip(self._limits(), other._limits(), strict=True))
+        return differing + (self.accuracy != other.accuracy)
 
     def _limits(self) -> tuple[float, ...]:
         endless = float("inf")
@@ -77,6 +87,8 @@ class PackTarget:
             self.threads or endless,
             _ISA_RANK[self.isa],
             self.memory_mb or endless,
+            self.latency_ms or endless,
+            _WEIGHTS_RANK[self.weights],
         )
 
 
@@ -116,7 +128,24 @@ class PackEntry:
     resident_bytes: Amount = 0
     """Of a fresh process that loaded it and ran once."""
     measured_on: str = ""
-    """The model of the processor whose times these are."""
+    """The model of the processor whose times these are; empty where they are predicted for instructions that it has not."""
+    ships: str = ""
+    """What runs, for people: the name of the contestant that ships, of each shape bucket with another one."""
+    error: ErrorNumber | None = None
+    """Of what ships, relative to float64: the largest that was seen on the inputs and on samples that are held back. None in packs
+    of before this was kept."""
+    precision: Precision | None = None
+    """With which it was decided, where that is tighter than the target asks for."""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether it is for instructions that no processor had on which it was decided: its answers are an emulator's."""
+        return self.predicted_ms is not None and not self.measured_on
+
+    @property
+    def bound(self) -> float:
+        """Relative error that was accepted."""
+        return BOUNDS[self.precision or self.target.precision]
 
 
 @dataclass(frozen=True)

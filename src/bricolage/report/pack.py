@@ -12,13 +12,15 @@ from bricolage.report import words
 from bricolage.report.pages import fill_template
 from bricolage.report.tables import plain_table
 
-_HEADS = [("Target", "left"), ("Precision", "left"), ("Threads", "right"), ("ISA", "left"),
-          ("Memory", "right"), ("From", "left"), ("Run", "right"), ("Took", "right")]  # fmt: skip
+_HEADS = ("Target", "Precision", "Threads", "Memory", "Ships", "Error", "Run", "Took", "From")
+_KINDS = ("left", "left", "left", "right", "fold", "right", "right", "right")
+"""Of the columns for the terminal, which leave out the last."""
 
 
 def pack_table(found: Pack) -> Table:
     """A row for each target, in the order of the file."""
-    return plain_table(_HEADS, [_cells(entry) for entry in found.entries])
+    rows = [_cells(entry)[: len(_KINDS)] for entry in found.entries]
+    return plain_table(list(zip(_HEADS, _KINDS, strict=False)), rows)
 
 
 def pack_page(name: str, entries: Sequence[PackEntry], pages: Mapping[str, str]) -> str:
@@ -29,20 +31,29 @@ def pack_page(name: str, entries: Sequence[PackEntry], pages: Mapping[str, str])
         entries: targets, in the order of the page.
         pages: HTML of each target's report, by its name.
     """
-    rows = [(entry.target.name, _cells(entry), pages[entry.target.name]) for entry in entries]
-    return fill_template(
-        "pack.html.j2", {}, name=name, heads=[head for head, _ in _HEADS], rows=rows, version=__version__
-    )
+    rows = [(entry.target.name, _cells(entry, _interval(entry)), pages[entry.target.name]) for entry in entries]
+    return fill_template("pack.html.j2", {}, name=name, heads=_HEADS, rows=rows, version=__version__)
 
 
-def _cells(entry: PackEntry) -> list[str]:
+def _interval(entry: PackEntry) -> str:
+    """Of a predicted time; empty of one that was measured."""
+    if entry.predicted_ms is None:
+        return ""
+    low, high = entry.predicted_ms
+    return f" ({low:.3g}–{high:.3g})"
+
+
+def _cells(entry: PackEntry, interval: str = "") -> list[str]:
     target = entry.target
     run = words.MISSING if entry.median_ms is None else f"{entry.median_ms:.3g} ms"
-    if entry.predicted_ms is not None:
-        low, high = entry.predicted_ms
-        run = f"~{run} ({low:.3g}–{high:.3g})"
-    held = words.size(entry.resident_bytes) if entry.resident_bytes else words.MISSING
     return [
-        target.name, target.precision, str(entry.threads), target.isa or "all", held, entry.parent or words.MISSING, run,
+        target.name,
+        entry.precision or target.precision,
+        f"{entry.threads}, {target.isa}" if target.isa else str(entry.threads),
+        words.size(entry.resident_bytes) if entry.resident_bytes else words.MISSING,
+        entry.ships or words.MISSING,
+        words.MISSING if entry.error is None else f"{entry.error:.1e}",
+        run if entry.predicted_ms is None else f"~{run}{interval}",
         f"{entry.seconds:.0f} s",
-    ]  # fmt: skip
+        entry.parent or words.MISSING,
+    ]

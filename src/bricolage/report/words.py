@@ -139,6 +139,7 @@ def disturbance(bucket: Bucket) -> str:
         "race and prior evidence": "the race was inconclusive; earlier measurements were included",
         "prior evidence": "earlier measurements decided",
         "learnt costs": "learnt costs decided",
+        "predicted costs": "predicted times decided, and answers of emulated instructions",
     }[bucket.race.decided_by]
     return f"machine busy: {'; '.join([*taken, samples, did])}"
 

@@ -53,20 +53,25 @@ def choose_entry(
             raise NoTarget(
                 reason=f"it has no target '{target}', only {', '.join(candidate.target.name for candidate in pack.entries)}"
             )
+        if entry.emulated and (missing := _missing_instructions(entry, here)):
+            raise NoTarget(reason=f"target '{target}' is for instructions that this machine has not: {missing}")
         return PackChoice(entry, "it was asked for by name")
     free = available_bytes() if free is None else free
     refused = {entry.target.name: lacks(entry, here, threads, free) for entry in pack.entries}
     able = [entry for entry in pack.entries if not refused[entry.target.name]]
     if precision is not None:
-        able = [entry for entry in able if BOUNDS[entry.target.precision] <= BOUNDS[precision]]
+        able = [entry for entry in able if entry.bound <= BOUNDS[precision]]
     if not able:
         refusals = "; ".join(f"{name}: {why}" for name, why in refused.items() if why)
         raise NoTarget(reason=refusals or f"none has precision {precision}")
-    bound = min(BOUNDS[entry.target.precision] for entry in able)
+    bound = min(entry.bound for entry in able)
     if precision is None:
-        able = [entry for entry in able if BOUNDS[entry.target.precision] == bound]
-    # Times of several processors do not say which plan is fastest here.
-    able = [entry for entry in able if entry.measured_on == here.model] or able
+        able = [entry for entry in able if entry.bound == bound]
+    # Times of several processors do not say which plan is fastest here. What was made for instructions that the others do without
+    # goes before them.
+    alike = [entry for entry in able if entry.measured_on == here.model]
+    widest = max((len(entry.instructions) for entry in able if entry.emulated), default=0)
+    able = alike or [entry for entry in able if entry.emulated and len(entry.instructions) == widest] or able
     least = min((candidate.median_ms for candidate in able if candidate.median_ms is not None), default=0.0)
     near = [candidate for candidate in able if candidate.median_ms is None or candidate.median_ms <= _NEAR * least]
     best = min(
@@ -79,14 +84,19 @@ def choose_entry(
 
 def lacks(entry: PackEntry, here: Device, threads: int, free: int) -> str:
     """Why this machine cannot run an entry as planned; empty where it can."""
-    if entry.predicted_ms is not None:
+    if entry.predicted_ms is not None and not entry.emulated:
         return "its times are predictions for another device: it is taken by name"
     if (entry.system, entry.architecture) != (here.system, here.architecture):
         return f"it is for {entry.system} {entry.architecture}"
-    if missing := sorted(set(entry.instructions) - here.instructions):
-        return f"this machine has no {', '.join(missing[:3])}"
+    if missing := _missing_instructions(entry, here):
+        return f"this machine has no {missing}"
     if entry.threads > threads:
         return f"it has {entry.threads} threads, and this process may use {threads}"
     if entry.resident_bytes > free:
         return f"it takes {entry.resident_bytes / GIB:.2f} GiB, and {free / GIB:.2f} GiB are free"
     return ""
+
+
+def _missing_instructions(entry: PackEntry, here: Device) -> str:
+    """Some of the processor flags that a plan needs and this machine has not, for people; empty where it has all."""
+    return ", ".join(sorted(set(entry.instructions) - here.instructions)[:3])

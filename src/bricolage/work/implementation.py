@@ -86,6 +86,12 @@ class KernelConfig:
         return int(name) if name != self.name and name.isdigit() else 0
 
     @property
+    def part_products(self) -> int:
+        """Products of parts in bfloat16 that make one of float32, as in "bf16x6"; 0 where it is none of those."""
+        name = self.name.removeprefix("bf16x")
+        return int(name) if name != self.name and name.isdigit() else 0
+
+    @property
     def text(self) -> str:
         """Canonical and whole, for keys: equal texts mean equal configurations."""
         parameters = json.dumps(dict(self.parameters), sort_keys=True) if self.parameters else ""

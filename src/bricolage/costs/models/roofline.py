@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bricolage.device.device import Device, Peaks
@@ -17,6 +17,8 @@ _PRIOR = 3.0
 _UNSURE = 10.0
 """... give or take this factor."""
 _FLOAT32 = KernelConfig()
+_PARTS: Mapping[int, int] = {3: 2, 6: 3}
+"""Parts of a float32, by the products of parts that make one of float32."""
 NOMINAL = Setting(
     Device(
         "nominal", "cpu", "nominal", frozenset(), cores=(0,), physical_cores=1, memory_bytes=0, peaks=Peaks(200.0, 20.0)
@@ -42,17 +44,24 @@ def floor_ms(workload: Workload, on: Setting, config: KernelConfig = _FLOAT32) -
     """The longer of computing and moving at the device's peaks, in milliseconds: no backend takes less in this configuration. It
     counts the products that the configuration's arithmetic needs: those of bfloat16, of bytes or of slices of bytes are faster,
     and a tile of Winograd's has fewer (Lavin and Gray, CVPR 2016). What the last cache holds is not read from memory."""
-    device = on.device
     flops = sum(operator.flops / _fewer_products(operator, config.tile) for operator in workload.operators)
-    faster, share = 1.0, 1.0
+    faster, share = _compare_products(config, on.device)
+    from_memory = max(0.0, workload.bytes * share - (on.device.caches.l3_bytes or 0))
+    return on.device.peaks.floor_ms(flops / faster / _share_of_threads(on), from_memory)
+
+
+def _compare_products(config: KernelConfig, device: Device) -> tuple[float, float]:
+    """How many times as fast as those of float32 its products are, and the bytes of its operands over those of float32. One of
+    parts of bfloat16 is as many products as its name says, of operands as many times two bytes long as it has parts."""
     if config.in_bytes:
-        faster, share = device.byte_products, 1 / 4
-    elif config.slice_products:  # a weight has three or four slices
-        faster, share = max(1.0, device.byte_products / config.slice_products), 3 / 4
-    elif config.bfloat16:
-        faster, share = device.bfloat16_products, 1 / 2
-    from_memory = max(0.0, workload.bytes * share - (device.caches.l3_bytes or 0))
-    return device.peaks.floor_ms(flops / faster / _share_of_threads(on), from_memory)
+        return device.byte_products, 1 / 4
+    if config.slice_products:  # a weight has three or four slices
+        return max(1.0, device.byte_products / config.slice_products), 3 / 4
+    if config.part_products:
+        return max(1.0, device.bfloat16_products / config.part_products), _PARTS[config.part_products] / 2
+    if config.bfloat16:
+        return device.bfloat16_products, 1 / 2
+    return 1.0, 1.0
 
 
 def _share_of_threads(on: Setting) -> float:
@@ -65,6 +74,12 @@ def _fewer_products(operator: OperatorWork, tile: int) -> float:
     if not tile or not plain or operator.kernel[-2:] != (3, 3):
         return 1.0
     return 9 * tile**2 / (tile + 2) ** 2
+
+
+def least_config_ms(workload: Workload, on: Setting, config: KernelConfig) -> float:
+    """As `least_ms`, in the arithmetic of a configuration."""
+    faster, share = _compare_products(config, on.device)
+    return added_ms(on.device.peaks, workload.flops / faster / _share_of_threads(on), workload.bytes * share)
 
 
 def moved_bytes(one: OperatorWork) -> int:

@@ -36,6 +36,7 @@ def make_pack(request: PackRequest) -> Packed:
         As `pack`.
     """
     request.check_cluster()
+    request.check_data()
     options, targets = request.options, request.targets
     target_options = {target.name: request.options_of(target) for target in request.here}
     began, directory = time.monotonic(), working_folder()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from bricolage.base.options import Options, available_cores, default_isa
 from bricolage.base.progress import Progress
-from bricolage.device.host import unlimited
+from bricolage.driver.given_samples import NO_DATA, GivenData
+from bricolage.driver.packs.described_target import is_elsewhere
 from bricolage.driver.sources import GivenModel
 from bricolage.errors import BadOption, BadTargets
 from bricolage.plan.pack import PackTarget
@@ -52,6 +53,33 @@ class PackRequest:
             advice = "Give a target `ray = ...`, or leave the cluster out"
             raise BadOption(option="--ray", value=self.ray, advice=advice)
 
+    def data_of(self, data: GivenData, options: Options) -> GivenData:
+        """What of the user's data a decision with these options is made with: scales are for integers, which take part at `low`."""
+        if options.precision == "low":
+            return data
+        return replace(data, calibrate=None) if options.accuracy != "relative" else NO_DATA
+
+    def check_data(self) -> None:
+        """Whether data goes with the targets.
+
+        Raises:
+            BadTargets: a target asks for an accuracy that is measured on data, and there is none.
+            BadOption: data has no use, or is given together with targets on nodes, which get none.
+        """
+        if not self.model.data.named:
+            for target in self.targets:
+                if target.accuracy != "relative":
+                    need = f"target '{target.name}' asks for the accuracy '{target.accuracy}'"
+                    raise BadTargets(path=self.shown, reason=f"{need}, and no data is given (--evaluate DATA.npz)")
+            return
+        option = self.model.data.named[0][0]
+        if self.afar:
+            advice = "Nodes of a cluster get none: leave the data out, or `ray` out of the targets"
+            raise BadOption(option=option, value="given with targets on nodes", advice=advice)
+        if not any(target.precision == "low" or target.accuracy != "relative" for target in self.targets):
+            advice = "Give a target precision = 'low', in which integers take part, or an accuracy"
+            raise BadOption(option=option, value="given, and no target uses it", advice=advice)
+
     def options_of(self, target: PackTarget) -> Options:
         """Of a target's decision.
 
@@ -62,16 +90,18 @@ class PackRequest:
         if threads > available_cores():
             reason = f"target '{target.name}' has {threads} threads, and this process may use {available_cores()}"
             raise BadTargets(path=self.shown, reason=reason)
-        if target.isa and not unlimited().has(target.isa):
-            reason = f"target '{target.name}' has {target.isa}, and this processor has not"
+        if is_elsewhere(target) and target.peaks is None:
+            reason = f"target '{target.name}' has {target.isa}, and this processor has not; gflops and gbytes would describe one"
             raise BadTargets(path=self.shown, reason=reason)
         try:
             options = replace(
                 self.options,
                 precision=target.precision,
                 threads=threads,
-                isa=target.isa or default_isa(),
+                isa=default_isa() if target.isa == "amx" or is_elsewhere(target) else target.isa or default_isa(),
                 memory_limit_mb=target.memory_mb,
+                weights=target.weights,
+                accuracy=target.accuracy,
                 objective="latency",
             )
             options.check_here()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from bricolage.device.device import Device
+from bricolage.device.device import DESCRIBED, Device
 from bricolage.device.host import host
 
 ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "plain"]
@@ -130,6 +131,11 @@ _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
 compiler flags."""
 _HALVES_LANES = 8
 """Floats of the vectors that are made of float16."""
+_EMULATORS: Mapping[str, tuple[Isa, ...]] = {"amx": (EMULATED_AMX, SPLIT_AMX), "avx512": (SPLIT_AVX512,)}
+_DESCRIBED: Mapping[str, frozenset[str]] = {
+    "amx": _AVX512 | _BFLOAT16 | _AMX | {"f16c", "avx512_vnni", "amx_int8"},
+    "avx512": _AVX512 | {"f16c"},
+}
 FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX, PAIRS_AVX2, PAIRS_AVX512)
 """Never chosen unless asked for."""
 
@@ -155,9 +161,22 @@ def gathers_fast() -> bool:
 
 
 def available_isas(device: Device | None = None) -> tuple[Isa, ...]:
-    """Instruction sets that run on a device, by default the whole processor here; best first."""
-    sets = described_isas((device or host()).instructions)
-    return tuple(isa for isa in sets if isa.matrix_unit != "amx" or tiles_permitted())
+    """Instruction sets that run on a device, by default the whole processor here; best first. A described one has its registers."""
+    device = device or host()
+    sets = described_isas(device.instructions)
+    return tuple(isa for isa in sets if isa.matrix_unit != "amx" or device.model == DESCRIBED or tiles_permitted())
+
+
+def find_emulator(isa: str) -> str:
+    """The instruction set for tests that computes here what one of the product's (`described_instructions`) computes where it is
+    there: the same code, with every vector or tile emulated. Empty where this processor has none."""
+    here = host().instructions
+    return next((emulator.name for emulator in _EMULATORS.get(isa, ()) if emulator.needs <= here), "")
+
+
+def described_instructions(isa: str) -> frozenset[str]:
+    """Processor flags of the first processors with an instruction set, `amx` (Sapphire Rapids) or `avx512` (Skylake-X)."""
+    return _DESCRIBED[isa]
 
 
 def described_isas(instructions: frozenset[str]) -> tuple[Isa, ...]:
