@@ -222,6 +222,7 @@ def make_pack(subject: Subject, targets: Sequence[PackTarget], folder: Path, wor
         elif answer.get("error", {}).get("type") == UnservedTargets.__name__:
             refused |= dict(_REFUSED.findall(answer["error"]["message"]))
             left = [target for target in left if target.name not in refused]
+            command.append("--provisional")  # decisions are taken over as they are
         else:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
     seconds = time.monotonic() - began
