@@ -15,8 +15,9 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.cluster_real import kills, on_slurm, side_by_side
+from benchmarks.cluster_real import kills, network_jobs, on_slurm, side_by_side
 from benchmarks.cluster_real.served import LocalNodes, Nodes, RayNodes
+from benchmarks.cluster_real.workload import GROUPS
 from benchmarks.tools.output import keep
 
 
@@ -24,7 +25,7 @@ def main() -> None:
     """Prints one document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("ray", "local", "slurm"), default="ray")
-    parser.add_argument("--jobs", type=int, default=24)
+    parser.add_argument("--jobs", type=int, help="default 8; of --kills 24")
     parser.add_argument("--policies", help="with commas between them; default: fifo,srtf,gavel, of slurm fifo,easy,sjf")
     parser.add_argument("--kills", type=int, default=0, help="so many, in place of the comparison")
     parser.add_argument("--every", type=float, default=4.0, help="seconds between kills")
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
+    given.jobs = given.jobs or (24 if given.kills else 8)
     if given.engine == "slurm":
         if given.kills:
             parser.error("--kills is for ray and local")
@@ -40,7 +42,8 @@ def main() -> None:
         _show({"engine": "slurm", **asdict(on_slurm.run(given.jobs, policies=policies, seed=given.seed))}, given)
         return
     policies = (given.policies or "fifo,srtf,gavel").split(",")
-    nodes: Nodes = RayNodes() if given.engine == "ray" else LocalNodes()
+    groups = GROUPS if given.kills else network_jobs.GROUPS
+    nodes: Nodes = RayNodes(groups) if given.engine == "ray" else LocalNodes()
     try:
         with tempfile.TemporaryDirectory(prefix="cluster-real-") as temporary:
             folder = given.keep or Path(temporary)
