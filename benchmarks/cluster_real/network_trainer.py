@@ -64,9 +64,10 @@ NETWORKS: Mapping[str, Callable[[], torch.nn.Module]] = {
 
 
 class Training:
-    """A network, its optimiser, and how many steps they have taken."""
+    """A network, its optimiser, and how many steps they have taken. The process trains on so many threads from now on."""
 
-    def __init__(self, network: str, digits: Path, seed: int) -> None:
+    def __init__(self, network: str, digits: Path, seed: int, threads: int = 1) -> None:
+        torch.set_num_threads(threads)
         torch.manual_seed(seed)
         self.seed, self.steps = seed, 0
         self.model = NETWORKS[network]()
@@ -113,10 +114,9 @@ def train(network: str, digits: Path, seed: int) -> None:
     """As the environment says."""
     folder, progress = Path(os.environ["BRICOLAGE_CHECKPOINT"]), Path(os.environ["BRICOLAGE_PROGRESS"])
     wanted = int(os.environ["BRICOLAGE_STEPS"])
-    torch.set_num_threads(int(os.environ["BRICOLAGE_GANG"]))
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
-    training = Training(network, digits, seed)
+    training = Training(network, digits, seed, int(os.environ["BRICOLAGE_GANG"]))
     training.restore(folder)
     put(progress, str(training.steps))
     begin, first, losses = time.monotonic(), training.steps, list[float]()

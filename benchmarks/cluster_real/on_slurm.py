@@ -1,8 +1,8 @@
 """The same trainings of real networks on a real Slurm and in the replay: two node daemons of this machine with a device each.
 
 Jobs are those of `network_jobs.py`. They are submitted held and released by `SlurmWatch` in the policy's order, as `bricolage
-cluster slurm watch --hold` does. Before, jobs of each network measure its pace and what a job takes beyond its steps on this machine
-(the look, the release, Slurm's, Python's and torch's start), which the replay charges for each.
+cluster slurm watch --hold` does. Before, jobs of each network measure its pace and what a job takes beyond its steps on this
+machine (the look, the release, Slurm's, Python's and torch's start), which the replay charges for each.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def run(jobs: int = 8, nodes: int = 2, policies: Sequence[str] = POLICIES, seed:
 
 
 def _pace(folder: Path, nodes: int, digits: Path) -> tuple[dict[tuple[str, int], float], float]:
-    """Steps a second of each network, and what a job takes beyond its steps, in the median: of jobs that come one by one, as ends of
-    jobs do, since starts at once would wait for each other's."""
+    """Steps a second of each network, and what a job takes beyond its steps, in the median: of jobs that come one by one, as ends
+    of jobs do, since starts at once would wait for each other's."""
     jobs = pace_jobs(digits)
     with local_slurm(folder, nodes, kind=CORE) as slurm:
         _really(slurm, jobs, "fifo")
@@ -117,7 +117,8 @@ def _charged(job: Planned, cost: float) -> TrainingJob:
     )
 
 
-def _submit(slurm: LocalSlurm, job: Planned) -> int:
+def submit_training(slurm: LocalSlurm, job: Planned) -> int:
+    """A job that is held; its number. It runs in the folder of the Slurm, and saves below its name there."""
     folder = slurm.folder / job.spec.name
     folder.mkdir()
     variables = " ".join(f"{name}={value}" for name, value in job.spec.environment.items())
@@ -151,7 +152,7 @@ def _really(slurm: LocalSlurm, work: Sequence[Planned], policy: str) -> list[tup
 
     def more() -> bool:
         while len(submitted) < len(work) and time.time() - began >= work[len(submitted)].at_s:
-            numbers.append(_submit(slurm, work[len(submitted)]))
+            numbers.append(submit_training(slurm, work[len(submitted)]))
             submitted.append(time.time())
         for place in range(len(submitted)):
             losses = slurm.folder / work[place].spec.name / "losses"
@@ -183,7 +184,7 @@ def check_alive(slurm: LocalSlurm, names: Mapping[int, str]) -> None:
             printed = slurm.folder / f"job-{number}.out"
             last = printed.read_text(errors="replace").strip().splitlines()[-1:] if printed.exists() else []
             steps = slurm.folder / names[int(number)] / "steps"
-            saved = steps.read_text() if steps.exists() else "0"
+            saved = steps.read_text().strip() if steps.exists() else "0"
             raise RuntimeError(
                 f"job {names[int(number)]} ended as {state.lower()} ({''.join(last) or 'it printed nothing'}); "
                 f"its checkpoint holds {saved} steps"
