@@ -23,8 +23,8 @@ from benchmarks.cluster_real.workload import drawn
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from benchmarks.cluster_real import network_jobs, network_trainer, on_slurm
-from benchmarks.cluster_real.side_by_side import Beside, same_order
+from benchmarks.cluster_real import network_jobs, network_trainer, on_slurm  # noqa: E402
+from benchmarks.cluster_real.side_by_side import Beside, same_order  # noqa: E402
 
 
 def test_the_same_seed_draws_the_same_jobs() -> None:
