@@ -3,9 +3,9 @@
     python -m benchmarks.cluster_real --json                              Ray and Slurm, three policies each; ten minutes
     python -m benchmarks.cluster_real --engine ray --kills 20 --json      kills of drivers, nodes and jobs; three minutes
 
-Jobs train small torch networks on the two cores of one machine, at the pace that is measured first (`network_jobs.py`). It has to be
-quiet. `--engine local` runs them as processes, without Ray. `--engine slurm` runs them on two node daemons of a Slurm that is
-started for it (`on_slurm.py`). Jobs of `--kills` keep a declared pace (`trainer.py`), so that eight devices fit into two cores.
+Jobs train small torch networks on the two cores of one machine, at the pace that is measured first (`network_jobs.py`). It has
+to be quiet. `--engine local` runs them as processes, without Ray. `--engine slurm` runs them on two node daemons of a Slurm that
+is started for it (`on_slurm.py`). Jobs of `--kills` keep a declared pace (`trainer.py`), so that eight devices fit into two cores.
 """
 
 from __future__ import annotations
