@@ -87,7 +87,7 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
     elif given.table == "gavel":
         jobs = given.jobs or 5000
         for load in [float(word) for word in given.loads.split(",") if word]:
-            for name in names or ("max-min", "allox-port", "allox", "gavel", "gavel-packed", "gandiva-packed"):
+            for name in names or ("max-min", "allox-shares", "allox", "gavel", "gavel-packed", "gandiva-packed"):
                 yield gavel.mean_jct(given.rates, name, load, given.seed, jobs, jobs // 5)
         for count in [int(word) for word in given.makespans.split(",") if word]:
             yield gavel.makespan(given.rates, "gavel-makespan", count)

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.cluster.allox_port import AlloXPort
 from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policy_catalogue import find_policy
-from bricolage.cluster.scheduler import Scheduler
-from bricolage.cluster.shares import SharePolicy
-from bricolage.cluster.target_policies import TargetScheduler
 
 KINDS = (
     *((f"ResNet-18 (batch size {size})", True) for size in (16, 32, 64, 128, 256)),
@@ -36,7 +31,7 @@ KINDS = (
 """Kinds of jobs, and whether they run on several devices."""
 PUBLISHED = {
     ("max-min", 2.0): 23.47, ("max-min", 3.2): 23.59, ("max-min", 4.0): 23.49, ("max-min", 4.8): 35.79,
-    ("allox-port", 2.0): 16.93, ("allox-port", 3.2): 16.43, ("allox-port", 4.0): 17.13, ("allox-port", 4.8): 20.92,
+    ("allox-shares", 2.0): 16.93, ("allox-shares", 3.2): 16.43, ("allox-shares", 4.0): 17.13, ("allox-shares", 4.8): 20.92,
     ("gavel", 2.0): 16.95, ("gavel", 3.2): 16.08, ("gavel", 4.0): 16.82, ("gavel", 4.8): 18.97,
     ("gavel-packed", 2.0): 18.26, ("gavel-packed", 3.2): 16.18, ("gavel-packed", 4.0): 16.96, ("gavel-packed", 4.8): 18.67,
     ("gandiva-packed", 2.0): 17.61, ("gandiva-packed", 3.2): 17.83, ("gandiva-packed", 4.0): 18.88,
@@ -91,18 +86,12 @@ def _devices(random_: random.Random) -> int:
     return 1 if drawn_ < 0.7 else 2 if drawn_ < 0.8 else 4 if drawn_ < 0.95 else 8
 
 
-def _scheduler(policy: str, jobs: Sequence[TrainingJob], spec: ClusterSpec) -> Scheduler:
-    if policy == "allox-port":
-        return TargetScheduler(SharePolicy(AlloXPort(), spec.round_s, spec.recompute_s))
-    return find_policy(policy).make(jobs, spec)
-
-
 def mean_jct(rates: Path, policy: str, per_hour: float, seed: int, jobs: int = 5000, measured: int = 1000) -> Cell:
     """A cell of the table of completion times, over the last `measured` jobs, while others keep coming."""
     spec = cluster()
     some = drawn(read_rates(rates, spec.kinds), jobs + jobs // 2, per_hour, seed)
     window = frozenset(range(jobs - measured, jobs))
-    loop = EventLoop(some, spec, _scheduler(policy, some, spec), ExactLengths(), False, window)
+    loop = EventLoop(some, spec, find_policy(policy).make(some, spec), ExactLengths(), False, window)
     found = loop.run()
     hours = sum(found.states[n].finish_s - found.states[n].job.submit_s for n in window) / len(window) / 3600
     published = PUBLISHED.get((policy, per_hour), math.nan)
@@ -113,7 +102,7 @@ def makespan(rates: Path, policy: str, count: int, seed: int = 1) -> Cell:
     """A cell of the table of makespans."""
     spec = cluster()
     some = drawn(read_rates(rates, spec.kinds), count, 0.0, seed, several=True)
-    found = EventLoop(some, spec, _scheduler(policy, some, spec), ExactLengths(), False).run()
+    found = EventLoop(some, spec, find_policy(policy).make(some, spec), ExactLengths(), False).run()
     hours = max(state.finish_s for state in found.states) / 3600
     published = PUBLISHED_MAKESPAN.get((policy, count), math.nan)
     return Cell(policy, count, seed, hours, published, hours / published - 1)

@@ -12,43 +12,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.cluster.allox_port import AlloXPort
-from benchmarks.cluster.max_sum_port import MaxSumPort
-from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.policies.comparison_rules import AlloXShares
 from bricolage.cluster.policy_catalogue import find_policy
 from bricolage.cluster.replay_figures import UNFAIR, fairness
 from bricolage.cluster.scheduler import Scheduler
-from bricolage.cluster.shares import SharePolicy, ShareProblem
+from bricolage.cluster.shares import SharePolicy
 from bricolage.cluster.target_policies import TargetScheduler
 
 NAMES = {
-    "allox": "allox-port",
+    "allox": "allox-shares",
     "fifo": "fifo",
     "fifo_perf": "fifo",
     "finish_time_fairness": "gavel-ftf-blind",
     "finish_time_fairness_perf": "gavel-ftf",
-    "gandiva_fair": "equal-time",
+    "gandiva_fair": "gandiva-fair",
     "isolated": "proportional",
     "isolated_plus": "proportional",
     "max_min_fairness": "max-min",
     "max_min_fairness_perf": "gavel",
     "max_min_fairness_water_filling": "gavel-water",
     "max_min_fairness_water_filling_perf": "gavel-water",
-    "max_sum_throughput_perf": "max-sum-port",
+    "max_sum_throughput_perf": "max-sum",
     "min_total_duration": "gavel-makespan",
     "min_total_duration_perf": "gavel-makespan",
     "shockwave": "shockwave",
     # As the paper's figures call them (`scheduler/reproduce/tacc_32gpus.sh`).
     "gavel": "max-min",
-    "mst": "max-sum-port",
+    "mst": "max-sum",
     "ossp": "gavel-makespan",
     "themis": "gavel-ftf-blind",
 }
@@ -107,8 +103,7 @@ def _row(outcome: dict[str, object], trace: Path, restart_s: float) -> Row:
     jobs = jobs_of(trace, spec)
     policy = str(outcome["policy"])
     ours = NAMES[_plain(policy)]
-    scheduler = _ported(ours, jobs, trace, spec) or find_policy(ours).make(jobs, spec)
-    made = EventLoop(jobs, spec, scheduler, ExactLengths(), keep_stays=False).run()
+    made = EventLoop(jobs, spec, _scheduler(ours, jobs, spec), ExactLengths(), keep_stays=False).run()
     mine = [state.finish_s - state.job.submit_s for state in made.states]
     theirs = [float(value) for value in outcome["jct_s"]]  # type: ignore[attr-defined]
     ends = [state.finish_s for state in made.states]
@@ -125,19 +120,8 @@ def _row(outcome: dict[str, object], trace: Path, restart_s: float) -> Row:
     )  # fmt: skip
 
 
-def _ported(ours: str, jobs: Sequence[TrainingJob], trace: Path, spec: ClusterSpec) -> Scheduler | None:
-    """What the authors ran, where it is not the policy of the paper that it is called after."""
-    if ours == "allox-port":
-        return TargetScheduler(SharePolicy(AlloXPort(alpha=0.2), spec.round_s, spec.recompute_s))
-    if ours == "max-sum-port":
-        rates = read_rates(trace / "tacc_throughputs.json", spec.kinds)
-        return TargetScheduler(SharePolicy(MaxSumPort(jobs, rates, spec.kinds[0]), spec.round_s, spec.recompute_s))
-    if ours == "equal-time":
-        return TargetScheduler(SharePolicy(equal_time, spec.round_s, spec.recompute_s))
-    return None
-
-
-def equal_time(problem: ShareProblem) -> Matrix:
-    """Gandiva-fair as the published code has it: devices by jobs as each job's share of time, whatever its gang."""
-    share = np.minimum(problem.capacity[0] / len(problem.gangs), 1.0)
-    return np.full_like(problem.rates, share)
+def _scheduler(ours: str, jobs: Sequence[TrainingJob], spec: ClusterSpec) -> Scheduler:
+    """The policy of the catalogue; of AlloX with the part of the waiting jobs that Shockwave's copy of Gavel looks at."""
+    if ours == "allox-shares":
+        return TargetScheduler(SharePolicy(AlloXShares(alpha=0.2), spec.round_s, spec.recompute_s))
+    return find_policy(ours).make(jobs, spec)

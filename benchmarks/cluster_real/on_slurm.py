@@ -1,24 +1,26 @@
-"""The same jobs on a real Slurm and in the replay: 24 small training jobs on 8 node daemons of this machine.
+"""The same trainings of real networks on a real Slurm and in the replay: two node daemons of this machine with a device each.
 
-A job fits a linear model by gradient steps, one each `PACE_S` seconds, so that eight of them run side by side on few cores. They
-are submitted held and released by `SlurmWatch` in the policy's order, as `bricolage cluster slurm watch --hold` does. What a start
-costs on this machine (the look, the release, Slurm's and Python's start) is measured with eight jobs before, and charged
-in the replay for each.
+Jobs are those of `network_jobs.py`. They are submitted held and released by `SlurmWatch` in the policy's order, as `bricolage
+cluster slurm watch --hold` does. Before, jobs of each network measure its pace and what a job takes beyond its steps on this
+machine (the look, the release, Slurm's, Python's and torch's start), which the replay charges for each.
 """
 
 from __future__ import annotations
 
-import random
+import json
+import shlex
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.cluster_real.side_by_side import Beside, Compared
+from benchmarks.cluster_real.network_jobs import CORE, drawn_networks, pace_jobs, rates_of, write_digits
+from benchmarks.cluster_real.side_by_side import Beside, Compared, same_order
 from benchmarks.cluster_real.slurm_daemons import LONGEST_S, LocalSlurm, local_slurm
+from benchmarks.cluster_real.workload import Planned
 from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.event_loop import EventLoop
 from bricolage.cluster.history.records import JobHistory
@@ -33,67 +35,62 @@ from bricolage.cluster.slurm.queue import GATE
 from bricolage.cluster.slurm.watch import SlurmWatch
 
 POLICIES = ("fifo", "easy", "sjf")
-PACE_S = 0.05
 _LOOK_S = 0.2
-_KIND = "v100"
-_STEPS = """
-import sys, time
-began = time.time()
-import numpy as np
-steps, pace, path = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-rng = np.random.default_rng(0)
-x = rng.standard_normal((64, 16)); y = x @ rng.standard_normal(16); w = np.zeros(16)
-first = time.monotonic()
-for step in range(1, steps + 1):
-    w -= 0.05 * x.T @ (x @ w - y) / len(x)
-    time.sleep(max(first + step * pace - time.monotonic(), 0.0))
-with open(path, "w") as file:
-    file.write(f"{began} {time.time()} {float(np.abs(x @ w - y).mean())}")
+_LONGEST_S = 300.0
+"""For all jobs under one policy."""
+_SCRIPT = """#!/bin/sh
+export BRICOLAGE_CHECKPOINT={folder} BRICOLAGE_PROGRESS={folder}/progress BRICOLAGE_STEPS={steps} BRICOLAGE_GANG={devices}
+export {variables}
+exec {command}
 """
 
 
-def workload(jobs: int, seed: int = 0) -> list[TrainingJob]:
-    """Jobs of 1, 2 and 4 nodes and 4 to 28 s, that come within a minute; seconds of the replay are seconds of the jobs."""
-    rng = random.Random(seed)
-    at, found = 0.0, []
-    for number in range(jobs):
-        devices = rng.choice((1, 1, 1, 2, 2, 4))
-        seconds = round(4.0 * 7.0 ** rng.random() / PACE_S) * PACE_S
-        found.append(
-            TrainingJob(
-                f"j{number}", at, (WorkPhase(seconds, {_KIND: 1.0}),), devices, user="any", kind=f"kind{number}"
-            )
-        )
-        at += rng.expovariate(1.0 / 2.0)
-    return found
-
-
-def run(jobs: int = 24, nodes: int = 8, policies: Sequence[str] = POLICIES, seed: int = 0) -> Compared:
+def run(jobs: int = 8, nodes: int = 2, policies: Sequence[str] = POLICIES, seed: int = 0) -> Compared:
     """Runs the jobs once under each policy.
 
     Raises:
         NoSlurm: it cannot be started here.
+        RuntimeError: a job died, or did not end in time.
     """
-    work = workload(jobs, seed)
     found: list[Beside] = []
-    costs: list[float] = []
-    for policy in policies:
-        print(f"{policy}: {jobs} jobs", file=sys.stderr, flush=True)
-        with TemporaryDirectory(prefix="slurm") as folder, local_slurm(Path(folder), nodes, kind=_KIND) as slurm:
-            costs.append(_start_cost(slurm, policy))
-            done = _really(slurm, work, policy)
-        found.append(_compared(policy, work, done, nodes, costs[-1]))
-        print(found[-1], file=sys.stderr, flush=True)
-    real = [row.policy for row in sorted(found, key=lambda row: row.mean_jct_s)]
-    simulated = [row.policy for row in sorted(found, key=lambda row: row.simulated_mean_jct_s)]
-    return Compared(jobs, nodes, statistics.mean(costs), 0.0, found, real == simulated)
+    with TemporaryDirectory(prefix="slurm") as folder:
+        digits = write_digits(Path(folder))
+        rates, cost = _pace(Path(folder) / "p", nodes, digits)
+        print(f"steps a second: {rates}; beyond them {cost:.2f} s", file=sys.stderr, flush=True)
+        planned = drawn_networks(jobs, seed, rates, digits)
+        for number, policy in enumerate(policies):
+            print(f"{policy}: {jobs} jobs", file=sys.stderr, flush=True)
+            with local_slurm(Path(folder) / str(number), nodes, kind=CORE) as slurm:
+                done = _really(slurm, planned, policy)
+            found.append(_compared(policy, [_charged(job, cost) for job in planned], done, nodes))
+            print(found[-1], file=sys.stderr, flush=True)
+    return Compared(jobs, nodes, cost, 0.0, found, same_order(found))
 
 
-def _compared(
-    policy: str, work: Sequence[TrainingJob], done: Sequence[tuple[float, float]], nodes: int, cost: float
-) -> Beside:
-    slowed = [_slowed(job, cost) for job in work]
-    cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
+def _pace(folder: Path, nodes: int, digits: Path) -> tuple[dict[tuple[str, int], float], float]:
+    """Steps a second of each network, and what a job takes beyond its steps, in the median: of jobs that come one by one, as ends
+    of jobs do, since starts at once would wait for each other's."""
+    jobs = pace_jobs(digits)
+    with local_slurm(folder, nodes, kind=CORE) as slurm:
+        _really(slurm, jobs, "fifo")
+    checkpoints = [folder / job.spec.name for job in jobs]
+    rates = rates_of(jobs, checkpoints)
+    alone = [
+        replace(
+            job, at_s=6.0 * number, spec=replace(job.spec, name=f"alone-{number}", steps=max(1.0, round(2.0 * rate)))
+        )
+        for number, (job, rate) in enumerate(
+            (job, rates[job.spec.command[2], 2]) for job in jobs if job.spec.devices == 2
+        )
+    ]
+    with local_slurm(folder / "a", nodes, kind=CORE) as slurm:
+        done = _really(slurm, alone, "fifo")
+    trained = [json.loads((folder / "a" / job.spec.name / "timing").read_text())["seconds"] for job in alone]
+    return rates, statistics.median(end - begin - seconds for (begin, end), seconds in zip(done, trained, strict=True))
+
+
+def _compared(policy: str, slowed: Sequence[TrainingJob], done: Sequence[tuple[float, float]], nodes: int) -> Beside:
+    cluster = ClusterSpec((NodeGroup(CORE, nodes, 1),))
     scheduler = find_policy(policy).make(slowed, cluster)
     scheduler.preempts = False
     replayed = EventLoop(slowed, cluster, scheduler, ExactLengths()).run()
@@ -111,28 +108,39 @@ def _compared(
     )  # fmt: skip
 
 
-def _slowed(job: TrainingJob, cost: float) -> TrainingJob:
-    """With what its start costs, and the time limit that Slurm gives it: backfilling trusts it."""
-    return replace(job, phases=(WorkPhase(job.phases[0].steps + cost, {_KIND: 1.0}),), limit_s=LONGEST_S)
+def _charged(job: Planned, cost: float) -> TrainingJob:
+    """With what it takes beyond its steps, and the time limit that Slurm gives it: backfilling trusts it."""
+    seconds = job.spec.steps / job.spec.rates[CORE] + cost
+    phases = (WorkPhase(seconds, {CORE: 1.0}),)
+    return TrainingJob(
+        job.spec.name, job.at_s, phases, job.spec.devices, user="any", kind=job.spec.name, limit_s=LONGEST_S
+    )
 
 
-def _start_cost(slurm: LocalSlurm, policy: str) -> float:
-    """What completions of jobs that never wait for nodes take more than their steps, in the mean. They come one by one, as ends of
-    jobs do: starts at once would wait for each other's."""
-    jobs = [
-        TrainingJob(f"c{n}", 1.5 * n, (WorkPhase(3.0, {_KIND: 1.0}),), 1, user="any", kind=f"cost{n}") for n in range(8)
-    ]
-    done = _really(slurm, jobs, policy)
-    return sum(end - begin - 3.0 for begin, end in done) / len(done)
+def submit_training(slurm: LocalSlurm, job: Planned) -> int:
+    """A job that is held; its number. It runs in the folder of the Slurm, and saves below its name there."""
+    folder = slurm.folder / job.spec.name
+    folder.mkdir()
+    variables = " ".join(f"{name}={value}" for name, value in job.spec.environment.items())
+    script = _SCRIPT.format(
+        folder=folder, steps=int(job.spec.steps), devices=job.spec.devices, variables=variables,
+        command=shlex.join(job.spec.command),
+    )  # fmt: skip
+    return slurm.submit(
+        script, f"--nodes={job.spec.devices}", "--ntasks-per-node=1", "--gres=gpu:1", f"--job-name={job.spec.name}",
+        "--hold", f"--comment={GATE}", "--no-requeue", "--export=ALL",
+    )  # fmt: skip
 
 
-def _really(slurm: LocalSlurm, work: Sequence[TrainingJob], policy: str) -> list[tuple[float, float]]:
-    """Submission and end of each job."""
-    script = slurm.folder / "steps.py"
-    script.write_text(_STEPS)
+def _really(slurm: LocalSlurm, work: Sequence[Planned], policy: str) -> list[tuple[float, float]]:
+    """Submission and end of each job.
+
+    Raises:
+        RuntimeError: a job died, or they were not over in time.
+    """
     client = SlurmClient(run=lambda words: CommandAnswer(0, slurm.call(*words)))
     user = slurm.call("id", "-un").strip()
-    history = tuple(replace(job, name=f"past {job.name}", user=user) for job in work)
+    history = tuple(replace(_charged(job, 0.0), name=f"past {job.spec.name}", user=user) for job in work)
     watch = SlurmWatch(
         client,
         policy,
@@ -140,28 +148,44 @@ def _really(slurm: LocalSlurm, work: Sequence[TrainingJob], policy: str) -> list
         Levers(limits=False, hold=True),
         JobHistory(history, {}, "table"),
     )
-    began, submitted, ends = time.time(), list[float](), dict[int, float]()
+    began, numbers, submitted, ends = time.time(), list[int](), list[float](), dict[int, float]()
 
     def more() -> bool:
-        while len(submitted) < len(work) and time.time() - began >= work[len(submitted)].submit_s:
-            number = len(submitted)
-            job = work[number]
-            out = slurm.folder / f"done-{began}-{number}"
-            steps = round(job.phases[0].steps / PACE_S)
-            slurm.submit(
-                f"#!/bin/sh\nexec {sys.executable} {script} {steps} {PACE_S} {out}\n",
-                f"--nodes={job.devices}", "--ntasks-per-node=1", "--gres=gpu:1", f"--job-name={job.kind}",
-                "--hold", f"--comment={GATE}",
-                "--export=ALL,OMP_NUM_THREADS=1,OPENBLAS_NUM_THREADS=1",
-            )  # fmt: skip
+        while len(submitted) < len(work) and time.time() - began >= work[len(submitted)].at_s:
+            numbers.append(submit_training(slurm, work[len(submitted)]))
             submitted.append(time.time())
-        for number in range(len(submitted)):
-            out = slurm.folder / f"done-{began}-{number}"
-            if number not in ends and out.exists() and len(words := out.read_text().split()) == 3:
-                ends[number] = float(words[1])
+        for place in range(len(submitted)):
+            losses = slurm.folder / work[place].spec.name / "losses"
+            if place not in ends and losses.exists():
+                ends[place] = losses.stat().st_mtime
+        check_alive(slurm, {number: work[place].spec.name for place, number in enumerate(numbers) if place not in ends})
+        if time.time() > began + _LONGEST_S:
+            raise RuntimeError(f"{len(work) - len(ends)} of {len(work)} jobs are not over after {_LONGEST_S:.0f} s")
         time.sleep(_LOOK_S)
         return len(ends) < len(work)
 
     more()
     watch.watch(more, lambda *_: None)
-    return [(submitted[number], ends[number]) for number in range(len(work))]
+    return [(submitted[place], ends[place]) for place in range(len(work))]
+
+
+def check_alive(slurm: LocalSlurm, names: Mapping[int, str]) -> None:
+    """Of jobs that have not left their last file.
+
+    Raises:
+        RuntimeError: Slurm says that one failed; with the end of what it printed, and the steps that its checkpoint holds.
+    """
+    if not names:
+        return
+    asked = ",".join(str(number) for number in names)
+    states = slurm.call("squeue", "--noheader", "--states=all", f"--jobs={asked}", "--format=%i %T").splitlines()
+    for number, state in (line.split() for line in states):
+        if state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "COMPLETED"):
+            printed = slurm.folder / f"job-{number}.out"
+            last = printed.read_text(errors="replace").strip().splitlines()[-1:] if printed.exists() else []
+            steps = slurm.folder / names[int(number)] / "steps"
+            saved = steps.read_text().strip() if steps.exists() else "0"
+            raise RuntimeError(
+                f"job {names[int(number)]} ended as {state.lower()} ({''.join(last) or 'it printed nothing'}); "
+                f"its checkpoint holds {saved} steps"
+            )

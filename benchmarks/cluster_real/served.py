@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.cluster_real.workload import GROUPS, Planned
 from bricolage.base.codec import encode
-from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.serve.spool import ask
 from bricolage.errors import NoAnswer, NotServed
 
@@ -37,14 +37,14 @@ def _started(make: Callable[[], Any]) -> Any:
 class RayNodes:
     """A Ray cluster of processes of this machine, whose nodes offer the devices as resources."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Sequence[NodeGroup] = GROUPS) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         from ray.cluster_utils import Cluster
 
         self._variables = {"PYTHONPATH": os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])}
         head = {"num_cpus": 0, "include_dashboard": False, "env_vars": self._variables}
         self._cluster = _started(lambda: Cluster(initialize_head=True, head_node_args=head))
-        self.nodes = [self._add(group.kind, group.devices) for group in GROUPS for _ in range(group.nodes)]
+        self.nodes = [self._add(group.kind, group.devices) for group in groups for _ in range(group.nodes)]
         self.words = ("--ray", str(self._cluster.address))
 
     def _add(self, kind: str, devices: int) -> tuple[str, int, Any]:

@@ -7,16 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.cluster import gavel, physical, speed, synergy
-from benchmarks.cluster.allox_port import AlloXPort
-from benchmarks.cluster.max_sum_port import MaxSumPort
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.policy_catalogue import POLICIES
-from tests.cluster.test_policies import problem
 
 LINE = "LM (batch size 10)\tpython main.py\tlm\t--steps\t1\t{steps}\t{devices}\tstatic\t1\t-1\t0\t{arrival}"
 RATES = {"v100": {f"('LM (batch size 10)', {devices})": {"null": 2.0} for devices in (1, 4)}}
@@ -75,16 +70,6 @@ def test_jobs_are_drawn_in_the_published_order() -> None:
     assert {job.submit_s for job in gavel.drawn(rates, 5, 0.0, 1)} == {0.0}
 
 
-def test_the_port_of_allox_keeps_what_it_gave() -> None:
-    port = AlloXPort(alpha=1.0)
-    first = port(problem([[4.0, 1.0], [4.0, 2.0], [4.0, 1.0]], [1, 1], [100, 100, 10]))
-    assert first.sum(axis=0).tolist() == [1.0, 1.0]
-    given = problem([[4.0, 1.0], [4.0, 2.0], [4.0, 1.0]], [1, 1], [100, 100, 10])
-    numbered = type(given)(**{**given.__dict__, "numbers": (0, 1, 2)})
-    port = AlloXPort(alpha=1.0)
-    assert (port(numbered) == port(numbered)).all()
-
-
 def test_speed_counts_every_event() -> None:
     rows = speed.rows(200, 64, 0.9, ["fifo", "srtf"])
     assert rows[0].events == 400 and rows[1].events >= 400
@@ -108,33 +93,7 @@ def test_synergy_is_compared_with_parts_on_equal_jobs(tmp_path: Path, monkeypatc
     assert row.jobs_per_hour == 9.0 and row.ratio > 1.0
 
 
-def test_most_throughput_counts_steps_at_the_present_batch_size() -> None:
-    """Two jobs count epochs, of 5968 and 746 steps; the third counts steps. What is left over goes by steps a second for each
-    device, too."""
-    table = RateTable(
-        {
-            ("LM (batch size 10)", 1): {"v100": 50.0},
-            ("LM (batch size 80)", 1): {"v100": 8.0},
-            ("LM (batch size 20)", 1): {"v100": 30.0},
-        }
-        | {("LM (batch size 40)", 1): {"v100": 20.0}, ("Transformer (batch size 16)", 2): {"v100": 30.0}}
-    )
-    epochs = tuple(WorkPhase(10.0, {"v100": rate}) for rate in (50.0 / 5968, 8.0 / 746))
-    jobs = [
-        TrainingJob("a", 0.0, epochs, kind="LM (batch size 10)"),
-        TrainingJob("b", 0.0, epochs, kind="LM (batch size 10)"),
-        TrainingJob("c", 0.0, (WorkPhase(100.0, {"v100": 30.0}),), 2, kind="Transformer (batch size 16)"),
-    ]
-    rule = MaxSumPort(jobs, table, "v100")
-    given = problem([[50.0 / 5968], [8.0 / 746], [30.0]], [2], [1.0, 1.0, 1.0], gangs=np.array([1.0, 1.0, 2.0]))
-    shares = rule(type(given)(**{**given.__dict__, "numbers": (0, 1, 2)}))[:, 0]
-    assert shares[0] == 1.0 and shares[2] == 0.5 and 0.0 < shares[1] < 1e-8
-
-
 def test_names_of_policies_are_those_of_the_published_runs_and_figures() -> None:
     names = {physical._plain(name) for name in ("Gandiva-Fair", "AlloX", "MST", "OSSP", "Themis", "Gavel", "Shockwave")}
     assert names <= physical.NAMES.keys()
-    known = {one.name for one in POLICIES} | {"allox-port", "max-sum-port", "equal-time"}
-    assert set(physical.NAMES.values()) <= known
-    shares = physical.equal_time(problem([[1.0], [1.0], [1.0]], [2], [1.0, 1.0, 1.0], gangs=np.array([1.0, 2.0, 1.0])))
-    assert shares[:, 0] == pytest.approx(2 / 3)
+    assert set(physical.NAMES.values()) <= {one.name for one in POLICIES}

@@ -181,3 +181,23 @@ def test_estimate_from_history(files: list[str]) -> None:
     assert run.invoke(app, ["cluster", "estimate", *files[1:]]).exit_code == errors.USAGE
     step = ["cluster", "estimate", "none.toml", *files[1:], "--measured", "a100"]
     assert run.invoke(app, step).exit_code == errors.USAGE
+
+
+def test_the_catalogue_says_of_which_policies_only_the_abstract_was_known() -> None:
+    done = run.invoke(app, ["cluster", "catalogue", "--json"])
+    assert done.exit_code == 0, done.output
+    sources = {entry["name"]: entry["source"] for entry in json.loads(done.stdout)}
+    abstracts = {name for name, source in sources.items() if source == "abstract"}
+    assert abstracts == {"least-laxity", "harmony", "horus", "cynthia", "side-car"}
+    lines = run.invoke(app, ["cluster", "catalogue"]).stdout.splitlines()
+    rows = {line.split()[0]: line for line in lines[1 : len(sources) + 1]}
+    assert rows.keys() == sources.keys() and all(len(line) <= 80 for line in rows.values())
+    assert all(rows[name].split()[-1] == source for name, source in sources.items())
+    assert "abstract: only the abstract of its paper was known" in "\n".join(lines)
+
+
+def test_policies_of_comparisons_are_reached_by_replay(files: list[str]) -> None:
+    names = ["gandiva-fair", "max-sum", "allox-shares"]
+    words = [word for name in names for word in ("--policy", name)]
+    told = json.loads(run.invoke(app, ["cluster", "replay", *files, *words, "--json"]).stdout)
+    assert {result["outcome"]["policy"] for result in told["results"]} == set(names)

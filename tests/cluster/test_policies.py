@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from bricolage.cluster.policies import gavel
 from bricolage.cluster.policies.allox import match_jobs
 from bricolage.cluster.policies.elastic import satisfactory_share
 from bricolage.cluster.policies.hydra import best_order, order_cost
-from bricolage.cluster.policies.shockwave import expected_left_s, past_s, planned_rounds
+from bricolage.cluster.policies.shockwave import FairFinish, expected_left_s, past_s, planned_rounds
 from bricolage.cluster.shares import ShareProblem
 from tests.cluster.making import job, one_kind, replay
 
@@ -193,6 +194,23 @@ def test_shockwave_expects_batch_sizes_by_what_it_has_seen() -> None:
     assert past_s(state) == 6.5 and 3 / 2 < expected_left_s(state) < 3.0
     plain = job(1, 0.0, 8.0)
     assert expected_left_s(JobState(1, plain, 8.0, ("a",), done=3.0)) == 5.0
+
+
+def test_of_plans_that_are_as_good_the_one_counts_that_ends_jobs_soonest() -> None:
+    """Two jobs of weight nothing, on one device for ten rounds: any split is as good, and the shorter one gets all it needs."""
+    left = np.array([100.0, 60.0])
+    words: dict[str, Any] = {"devices": 1, "window": 10, "round_s": 10.0, "k": 0.0}
+    assert planned_rounds([1, 1], np.zeros(2), 10 / left, left, np.zeros(2), np.zeros(2), **words) == [4, 6]
+    left[0], words["devices"] = 200.0, 2  # by what a round of one device is worth: 1 / 200, and 1 / 60 for two of them
+    assert planned_rounds([1, 2], np.zeros(2), 10 / left, left, np.zeros(2), np.zeros(2), **words) == [8, 6]
+
+
+def test_the_fair_finish_is_a_mean_over_the_time_that_estimates_held() -> None:
+    """100 for 30 s, then 200 for 10 s: the mean is 125, of which nine tenths count, and a tenth of 200."""
+    fair = FairFinish(100.0, since_s=70.0)
+    assert fair.expected(70.0, 0.9) == 100.0, "no time has passed"
+    fair.estimate(200.0, 100.0)
+    assert fair.expected(110.0, 0.9) == pytest.approx(0.9 * 125.0 + 0.1 * 200.0)
 
 
 def test_shockwave_serves_all() -> None:

@@ -10,6 +10,7 @@ from bricolage.cluster.asked_jobs import rename_waits, resolve_asked_jobs
 from bricolage.cluster.history.read import HistoryFiles, read_history_files
 from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.machines import read_cluster
+from bricolage.cluster.policy_catalogue import POLICIES
 from bricolage.cluster.policy_comparison import ClusterComparison, ReplayOptions, compare_policies
 from bricolage.cluster.what_if import ClusterChanges, change_cluster, change_history
 from bricolage.errors import BadOption
@@ -19,7 +20,9 @@ __all__ = [
     "ClusterChanges",
     "ClusterComparison",
     "HistoryFiles",
+    "KnownPolicy",
     "ReplayOptions",
+    "list_policies",
     "replay_changed_history",
     "replay_history",
 ]
@@ -31,6 +34,23 @@ class ChangedComparison:
 
     before: ClusterComparison
     after: ClusterComparison
+
+
+@dataclass(frozen=True)
+class KnownPolicy:
+    """A policy of the catalogue."""
+
+    name: str
+    title: str
+    knows: str
+    """What it knows of a job's length: "lengths", "history" (of jobs that ended) or "nothing"."""
+    source: str
+    """What its rule was written from: "definition", "code", "description" or "abstract"."""
+
+
+def list_policies() -> tuple[KnownPolicy, ...]:
+    """All policies, in the order of the catalogue."""
+    return tuple(KnownPolicy(entry.name, entry.title, entry.knows, entry.source) for entry in POLICIES)
 
 
 def replay_history(

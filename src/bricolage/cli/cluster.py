@@ -72,6 +72,25 @@ Page = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", hel
 
 @app.command()
 @guard_command
+def catalogue(as_json: a.Json = False) -> None:
+    """List the policies: what each does, and what its rule was written from."""
+    from bricolage.api.cluster_replay import list_policies
+    from bricolage.cli import output
+    from bricolage.report.policies import catalogue_table, source_sentences
+
+    policies = list_policies()
+    if as_json:
+        from bricolage.base.codec import encode
+
+        output.show_json(encode(policies))
+        return
+    output.show_result(catalogue_table(policies))
+    for sentence in source_sentences():
+        output.show_text(sentence)
+
+
+@app.command()
+@guard_command
 def replay(
     history: History,
     cluster: Machines,

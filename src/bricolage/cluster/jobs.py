@@ -17,6 +17,8 @@ class WorkPhase:
     steps: float
     rates: Mapping[str, float]
     """Steps a second of the whole gang on each kind of device that the job can use."""
+    minibatches: float = 1.0
+    """In a step: where steps are epochs, those that its batch size needs."""
 
 
 _ALONE: Mapping[str, Mapping[str, float]] = {}

@@ -14,6 +14,7 @@ from bricolage.cluster.order_policies import OrderPolicy, OrderScheduler
 from bricolage.cluster.policies import gavel
 from bricolage.cluster.policies.allox import AlloX
 from bricolage.cluster.policies.chronus import Chronus
+from bricolage.cluster.policies.comparison_rules import AlloXShares, equal_time, most_minibatches
 from bricolage.cluster.policies.elastic import ElasticFlow, Optimus, Sia
 from bricolage.cluster.policies.elastic_spirit import Cynthia, SideCar
 from bricolage.cluster.policies.gandiva import Gandiva
@@ -45,6 +46,15 @@ Refusal = Callable[[Sequence[TrainingJob], ClusterSpec], str]
 MOST_IN_ROUNDS = 20_000
 """Jobs, for policies that look at every active job in every round: `all` leaves them out of longer histories."""
 
+DEFINITION, CODE, DESCRIPTION, ABSTRACT = "definition", "code", "description", "abstract"
+SOURCES = {
+    DEFINITION: "a classical rule, which needs no source",
+    CODE: "read in the code of its authors, or of those who compared with it",
+    DESCRIPTION: "written from descriptions of the paper; its authors' code was not read, or is not public",
+    ABSTRACT: "only the abstract of its paper was known: the idea is theirs, the rule is ours",
+}
+"""What is known of a policy, from most to least."""
+
 
 def _nothing(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     del jobs, cluster
@@ -65,6 +75,8 @@ class PolicyEntry:
     """Why it cannot serve a history; empty where it can."""
     slow: bool = False
     """Whether it looks at every active job in every round."""
+    source: str = CODE
+    """From what its rule was written: one of `SOURCES`."""
 
     def estimator(self, error: float, seed: int, rate_error: float = 0.0) -> Estimator:
         """What it believes: errors are standard deviations of the logarithm of predicted lengths, and of rates."""
@@ -153,35 +165,48 @@ def _both(first: Refusal, second: Refusal) -> Refusal:
     return lambda jobs, cluster: first(jobs, cluster) or second(jobs, cluster)
 
 
+def _remembered(rule: Callable[[], ShareRule]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
+    """Of a rule that remembers what it gave: each replay has its own."""
+    return lambda jobs, cluster: _shares(rule())(jobs, cluster)
+
+
 _in_rounds = partial(PolicyEntry, slow=True)
 """Of those that look at every active job in every round."""
 
 POLICIES = (
-    PolicyEntry("fifo", "First in, first out", _order(Fifo), "nothing"),
-    PolicyEntry("easy", "FIFO with EASY backfilling", _order(EasyBackfill)),
-    PolicyEntry("sjf", "Shortest job first", _order(ShortestJob)),
-    PolicyEntry("srtf", "Shortest remaining time first", _order(ShortestRemaining)),
+    PolicyEntry("fifo", "First in, first out", _order(Fifo), "nothing", source=DEFINITION),
+    PolicyEntry("easy", "FIFO with EASY backfilling", _order(EasyBackfill), source=DEFINITION),
+    PolicyEntry("sjf", "Shortest job first", _order(ShortestJob), source=DEFINITION),
+    PolicyEntry("srtf", "Shortest remaining time first", _order(ShortestRemaining), source=DEFINITION),
     PolicyEntry("qssf", "Helios: shortest predicted service first", _order(QuasiShortestService), "history"),
     PolicyEntry("las-2d", "Tiresias: least attained service", _order(LeastAttained), "nothing"),
     PolicyEntry("gittins-2d", "Tiresias: Gittins index", _gittins, "nothing"),
-    PolicyEntry("edf", "Earliest deadline first", _order(EarliestDeadline), "nothing", _deadlines),
-    PolicyEntry("least-laxity", "GENIE: least laxity first", _order(LeastLaxity), refuses=_deadlines),
-    _in_rounds("slices", "Gandiva: time slices", _target(_slices), "nothing"),
+    PolicyEntry("edf", "Earliest deadline first", _order(EarliestDeadline), "nothing", _deadlines, source=DEFINITION),
+    PolicyEntry("least-laxity", "GENIE: least laxity first", _order(LeastLaxity), refuses=_deadlines, source=ABSTRACT),
+    _in_rounds("slices", "Gandiva: time slices", _target(_slices), "nothing", source=DESCRIPTION),
     _in_rounds(
         "gandiva",
         "Gandiva: migrating and growing",
         _target(lambda cluster: Gandiva(max(60.0, 10.0 * cluster.restart_s))),
         "nothing",
+        source=DESCRIPTION,
     ),
     _in_rounds("synergy", "Synergy: processors by need, FIFO", _target(lambda _: Synergy()), "nothing", _hosts),
     _in_rounds(
         "synergy-srtf", "Synergy: processors by need, SRTF", _target(lambda _: Synergy(by_remaining)), refuses=_hosts
     ),
     _in_rounds("proportional", "Equal parts", _shares(gavel.proportional), "nothing"),
+    _in_rounds("gandiva-fair", "Gandiva-fair, as compared: equal time", _shares(equal_time, False), "nothing"),
     _in_rounds("max-min", "Gavel: max-min fairness, blind to kinds", _shares(gavel.max_min_blind, False), "nothing"),
     _in_rounds("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing"),
     _in_rounds("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing"),
-    _in_rounds("gavel-parts", "Gavel: max-min fairness, in parts", _shares(partition_rule(gavel.max_min)), "nothing"),
+    _in_rounds(
+        "gavel-parts",
+        "Gavel: max-min fairness, in parts",
+        _shares(partition_rule(gavel.max_min)),
+        "nothing",
+        source=DESCRIPTION,
+    ),
     _in_rounds(
         "gavel-packed",
         "Gavel: max-min fairness with sharing",
@@ -196,8 +221,17 @@ POLICIES = (
         "nothing",
         _packable,
     ),
-    _in_rounds("harmony", "Harmony: largest predicted reward", _target(lambda _: Harmony()), "nothing", _packable),
-    _in_rounds("horus", "Horus: utilisation adds up", _target(lambda _: Horus()), "nothing", _packable),
+    _in_rounds(
+        "harmony",
+        "Harmony: largest predicted reward",
+        _target(lambda _: Harmony()),
+        "nothing",
+        _packable,
+        source=ABSTRACT,
+    ),
+    _in_rounds(
+        "horus", "Horus: utilisation adds up", _target(lambda _: Horus()), "nothing", _packable, source=ABSTRACT
+    ),
     _in_rounds(
         "gavel-entities", "Gavel: entities, fair inside", _shares(hierarchical("fairness")), "nothing", _entities
     ),
@@ -211,8 +245,15 @@ POLICIES = (
     ),
     _in_rounds("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.minimise_price)),
     _in_rounds("gavel-throughput", "Gavel: most steps", _shares(gavel.max_sum), "nothing"),
+    _in_rounds("max-sum", "Most throughput, as compared: mini-batches", _shares(most_minibatches), "nothing"),
     _in_rounds("allox", "AlloX: least sum of completion times", _target(lambda _: AlloX())),
-    _in_rounds("themis", "Themis: worst finish-time fairness first", _target(lambda cluster: Themis(cluster.round_s))),
+    _in_rounds("allox-shares", "AlloX, as compared: shares for good", _remembered(AlloXShares)),
+    _in_rounds(
+        "themis",
+        "Themis: worst finish-time fairness first",
+        _target(lambda cluster: Themis(cluster.round_s)),
+        source=DESCRIPTION,
+    ),
     _in_rounds(
         "shockwave",
         "Shockwave: a market over time",
@@ -233,12 +274,18 @@ POLICIES = (
         refuses=_both(_one_kind, _deadlines),
     ),
     _in_rounds(
-        "chronus", "Chronus: deadlines in leases", _target(lambda _: Chronus()), refuses=_both(_one_kind, _deadlines)
+        "chronus",
+        "Chronus: deadlines in leases",
+        _target(lambda _: Chronus()),
+        refuses=_both(_one_kind, _deadlines),
+        source=DESCRIPTION,
     ),
-    _in_rounds("cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines),
-    _in_rounds("side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic),
+    _in_rounds(
+        "cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines, source=ABSTRACT
+    ),
+    _in_rounds("side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic, source=ABSTRACT),
     _in_rounds("pollux", "Pollux: largest mean speed-up", _target(lambda _: Pollux()), "nothing", refuses=_elastic),
-    _in_rounds("sia", "Sia: best configurations", _target(lambda _: Sia()), refuses=_elastic),
+    _in_rounds("sia", "Sia: best configurations", _target(lambda _: Sia()), refuses=_elastic, source=DESCRIPTION),
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class ShareProblem:
     """(k) of a device and hour."""
     numbers: tuple[int, ...] = ()
     """(m) of the jobs, for rules that remember them."""
+    minibatches: Matrix = field(default_factory=lambda: np.ones(1))
+    """(m) in a step of each job, at its present batch size; one number counts for all."""
     entities: tuple[str, ...] = ()
     """(m) whom each belongs to: its queue, else its user."""
 
@@ -188,6 +190,7 @@ def share_problem(view: ClusterView, isolated_s: Matrix) -> ShareProblem:
         deadline_s=_array(state.job.deadline_s - view.now for state in states),
         price=_array(view.cluster.price(kind) for kind in kinds),
         numbers=tuple(state.number for state in states),
+        minibatches=_array(state.job.phases[state.phase].minibatches for state in states),
         entities=tuple(state.job.queue or state.job.user for state in states),
     )
 

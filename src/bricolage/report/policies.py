@@ -11,6 +11,8 @@ from markupsafe import Markup
 from rich.table import Table
 
 from bricolage._version import __version__
+from bricolage.api.cluster_replay import KnownPolicy
+from bricolage.cluster.policy_catalogue import SOURCES
 from bricolage.cluster.policy_comparison import ClusterComparison, PolicyResult
 from bricolage.cluster.why import Waited
 from bricolage.errors import plain
@@ -60,6 +62,17 @@ def policy_table(found: ClusterComparison, before: ClusterComparison | None = No
     heads += [("Late", "right")] if any(result.outcome.deadlines for result in found.results) else []
     old = {} if before is None else {result.outcome.policy: result.outcome.mean_jct_s for result in before.results}
     return plain_table(heads, [_cells(result, old, len(heads), before is not None) for result in rank_policies(found)])
+
+
+def catalogue_table(policies: Sequence[KnownPolicy]) -> Table:
+    """A row for each policy that can be asked for."""
+    heads = [("Policy", "left"), ("What it does", "left"), ("Source", "left")]
+    return plain_table(heads, [[entry.name, entry.title, entry.source] for entry in policies])
+
+
+def source_sentences() -> list[str]:
+    """What the words for sources mean."""
+    return [f"{source}: {meaning}" for source, meaning in SOURCES.items()]
 
 
 def rank_policies(found: ClusterComparison) -> list[PolicyResult]:

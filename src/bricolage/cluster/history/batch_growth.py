@@ -89,5 +89,5 @@ def grown_phases(
     if all(size == first for size, _ in runs):
         return ()
     return tuple(
-        WorkPhase(float(count), speeds(size)) for size, count in runs
+        WorkPhase(float(count), speeds(size), float(math.ceil(samples / size))) for size, count in runs
     )  # whole epochs: that is when sizes change

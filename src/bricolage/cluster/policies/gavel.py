@@ -94,9 +94,14 @@ def minimise_price(problem: ShareProblem) -> Matrix:
 def max_sum(problem: ShareProblem) -> Matrix:
     """Max sum of rates, each relative to the sum of the job's rates on all kinds: a bound for throughput, without fairness."""
     worth = problem.rates / np.maximum(problem.rates.sum(axis=1, keepdims=True), 1e-12)
+    return _even(problem, worth, largest_sum(problem, worth))
+
+
+def largest_sum(problem: ShareProblem, worth: Matrix) -> Matrix:
+    """Max sum of worth times share, both (m, k), without a floor for any job: a corner of the programme."""
     shares = _most(problem, worth, worth, np.zeros(len(problem.gangs)))
-    assert shares is not None
-    return _even(problem, worth, shares)
+    assert shares is not None  # nothing is feasible
+    return shares
 
 
 def water_filling(problem: ShareProblem) -> Matrix:
@@ -175,8 +180,7 @@ def _rise_together(
 
 
 def proportional(problem: ShareProblem) -> Matrix:
-    """Each job an equal part of the devices, whether it can use it or not (Gandiva-fair without its trades; Shockwave's
-    baseline)."""
+    """Each job an equal part of the devices, whether it can use it or not (Gandiva-fair without its trades)."""
     part = problem.capacity[None, :] / (len(problem.gangs) * problem.gangs[:, None]) * (problem.rates > 0)
     shares: Matrix = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     return shares

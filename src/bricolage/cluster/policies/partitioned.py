@@ -60,6 +60,7 @@ def dealt(problem: ShareProblem, rule: Callable[[ShareProblem], Matrix], parts: 
             elapsed_s=problem.elapsed_s[rows],
             isolated_s=problem.isolated_s[rows],
             deadline_s=problem.deadline_s[rows],
+            minibatches=np.broadcast_to(problem.minibatches, m)[rows],
             numbers=tuple(problem.numbers[row] for row in rows) if problem.numbers else (),
             entities=tuple(problem.entities[row] for row in rows) if problem.entities else (),
         )
