@@ -20,12 +20,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from benchmarks.layer_fusion.networks import NETWORKS, LayerNetwork
-from benchmarks.layer_fusion.search import SEARCHES, LayerPlan
-from benchmarks.layer_fusion.traffic import OPTIMUS, MemoryLevels, TrafficModel
+from benchmarks.layer_fusion.networks import NETWORKS, OPTIMUS
 from bricolage.device.device import lanes
 from bricolage.device.host import host
 from bricolage.native.fuse.memory_cost import NANOSECONDS_PER_BYTE
+from bricolage.search.layer_groups.group_search import SEARCHES, LayerPlan
+from bricolage.search.layer_groups.group_traffic import MemoryLevels, TrafficModel
+from bricolage.search.layer_groups.layer_network import LayerNetwork
 
 
 @dataclass(frozen=True)

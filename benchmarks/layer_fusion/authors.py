@@ -25,8 +25,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.layer_fusion.networks import NETWORKS
-from benchmarks.layer_fusion.traffic import OPTIMUS, TrafficModel
+from benchmarks.layer_fusion.networks import NETWORKS, OPTIMUS
+from bricolage.search.layer_groups.group_traffic import TrafficModel
 from bricolage.work.bits import of
 
 _BATCH = 4

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from benchmarks.layer_fusion import __main__ as command
 from benchmarks.layer_fusion import authors
 from benchmarks.layer_fusion.authors import output_words
-from benchmarks.layer_fusion.networks import NETWORKS, Layer, LayerNetwork
-from benchmarks.layer_fusion.search import along_an_order, chains, hafs, least, unfused
-from benchmarks.layer_fusion.traffic import OPTIMUS, MemoryLevels, TrafficModel, alone
+from benchmarks.layer_fusion.networks import NETWORKS, OPTIMUS
+from bricolage.search.layer_groups.group_search import along_an_order, chains, hafs, least, unfused
+from bricolage.search.layer_groups.group_traffic import MemoryLevels, TrafficModel, alone
+from bricolage.search.layer_groups.layer_network import Layer, LayerNetwork
 from bricolage.work.bits import members
 
 

@@ -22,7 +22,8 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from benchmarks.layer_fusion.networks import Layer, LayerNetwork
+from bricolage.search.layer_groups.layer_network import Layer, LayerNetwork
+from bricolage.work.bits import of
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,12 @@ class MemoryLevels:
     """Of one in the memory behind it."""
     least_channels: int = 1
     """The least block of output channels and of columns: what the arithmetic works on at once."""
-
-
-OPTIMUS = MemoryLevels(words=65_536, buffer_cost=6.0, memory_cost=200.0, least_channels=32)
-"""The authors' architecture of the overall experiment: 128 KiB of 16-bit words, 32 × 32 elements on columns × channels."""
+    rounds_up: bool = False
+    """Whether tiles and blocks of groups are found as fractions that fit and rounded up, as in the authors' program. What it then
+    counts with may be more than the buffer holds."""
+    passing_free: bool = True
+    """Whether a layer without weights of its own is free where it is alone, as in the authors' program. Otherwise it reads and
+    writes memory, and element-wise layers may be computed on what a layer stores before it is stored."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class GroupCost:
     """Of the cost: words that move to and from the memory."""
 
 
+_FRACTION = 1e-6
+"""Of a row or an image: what a number just above a whole one exceeds it by."""
 NOTHING = GroupCost(0.0, 0.0)
 IMPOSSIBLE = GroupCost(math.inf)
 
@@ -69,49 +74,96 @@ class TrafficModel:
         found = self._known.get(group)
         if found is None:
             if len(members) == 1:
-                found = alone(self.network.layers[members[0]], self.network.batch, self.levels)
+                found = self._alone(members[0])
+            elif self._parted(members):
+                found = IMPOSSIBLE
             else:
-                found = self._together(members)
+                found = min(self._together(members), self._stored_last(members), key=lambda price: price.cost)
             self._known[group] = found
         return found
+
+    def _alone(self, one: int) -> GroupCost:
+        """A layer with weights in its best blocks; of others, what `MemoryLevels.passing_free` says."""
+        layer, batch, levels = self.network.layers[one], self.network.batch, self.levels
+        if layer.apart is None and (layer.weighted or levels.passing_free):
+            return alone(layer, batch, levels)
+        words = _outside_words(self.network, (one,), frozenset((one,))) + (layer.apart or 0)
+        return GroupCost(levels.memory_cost * words, words)
+
+    def _parted(self, members: Sequence[int]) -> bool:
+        """Whether a layer is barred from another of these, or has to be apart from others than element-wise ones."""
+        network, group = self.network, of(members)
+        layers = network.layers
+        if any(network.barred[one] & group for one in members):
+            return True
+        head, *others = members
+        if any(layers[one].apart is not None for one in others):
+            return True
+        return layers[head].apart is not None and not all(layers[one].elementwise for one in others)
+
+    def _stored_last(self, members: Sequence[int]) -> GroupCost:
+        """A layer, and element-wise layers that are computed on its result before it is stored: what the layer moves alone, what
+        the others read of others, and what they store more. Only where passing is not free."""
+        network, levels, batch = self.network, self.levels, self.network.batch
+        layers, inside = network.layers, frozenset(members)
+        head, *others = members
+        if levels.passing_free or not all(
+            layers[one].elementwise
+            and (layers[one].channels, layers[one].pixels) == (layers[head].channels, layers[head].pixels)
+            and not inside.isdisjoint(network.sources[one])
+            for one in others
+        ):
+            return IMPOSSIBLE
+        first, result = self._alone(head), batch * layers[head].channels * layers[head].pixels
+        read = {source for one in others for source in network.sources[one]} - inside - set(network.sources[head])
+        words = sum(batch * layers[one].channels * layers[one].pixels for one in read)
+        words += sum(batch * layers[one].given for one in others)
+        stored = sum(not network.users[one] or not inside.issuperset(network.users[one]) for one in members)
+        words += result * (stored - 1)
+        return GroupCost(first.cost + levels.memory_cost * words, first.memory_words + words)
 
     def least(self, one: int) -> float:
         """No group pays less for this layer, beside what it reads and writes outside."""
         layer = self.network.layers[one]
+        if layer.apart is not None:
+            return self._alone(one).cost
         if not layer.weighted:
             return 0.0
         levels, batch = self.levels, self.network.batch
         inside = layer.weights * (levels.memory_cost + levels.buffer_cost)
-        inside += levels.buffer_cost * batch * layer.size**2 * (layer.channels + layer.channels_in * layer.stride**2)
-        return min(inside, alone(layer, batch, levels).cost)
+        inside += levels.buffer_cost * batch * layer.pixels * (layer.channels + layer.channels_in * layer.stride**2)
+        return min(inside, self._alone(one).cost)
 
     def bound(self, members: Sequence[int]) -> float:
         """No group that holds these layers pays less for them, with at least `least` for each further one.
 
         All tiles together hold `LayerNetwork.shares` of every output's rows, and of each output with weights the least block of
-        channels at least. So the buffer bounds how many there are, and with it how often weights pass. Without shares there is one
-        at least.
+        channels at least. So the buffer bounds how many there are, and with it how often weights pass. There is one at least where
+        there are no shares, and where tiles are rounded up, which may hold more than the buffer.
         """
+        if self._parted(members):
+            return math.inf
         network, levels = self.network, self.levels
         layers, batch = network.layers, network.batch
         weighted = [layers[one] for one in members if layers[one].weighted]
-        shares = network.shares or (0.0,) * len(layers)
+        shares = (None if levels.rounds_up else network.shares) or (0.0,) * len(layers)
         held = [
-            shares[one] * min(levels.least_channels, layers[one].channels) * layers[one].size ** 2
+            shares[one] * min(levels.least_channels, layers[one].channels) * layers[one].pixels
             for one in members
             if layers[one].weighted
         ]
         tiles = max(1.0, batch * sum(held) / levels.words)
         weights = sum(layer.weights for layer in weighted)
         often = levels.memory_cost * (1.0 if weights <= levels.words else tiles) + levels.buffer_cost * tiles
-        passing = sum(layer.size**2 * (layer.channels + layer.channels_in * layer.stride**2) for layer in weighted)
-        return weights * often + levels.buffer_cost * batch * passing
+        passing = sum(layer.pixels * (layer.channels + layer.channels_in * layer.stride**2) for layer in weighted)
+        bound = weights * often + levels.buffer_cost * batch * passing
+        return bound if levels.passing_free else min(bound, sum(self.least(one) for one in members))
 
     def _together(self, members: Sequence[int]) -> GroupCost:
         network, inside = self.network, frozenset(members)
         layers = network.layers
         reads = {one: [source for source in network.sources[one] if source in inside] for one in members}
-        if any(not layers[one].weighted and not reads[one] for one in members):
+        if any((not layers[one].weighted and not reads[one]) or layers[one].apart is not None for one in members):
             return IMPOSSIBLE  # what has no arithmetic of its own begins no group
         lines = _Lines.of(network, members, inside)
         if lines is None:
@@ -137,7 +189,7 @@ class TrafficModel:
         tiles = batch * lines.most / (images * rows)
         found = IMPOSSIBLE
         for kept in (0, weights):  # weights are streamed, or stay in the buffer
-            chosen = blocks.cheapest(levels.words - kept, rows, images)
+            chosen = blocks.cheapest(levels.words - kept, rows, images, up=levels.rounds_up and not kept)
             if kept:
                 memory = weights + outside + 0.0 * tiles
             else:
@@ -153,13 +205,14 @@ def _outside_words(network: LayerNetwork, members: Sequence[int], inside: frozen
     """What a group reads from elsewhere, each tensor once, and what others read of it."""
     layers, batch = network.layers, network.batch
     read = {source for one in members for source in network.sources[one] if source not in inside}
-    words = sum(batch * layers[one].channels * layers[one].size ** 2 for one in read)
+    words = sum(batch * layers[one].channels * layers[one].pixels for one in read)
+    words += sum(batch * layers[one].given for one in members)
     if any(not network.sources[one] for one in members):
         words += batch * network.image
     for one in members:
         users = network.users[one]
         if not users or any(user not in inside for user in users):
-            words += batch * layers[one].channels * layers[one].size ** 2
+            words += batch * layers[one].channels * layers[one].pixels
     return words
 
 
@@ -210,11 +263,15 @@ class _Blocks:
     constant: float
     """Words that the arithmetic reads and writes where all channels are there."""
 
-    def cheapest(self, words: float, rows: np.ndarray, images: np.ndarray) -> np.ndarray:
+    def cheapest(self, words: float, rows: np.ndarray, images: np.ndarray, *, up: bool) -> np.ndarray:
         """Words between arithmetic and buffer, with the best blocks, by rows and images of a tile; infinite where they do not fit.
 
-        The sum of a / k over streams under the sum of w k is least where every k is μ √(a / w), held between its ends.
+        The sum of a / k over streams under the sum of w k is least where every k is μ √(a / w), held between its ends. With `up`,
+        rows, images and channels are what fractions that fit are rounded up to.
         """
+        if up:
+            rows = np.where(images > 1, rows, np.maximum(rows - 1 + _FRACTION, 1.0))
+            images = np.where(images > 1, images - 1 + _FRACTION, images)
         room = words - _held(self.whole, rows, images).sum(axis=0)
         if not len(self.streams):
             return np.where(room >= 0, self.constant, np.inf)
@@ -230,6 +287,8 @@ class _Blocks:
         words_low, words_high = (np.take_along_axis(used, at, axis=0)[0] for at in (above - 1, above))
         part = (room - words_low) / np.maximum(words_high - words_low, 1e-30)
         blocks = np.clip((low + np.clip(part, 0.0, 1.0) * (high - low)) * slope, least, most)
+        if up:
+            blocks = np.ceil(blocks)
         return np.where(fits, self.constant + (worth / blocks).sum(axis=0), np.inf)
 
 
@@ -270,17 +329,17 @@ def _blocks(
             if mine or (not network.sources[one] and reads_image):
                 reads_image = reads_image and bool(network.sources[one])
                 height = layer.size * layer.stride
-                width = layer.channels_in * height
+                width = layer.channels_in * layer.width * layer.stride
                 reach = min((lines.first[one] - 1) * layer.stride + layer.window, height)
                 whole.append((width * reach, width * lines.step[one] * layer.stride, width * height))
         if not layer.weighted:
             continue
-        first, step = layer.size * lines.first[one], layer.size * lines.step[one]
+        first, step = layer.width * lines.first[one], layer.width * lines.step[one]
         if full[one]:
-            whole.append((layer.channels * first, layer.channels * step, layer.channels * layer.size**2))
+            whole.append((layer.channels * first, layer.channels * step, layer.channels * layer.pixels))
         else:
             least = min(levels.least_channels, layer.channels)
-            streams[one] = [first, step, layer.size**2, 0.0, least, layer.channels]
+            streams[one] = [first, step, layer.pixels, 0.0, least, layer.channels]
     for one in members:
         if layers[one].weighted:
             constant += _arithmetic(network, one, reads, streams, batch)
@@ -292,7 +351,7 @@ def _arithmetic(
 ) -> float:
     """Words that a layer reads and writes beside its weights: added to the streams that they depend on, or returned."""
     layer = network.layers[one]
-    pixels = batch * layer.size**2
+    pixels = batch * layer.pixels
     inputs, outputs = pixels * layer.channels_in * layer.stride**2, pixels * layer.channels
     constant = 0.0
     if one in streams:  # its input is read once for each block of its output
@@ -317,19 +376,19 @@ def _producer(network: LayerNetwork, one: int, reads: dict[int, list[int]]) -> i
 
 
 @cache
-def _alone(
-    channels_in: int, channels: int, size: int, window: int, stride: int, batch: int, levels: MemoryLevels
+def _price_blocks(
+    channels_in: int, channels: int, sides: tuple[int, int], taps: int, stride: int, batch: int, levels: MemoryLevels
 ) -> GroupCost:
     near, far = levels.buffer_cost, levels.memory_cost
-    taps, step = window**2, stride**2
-    pixels = batch * size**2
+    rows, columns = sides
+    step = stride**2
+    pixels = batch * rows * columns
     operations = pixels * channels * channels_in * taps
     inputs, outputs, weights = channels_in * pixels * step, channels * pixels, channels_in * channels * taps
     outs = np.arange(min(levels.least_channels, channels), channels + 1, dtype=float)[:, None]
     ins = np.arange(1, channels_in + 1, dtype=float)[None, :]
-    least_columns = min(levels.least_channels, size)
     room = np.floor((levels.words - taps * outs * ins) / (ins * step + outs))
-    tiles = _tiles(batch, size, least_columns)
+    tiles = _tiles(batch, rows, columns, min(levels.least_channels, columns))
     at = np.searchsorted(tiles, np.minimum(room, pixels), side="right") - 1
     block = np.where((at >= 0) & (room > 0), tiles[np.maximum(at, 0)], np.nan).astype(float)
     reads, sums, filters = operations * step / (taps * outs), operations / (taps * ins), operations / block
@@ -358,13 +417,16 @@ def alone(layer: Layer, batch: int, levels: MemoryLevels) -> GroupCost:
     """
     if not layer.weighted:
         return NOTHING
-    return _alone(layer.channels_in, layer.channels, layer.size, layer.window, layer.stride, batch, levels)
+    groups, sides = layer.groups, (layer.size, layer.width)
+    ins, outs = layer.channels_in // groups, layer.channels // groups
+    part = _price_blocks(ins, outs, sides, layer.window_taps, layer.stride, batch, levels)
+    return GroupCost(groups * part.cost, groups * part.memory_words)
 
 
 @lru_cache(maxsize=256)
-def _tiles(batch: int, size: int, least_columns: int) -> np.ndarray:
+def _tiles(batch: int, most_rows: int, most_columns: int, least_columns: int) -> np.ndarray:
     """All products of images, rows and columns, in ascending order."""
-    columns = np.arange(least_columns, size + 1)
-    rows = np.arange(1, size + 1)
+    columns = np.arange(least_columns, most_columns + 1)
+    rows = np.arange(1, most_rows + 1)
     flat = np.unique(columns[:, None] * rows[None, :])
     return np.unique(np.arange(1, batch + 1)[:, None] * flat[None, :])

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.layer_fusion.networks import LayerNetwork
-from benchmarks.layer_fusion.traffic import TrafficModel
+from bricolage.search.layer_groups.layer_network import LayerNetwork
+from bricolage.search.layer_groups.group_traffic import TrafficModel
 from bricolage.work.bits import members
 
 
