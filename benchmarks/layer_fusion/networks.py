@@ -15,7 +15,6 @@ OPTIMUS = MemoryLevels(words=65_536, buffer_cost=6.0, memory_cost=200.0, least_c
 """The authors' architecture of the overall experiment: 128 KiB of 16-bit words, 32 × 32 elements on columns × channels."""
 
 
-
 class _Builder:
     def __init__(self, name: str, channels: int, size: int, batch: int) -> None:
         self._name, self._image, self._batch = name, channels * size * size, batch
@@ -51,17 +50,19 @@ def _named(source: str) -> tuple[str, ...]:
 def alexnet(batch: int) -> LayerNetwork:
     """AlexNet in its two halves, without classifier (Krizhevsky et al., 2012)."""
     net = _Builder("alexnet", 3, 227, batch)
-    for half in "ab":
-        net.conv(f"conv1{half}", 48, 55, 11, 4, reads="")
-        net.local(f"pool1{half}", 27, 3, 2)
-        net.conv(f"conv2{half}", 128, 27, 5)
-        net.local(f"pool2{half}", 13, 3, 2)
+
+    def halves(add: Callable[[str], str]) -> None:
+        add("a"), add("b")
+
+    halves(lambda half: net.conv(f"conv1{half}", 48, 55, 11, 4, reads=""))
+    halves(lambda half: net.local(f"pool1{half}", 27, 3, 2, reads=(f"conv1{half}",)))
+    halves(lambda half: net.conv(f"conv2{half}", 128, 27, 5, reads=f"pool1{half}"))
+    halves(lambda half: net.local(f"pool2{half}", 13, 3, 2, reads=(f"conv2{half}",)))
     net.local("join", 13, reads=("pool2a", "pool2b"), joined=True)
-    for half in "ab":
-        net.conv(f"conv3{half}", 192, 13, 3, reads="join")
-        net.conv(f"conv4{half}", 192, 13, 3)
-        net.conv(f"conv5{half}", 128, 13, 3)
-        net.local(f"pool5{half}", 6, 3, 2)
+    halves(lambda half: net.conv(f"conv3{half}", 192, 13, 3, reads="join"))
+    halves(lambda half: net.conv(f"conv4{half}", 192, 13, 3, reads=f"conv3{half}"))
+    halves(lambda half: net.conv(f"conv5{half}", 128, 13, 3, reads=f"conv4{half}"))
+    halves(lambda half: net.local(f"pool5{half}", 6, 3, 2, reads=(f"conv5{half}",)))
     return net.done()
 
 

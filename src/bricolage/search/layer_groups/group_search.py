@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bricolage.search.layer_groups.layer_network import LayerNetwork
 from bricolage.search.layer_groups.group_traffic import TrafficModel
+from bricolage.search.layer_groups.layer_network import LayerNetwork
 from bricolage.work.bits import members
 
 
@@ -190,6 +190,11 @@ def _leasts(model: TrafficModel) -> list[float]:
 
 def _left(least: Sequence[float], group: int) -> float:
     return sum(least[one] for one in members(group))
+
+
+def partition_cost(model: TrafficModel, groups: Sequence[int]) -> LayerPlan:
+    """A given division into sets of layers, in an order in which they can run, at the model's price."""
+    return _plan(model, groups)
 
 
 SEARCHES: Mapping[str, Callable[[TrafficModel, float], LayerPlan | None]] = {
