@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -41,7 +42,9 @@ def _define_operators() -> None:
             torch.library.define(f"torchvision::{name}", signature)
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"torchvision::{name}", "CPU"):
             torch.library.impl(f"torchvision::{name}", "cpu", function)
-    import_module("torchvision.extension")._has_ops = has_operators  # type: ignore[attr-defined]
+    for name in ("torchvision.extension", "torchvision.ops.roi_align"):
+        import_module(name)
+        vars(sys.modules[name])["_has_ops"] = has_operators
 
 
 def _keep_best(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:

@@ -1,8 +1,8 @@
 """The fifteen networks of DNNFusion's table 5 at the size of the paper, exported as its tools did.
 
-Niu et al. (PLDI 2021) published no ONNX files. These are the networks that the paper names, from the libraries that its time took
-them from (`torchvision`, `transformers`), or from their own papers where neither has them; VGG-16 with batch normalisation, which gives
-its 51 layers. They are exported by tracing, opset 11, nothing folded: layer normalisation and GELU are written out, text has open
+Niu et al. (PLDI 2021) published no ONNX files. These are the networks that the paper names, from the libraries that had them then
+(`torchvision`, `transformers`), or from their own papers where neither has them; VGG-16 with batch normalisation, which gives its
+51 layers. They are exported by tracing, opset 11, nothing folded: layer normalisation and GELU are written out, text has open
 sizes whose shapes are computed. Counts do not depend on weights, which are random. What the paper does not state: 128 tokens;
 U-Net as wide as its authors' (64 to 1024 channels) on 256 × 256; Faster and Mask R-CNN on 800 × 800.
 """

@@ -6,14 +6,15 @@
     python -m benchmarks.fusion.fusion_rate --rows rows.jsonl
 
 The paper's figures are those of table 5 of Niu et al. (PLDI 2021): layers before fusion, and after it by DNNFusion, TVM, TFLite,
-MNN and PyTorch Mobile. Its measure is the rate: layers before for each kernel after. `layers` are the nodes of a network's full export
-as the paper's tools wrote them (`benchmarks.fusion.full_exports`), without those that depend on constants alone; `operators`, those left once sizes are
-bound and constants folded; `rewritten`, those left by the canonicalising rules, which every decision applies and the paper's
-system likewise. Every tool has the folded graph; the native engine the rewritten one, too, and the one with fewer kernels counts.
-`layer rate` is layers / kernels, `operator rate` operators / kernels. Graphs whose sizes depend on data are counted as the engine
-takes them, in regions of static sizes, and each operator outside of them is a kernel of its own; peers are not counted there.
+MNN and PyTorch Mobile. Its measure is the rate: layers before for each kernel after. `layers` are the nodes of a network's full
+export as the paper's tools wrote them (`benchmarks.fusion.full_exports`), without those that depend on constants alone;
+`operators`, those left once sizes are bound and constants folded; `rewritten`, those left by the canonicalising rules, which every
+decision applies, and the paper's system likewise. Every tool has the folded graph; the native engine the rewritten one, too, and
+the one with fewer kernels counts. `layer rate` is layers / kernels, `operator rate` operators / kernels. Graphs whose sizes depend
+on data are counted as the engine takes them, in regions of static sizes, and each operator outside of them is a kernel of its
+own; peers are not counted there.
 
-`--apart` lists instead what stays apart: kernels by kind, and each edge between two kernels by the paper's verdict. `--rows` keeps each
+`--apart` lists instead what stays apart: kernels by kind, and edges between two kernels by the paper's verdict. `--rows` keeps each
 count in a file as it ends, and goes on from there.
 """
 

@@ -6,11 +6,12 @@
     python -m benchmarks.layer_fusion --rounds-up
 
 Networks and architecture are those of Optimus (Cai et al., TECS 2022): batch 4, a buffer of 128 KiB. `cost` is the model's weighted
-number of accesses, `memory_mb` what moves to and from the memory; `proven`, that no partition into groups costs less in this model. With `--rounds-up`, tiles and blocks are fractions that fit, rounded
-up as in the authors' program, and may hold more than the buffer. With
-`--machine here` the buffer is a core's second-level cache, words are float32, and an access costs nanoseconds by the native
-engine's own figures; there a layer without weights reads and writes memory, too. `ms_moving` is then what moving takes, `ms_arithmetic` what the operations take at one core's nominal peak,
-and `gain_at_most` the part of both together that groups could save. Nothing is measured but `seconds`.
+number of accesses, `memory_mb` what moves to and from the memory; `proven`, that no partition into groups costs less in this
+model. With `--rounds-up`, tiles and blocks are fractions that fit, rounded up as in the authors' program, and may hold more than
+the buffer. With `--machine here` the buffer is a core's second-level cache, words are float32, and an access costs nanoseconds by
+the native engine's own figures; a layer without weights reads and writes memory there, too. `ms_moving` is then what moving takes,
+`ms_arithmetic` what the operations take at one core's nominal peak, and `gain_at_most` the part of both together that groups could
+save. Nothing is measured but `seconds`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from bricolage.device.device import lanes
 from bricolage.device.host import host
 from bricolage.native.fuse.kernel_layers import buffer_levels
 from bricolage.search.layer_groups.group_search import SEARCHES, LayerPlan
-from bricolage.search.layer_groups.group_traffic import MemoryLevels, TrafficModel
+from bricolage.search.layer_groups.group_traffic import TrafficModel
 from bricolage.search.layer_groups.layer_network import LayerNetwork
+from bricolage.search.layer_groups.layer_price import MemoryLevels
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from bricolage.search.layer_groups.group_traffic import MemoryLevels
 from bricolage.search.layer_groups.layer_network import Layer, LayerNetwork
+from bricolage.search.layer_groups.layer_price import MemoryLevels
 
 OPTIMUS = MemoryLevels(words=65_536, buffer_cost=6.0, memory_cost=200.0, least_channels=32)
 """The authors' architecture of the overall experiment: 128 KiB of 16-bit words, 32 × 32 elements on columns × channels."""

@@ -52,7 +52,7 @@ class UnpackedPlan:
         return anatomies
 
     def traffic(self, graph: Graph, planned: Mapping[int, PlannedRegion]) -> dict[int, RegionTraffic]:
-        """What the kernels of those regions of a bucket's graph move whose backends show them, for the caches of this machine, under
+        """What the kernels of those regions of a bucket's graph move whose backends show them, for the caches of this machine, by
         the given numbers. Nothing is compiled.
 
         Raises:

@@ -227,6 +227,7 @@ def _reason(error: Exception) -> str:
 
 
 def tvm_target(threads: int, device: Device) -> Target:
+    """A device's processor in TVM's words."""
     import tvm
 
     cpu_target = llvm_target(device)

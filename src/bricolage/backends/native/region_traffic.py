@@ -1,4 +1,4 @@
-"""What the kernels of a region move to and from the memory, beside what the best groups of its layers would: `explain --traffic`."""
+"""What the kernels of a region move to and from the memory, and what the best groups of its layers would: `explain --traffic`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The kernels of a plan as layers for the model of memory traffic (`search.layer_groups`), and as groups of such layers.
 
 A convolution of images or a product with constant weights is a layer with weights; a window over images (a pooling, a depthwise
-convolution) passes rows; a sum or another element-wise function of several stored tensors is an element-wise layer. Everything else
-(attention, softmax, normalisation, gathers, products of two tensors, volumes) is a layer apart: it moves what it reads and stores. What
-a kernel's epilogue reads beside its root's result makes one element-wise layer more, and so does each further result that it stores.
-So a plan is a partition of these layers, and what a search finds can be set against it.
+convolution) passes rows; an element-wise function of several stored tensors is an element-wise layer. Everything else (attention,
+softmax, normalisation, gathers, products of two tensors, volumes) is a layer apart: it moves what it reads and stores. What a
+kernel's epilogue reads in addition to its root's result makes one element-wise layer more, and so does each further result that it
+stores. So a plan is a partition of these layers, and what a search finds can be compared with it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, PlannedKernel, kernel_nodes
 from bricolage.native.fuse.memory_cost import NANOSECONDS_PER_BYTE
 from bricolage.native.ir.tensors import Constant, Conv, MatMul, Node, Reduce, View
-from bricolage.search.layer_groups.group_traffic import MemoryLevels
 from bricolage.search.layer_groups.layer_network import Layer, LayerNetwork
+from bricolage.search.layer_groups.layer_price import MemoryLevels
 from bricolage.work.bits import of
 
 WORD_BYTES = 4
@@ -24,7 +24,7 @@ WORD_BYTES = 4
 
 
 def buffer_levels(l2_bytes: int, lanes: int) -> MemoryLevels:
-    """A core's second-level cache before the memory: words are float32, costs nanoseconds by the figures that plans are made with."""
+    """A core's second-level cache before the memory: words are float32, costs nanoseconds by the figures of `memory_cost`."""
     second, memory = NANOSECONDS_PER_BYTE["second level"], NANOSECONDS_PER_BYTE["memory"]
     return MemoryLevels(
         l2_bytes // WORD_BYTES, WORD_BYTES * second, WORD_BYTES * memory, least_channels=lanes, passing_free=False

@@ -18,48 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
 
 import numpy as np
 
-from bricolage.search.layer_groups.layer_network import Layer, LayerNetwork
+from bricolage.search.layer_groups.layer_network import LayerNetwork
+from bricolage.search.layer_groups.layer_price import IMPOSSIBLE, GroupCost, MemoryLevels, alone
 from bricolage.work.bits import of
-
-
-@dataclass(frozen=True)
-class MemoryLevels:
-    """A buffer before a memory."""
-
-    words: int
-    """Capacity of the buffer."""
-    buffer_cost: float
-    """Of a word that is read or written there."""
-    memory_cost: float
-    """Of one in the memory behind it."""
-    least_channels: int = 1
-    """The least block of output channels and of columns: what the arithmetic works on at once."""
-    rounds_up: bool = False
-    """Whether tiles and blocks of groups are found as fractions that fit and rounded up, as in the authors' program. What it then
-    counts with may be more than the buffer holds."""
-    passing_free: bool = True
-    """Whether a layer without weights of its own is free where it is alone, as in the authors' program. Otherwise it reads and
-    writes memory, and element-wise layers may be computed on what a layer stores before it is stored."""
-
-
-@dataclass(frozen=True)
-class GroupCost:
-    """What a group takes."""
-
-    cost: float
-    """Infinite where it does not fit."""
-    memory_words: float = math.inf
-    """Of the cost: words that move to and from the memory."""
-
 
 _FRACTION = 1e-6
 """Of a row or an image: what a number just above a whole one exceeds it by."""
-NOTHING = GroupCost(0.0, 0.0)
-IMPOSSIBLE = GroupCost(math.inf)
 
 
 class TrafficModel:
@@ -71,35 +38,35 @@ class TrafficModel:
 
     def of(self, group: int, members: Sequence[int]) -> GroupCost:
         """Of a set of layers; `members` are its numbers in ascending order."""
-        found = self._known.get(group)
-        if found is None:
+        cheapest = self._known.get(group)
+        if cheapest is None:
             if len(members) == 1:
-                found = self._alone(members[0])
+                cheapest = self._alone(members[0])
             elif self._parted(members):
-                found = IMPOSSIBLE
+                cheapest = IMPOSSIBLE
             else:
-                found = min(self._together(members), self._stored_last(members), key=lambda price: price.cost)
-            self._known[group] = found
-        return found
+                cheapest = min(self._together(members), self._stored_last(members), key=lambda price: price.cost)
+            self._known[group] = cheapest
+        return cheapest
 
-    def _alone(self, one: int) -> GroupCost:
+    def _alone(self, number: int) -> GroupCost:
         """A layer with weights in its best blocks; of others, what `MemoryLevels.passing_free` says."""
-        layer, batch, levels = self.network.layers[one], self.network.batch, self.levels
+        layer, batch, levels = self.network.layers[number], self.network.batch, self.levels
         if layer.apart is None and (layer.weighted or levels.passing_free):
             return alone(layer, batch, levels)
-        words = _outside_words(self.network, (one,), frozenset((one,))) + (layer.apart or 0)
+        words = _outside_words(self.network, (number,), frozenset((number,))) + (layer.apart or 0)
         return GroupCost(levels.memory_cost * words, words)
 
     def _parted(self, members: Sequence[int]) -> bool:
         """Whether a layer is barred from another of these, or has to be apart from others than element-wise ones."""
         network, group = self.network, of(members)
         layers = network.layers
-        if any(network.barred[one] & group for one in members):
+        if any(network.barred[number] & group for number in members):
             return True
         head, *others = members
-        if any(layers[one].apart is not None for one in others):
+        if any(layers[number].apart is not None for number in others):
             return True
-        return layers[head].apart is not None and not all(layers[one].elementwise for one in others)
+        return layers[head].apart is not None and not all(layers[number].elementwise for number in others)
 
     def _stored_last(self, members: Sequence[int]) -> GroupCost:
         """A layer, and element-wise layers that are computed on its result before it is stored: what the layer moves alone, what
@@ -108,31 +75,31 @@ class TrafficModel:
         layers, inside = network.layers, frozenset(members)
         head, *others = members
         if levels.passing_free or not all(
-            layers[one].elementwise
-            and (layers[one].channels, layers[one].pixels) == (layers[head].channels, layers[head].pixels)
-            and not inside.isdisjoint(network.sources[one])
-            for one in others
+            layers[number].elementwise
+            and (layers[number].channels, layers[number].pixels) == (layers[head].channels, layers[head].pixels)
+            and not inside.isdisjoint(network.sources[number])
+            for number in others
         ):
             return IMPOSSIBLE
         first, result = self._alone(head), batch * layers[head].channels * layers[head].pixels
-        read = {source for one in others for source in network.sources[one]} - inside - set(network.sources[head])
-        words = sum(batch * layers[one].channels * layers[one].pixels for one in read)
-        words += sum(batch * layers[one].given for one in others)
-        stored = sum(not network.users[one] or not inside.issuperset(network.users[one]) for one in members)
+        read = {source for number in others for source in network.sources[number]} - inside - set(network.sources[head])
+        words = sum(batch * layers[number].channels * layers[number].pixels for number in read)
+        words += sum(batch * layers[number].given for number in others)
+        stored = sum(not network.users[number] or not inside.issuperset(network.users[number]) for number in members)
         words += result * (stored - 1)
         return GroupCost(first.cost + levels.memory_cost * words, first.memory_words + words)
 
-    def least(self, one: int) -> float:
+    def least(self, number: int) -> float:
         """No group pays less for this layer, beside what it reads and writes outside."""
-        layer = self.network.layers[one]
+        layer = self.network.layers[number]
         if layer.apart is not None:
-            return self._alone(one).cost
+            return self._alone(number).cost
         if not layer.weighted:
             return 0.0
         levels, batch = self.levels, self.network.batch
         inside = layer.weights * (levels.memory_cost + levels.buffer_cost)
         inside += levels.buffer_cost * batch * layer.pixels * (layer.channels + layer.channels_in * layer.stride**2)
-        return min(inside, self._alone(one).cost)
+        return min(inside, self._alone(number).cost)
 
     def bound(self, members: Sequence[int]) -> float:
         """No group that holds these layers pays less for them, with at least `least` for each further one.
@@ -145,41 +112,44 @@ class TrafficModel:
             return math.inf
         network, levels = self.network, self.levels
         layers, batch = network.layers, network.batch
-        weighted = [layers[one] for one in members if layers[one].weighted]
+        weighted = [layers[number] for number in members if layers[number].weighted]
         shares = (None if levels.rounds_up else network.shares) or (0.0,) * len(layers)
         held = [
-            shares[one] * min(levels.least_channels, layers[one].channels) * layers[one].pixels
-            for one in members
-            if layers[one].weighted
+            shares[number] * min(levels.least_channels, layers[number].channels) * layers[number].pixels
+            for number in members
+            if layers[number].weighted
         ]
         tiles = max(1.0, batch * sum(held) / levels.words)
         weights = sum(layer.weights for layer in weighted)
         often = levels.memory_cost * (1.0 if weights <= levels.words else tiles) + levels.buffer_cost * tiles
         passing = sum(layer.pixels * (layer.channels + layer.channels_in * layer.stride**2) for layer in weighted)
         bound = weights * often + levels.buffer_cost * batch * passing
-        return bound if levels.passing_free else min(bound, sum(self.least(one) for one in members))
+        return bound if levels.passing_free else min(bound, sum(self.least(number) for number in members))
 
     def _together(self, members: Sequence[int]) -> GroupCost:
         network, inside = self.network, frozenset(members)
         layers = network.layers
-        reads = {one: [source for source in network.sources[one] if source in inside] for one in members}
-        if any((not layers[one].weighted and not reads[one]) or layers[one].apart is not None for one in members):
+        reads = {number: [source for source in network.sources[number] if source in inside] for number in members}
+        if any(
+            (not layers[number].weighted and not reads[number]) or layers[number].apart is not None
+            for number in members
+        ):
             return IMPOSSIBLE  # what has no arithmetic of its own begins no group
         lines = _Lines.of(network, members, inside)
         if lines is None:
             return IMPOSSIBLE
-        found = IMPOSSIBLE
+        cheapest = IMPOSSIBLE
         for begins_full in (True, False):
             blocks = _blocks(network, members, reads, lines, begins_full, self.levels)
-            one = self._tiled(members, inside, lines, blocks)
-            if one.cost < found.cost:
-                found = one
-        return found
+            number = self._tiled(members, inside, lines, blocks)
+            if number.cost < cheapest.cost:
+                cheapest = number
+        return cheapest
 
     def _tiled(self, members: Sequence[int], inside: frozenset[int], lines: _Lines, blocks: _Blocks) -> GroupCost:
         network, levels = self.network, self.levels
         layers, batch = network.layers, network.batch
-        weights = sum(layers[one].weights for one in members)
+        weights = sum(layers[number].weights for number in members)
         outside = _outside_words(network, members, inside)
         rows = np.arange(1, lines.most + 1, dtype=float)
         images = np.ones_like(rows)
@@ -187,7 +157,7 @@ class TrafficModel:
             rows = np.append(rows, [float(lines.most)] * (batch - 1))
             images = np.append(images, np.arange(2.0, batch + 1))
         tiles = batch * lines.most / (images * rows)
-        found = IMPOSSIBLE
+        cheapest = IMPOSSIBLE
         for kept in (0, weights):  # weights are streamed, or stay in the buffer
             chosen = blocks.cheapest(levels.words - kept, rows, images, up=levels.rounds_up and not kept)
             if kept:
@@ -196,23 +166,23 @@ class TrafficModel:
                 memory = weights * tiles + outside
             cost = levels.memory_cost * memory + levels.buffer_cost * (weights * tiles + chosen)
             best = int(np.argmin(cost))
-            if cost[best] < found.cost:
-                found = GroupCost(float(cost[best]), float(memory[best]))
-        return found
+            if cost[best] < cheapest.cost:
+                cheapest = GroupCost(float(cost[best]), float(memory[best]))
+        return cheapest
 
 
 def _outside_words(network: LayerNetwork, members: Sequence[int], inside: frozenset[int]) -> int:
     """What a group reads from elsewhere, each tensor once, and what others read of it."""
     layers, batch = network.layers, network.batch
-    read = {source for one in members for source in network.sources[one] if source not in inside}
-    words = sum(batch * layers[one].channels * layers[one].pixels for one in read)
-    words += sum(batch * layers[one].given for one in members)
-    if any(not network.sources[one] for one in members):
+    read = {source for number in members for source in network.sources[number] if source not in inside}
+    words = sum(batch * layers[number].channels * layers[number].pixels for number in read)
+    words += sum(batch * layers[number].given for number in members)
+    if any(not network.sources[number] for number in members):
         words += batch * network.image
-    for one in members:
-        users = network.users[one]
+    for number in members:
+        users = network.users[number]
         if not users or any(user not in inside for user in users):
-            words += batch * layers[one].channels * layers[one].pixels
+            words += batch * layers[number].channels * layers[number].pixels
     return words
 
 
@@ -231,22 +201,22 @@ class _Lines:
     def of(cls, network: LayerNetwork, members: Sequence[int], inside: frozenset[int]) -> _Lines | None:
         layers = network.layers
         strides = network.strides
-        readers = {one: [user for user in network.users[one] if user in inside] for one in members}
-        lasts = [one for one in members if not readers[one]]
-        together = math.lcm(*(strides[one] for one in lasts))
+        readers = {number: [user for user in network.users[number] if user in inside] for number in members}
+        lasts = [number for number in members if not readers[number]]
+        together = math.lcm(*(strides[number] for number in lasts))
         step: dict[int, int] = {}
         first: dict[int, int] = {}
-        for one in reversed(members):
-            if not readers[one]:
-                step[one] = first[one] = together // strides[one]
+        for number in reversed(members):
+            if not readers[number]:
+                step[number] = first[number] = together // strides[number]
                 continue
-            steps = {layers[user].stride * step[user] for user in readers[one]}
+            steps = {layers[user].stride * step[user] for user in readers[number]}
             if len(steps) > 1:
                 return None  # branches of different strides meet: rows would run away from each other
-            step[one] = steps.pop()
-            reached = max((first[user] - 1) * layers[user].stride + layers[user].window for user in readers[one])
-            first[one] = min(reached, layers[one].size)
-        most = max(1, min(layers[one].size // step[one] for one in lasts))
+            step[number] = steps.pop()
+            reached = max((first[user] - 1) * layers[user].stride + layers[user].window for user in readers[number])
+            first[number] = min(reached, layers[number].size)
+        most = max(1, min(layers[number].size // step[number] for number in lasts))
         return cls(step, first, most)
 
 
@@ -313,120 +283,63 @@ def _blocks(
     constant = 0.0
     whole: list[tuple[float, float, float]] = []
     streams: dict[int, list[float]] = {}
-    unread = {source for one in members for source in network.sources[one]} - set(members)
+    unread = {source for number in members for source in network.sources[number]} - set(members)
     reads_image = True
-    for one in members:
-        layer = layers[one]
-        if not reads[one]:
-            full[one] = begins_full
+    for number in members:
+        layer = layers[number]
+        if not reads[number]:
+            full[number] = begins_full
         elif layer.weighted:
-            full[one] = not all(full[source] for source in reads[one])
+            full[number] = not all(full[source] for source in reads[number])
         else:
-            full[one] = any(full[source] for source in reads[one])
-        if not reads[one] and not full[one]:  # its input lies there with all channels, and passes rows
-            mine = [source for source in network.sources[one] if source in unread]
+            full[number] = any(full[source] for source in reads[number])
+        if not reads[number] and not full[number]:  # its input lies there with all channels, and passes rows
+            mine = [source for source in network.sources[number] if source in unread]
             unread -= set(mine)
-            if mine or (not network.sources[one] and reads_image):
-                reads_image = reads_image and bool(network.sources[one])
+            if mine or (not network.sources[number] and reads_image):
+                reads_image = reads_image and bool(network.sources[number])
                 height = layer.size * layer.stride
                 width = layer.channels_in * layer.width * layer.stride
-                reach = min((lines.first[one] - 1) * layer.stride + layer.window, height)
-                whole.append((width * reach, width * lines.step[one] * layer.stride, width * height))
+                reach = min((lines.first[number] - 1) * layer.stride + layer.window, height)
+                whole.append((width * reach, width * lines.step[number] * layer.stride, width * height))
         if not layer.weighted:
             continue
-        first, step = layer.width * lines.first[one], layer.width * lines.step[one]
-        if full[one]:
+        first, step = layer.width * lines.first[number], layer.width * lines.step[number]
+        if full[number]:
             whole.append((layer.channels * first, layer.channels * step, layer.channels * layer.pixels))
         else:
             least = min(levels.least_channels, layer.channels)
-            streams[one] = [first, step, layer.pixels, 0.0, least, layer.channels]
-    for one in members:
-        if layers[one].weighted:
-            constant += _arithmetic(network, one, reads, streams, batch)
+            streams[number] = [first, step, layer.pixels, 0.0, least, layer.channels]
+    for number in members:
+        if layers[number].weighted:
+            constant += _arithmetic(network, number, reads, streams, batch)
     return _Blocks(np.array(whole).reshape(-1, 3), np.array(list(streams.values())).reshape(-1, 6), constant)
 
 
 def _arithmetic(
-    network: LayerNetwork, one: int, reads: dict[int, list[int]], streams: dict[int, list[float]], batch: int
+    network: LayerNetwork, number: int, reads: dict[int, list[int]], streams: dict[int, list[float]], batch: int
 ) -> float:
     """Words that a layer reads and writes beside its weights: added to the streams that they depend on, or returned."""
-    layer = network.layers[one]
+    layer = network.layers[number]
     pixels = batch * layer.pixels
     inputs, outputs = pixels * layer.channels_in * layer.stride**2, pixels * layer.channels
     constant = 0.0
-    if one in streams:  # its input is read once for each block of its output
-        streams[one][3] += layer.channels * inputs
+    if number in streams:  # its input is read once for each block of its output
+        streams[number][3] += layer.channels * inputs
     else:
         constant += inputs
-    source = _producer(network, one, reads)
-    if one not in streams and source in streams:  # its sums are written once for each block of its input
+    source = _producer(network, number, reads)
+    if number not in streams and source in streams:  # its sums are written once for each block of its input
         streams[source][3] += layer.channels_in * outputs
     else:
         constant += outputs
     return constant
 
 
-def _producer(network: LayerNetwork, one: int, reads: dict[int, list[int]]) -> int | None:
+def _producer(network: LayerNetwork, number: int, reads: dict[int, list[int]]) -> int | None:
     """The layer with weights whose output this one reads, through layers without; None where several meet, or from outside."""
-    while len(reads[one]) == 1:
-        one = reads[one][0]
-        if network.layers[one].weighted:
-            return one
+    while len(reads[number]) == 1:
+        number = reads[number][0]
+        if network.layers[number].weighted:
+            return number
     return None
-
-
-@cache
-def _price_blocks(
-    channels_in: int, channels: int, sides: tuple[int, int], taps: int, stride: int, batch: int, levels: MemoryLevels
-) -> GroupCost:
-    near, far = levels.buffer_cost, levels.memory_cost
-    rows, columns = sides
-    step = stride**2
-    pixels = batch * rows * columns
-    operations = pixels * channels * channels_in * taps
-    inputs, outputs, weights = channels_in * pixels * step, channels * pixels, channels_in * channels * taps
-    outs = np.arange(min(levels.least_channels, channels), channels + 1, dtype=float)[:, None]
-    ins = np.arange(1, channels_in + 1, dtype=float)[None, :]
-    room = np.floor((levels.words - taps * outs * ins) / (ins * step + outs))
-    tiles = _tiles(batch, rows, columns, min(levels.least_channels, columns))
-    at = np.searchsorted(tiles, np.minimum(room, pixels), side="right") - 1
-    block = np.where((at >= 0) & (room > 0), tiles[np.maximum(at, 0)], np.nan).astype(float)
-    reads, sums, filters = operations * step / (taps * outs), operations / (taps * ins), operations / block
-    moved = {  # what stays: words to and from the memory, by blocks
-        "outputs": reads + outputs + filters,
-        "weights": reads + (2 * sums - outputs) + weights,
-        "inputs": inputs + (2 * sums - outputs) + filters,
-    }
-    kept = inputs + outputs + filters  # all channels of the input, or of the output, are there
-    inner = near * (reads + 2 * sums - outputs + filters)
-    best = IMPOSSIBLE
-    for memory in (*moved.values(), np.where((ins == channels_in) | (outs == channels), kept, np.nan)):
-        cost = far * memory + inner
-        if np.isnan(cost).all():
-            continue
-        where = int(np.nanargmin(cost))
-        if cost.flat[where] < best.cost:
-            best = GroupCost(float(cost.flat[where]), float(np.broadcast_to(memory, cost.shape).flat[where]))
-    return best
-
-
-def alone(layer: Layer, batch: int, levels: MemoryLevels) -> GroupCost:
-    """One layer with its blocks, of all whole numbers of channels and of pixels that are a rectangle of rows, columns and images.
-
-    A layer without arithmetic of its own is free, as in the authors' program: it works on what its source writes.
-    """
-    if not layer.weighted:
-        return NOTHING
-    groups, sides = layer.groups, (layer.size, layer.width)
-    ins, outs = layer.channels_in // groups, layer.channels // groups
-    part = _price_blocks(ins, outs, sides, layer.window_taps, layer.stride, batch, levels)
-    return GroupCost(groups * part.cost, groups * part.memory_words)
-
-
-@lru_cache(maxsize=256)
-def _tiles(batch: int, most_rows: int, most_columns: int, least_columns: int) -> np.ndarray:
-    """All products of images, rows and columns, in ascending order."""
-    columns = np.arange(least_columns, most_columns + 1)
-    rows = np.arange(1, most_rows + 1)
-    flat = np.unique(columns[:, None] * rows[None, :])
-    return np.unique(np.arange(1, batch + 1)[:, None] * flat[None, :])

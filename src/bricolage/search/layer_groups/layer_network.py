@@ -1,4 +1,4 @@
-"""Layers of a network as a model of memory traffic sees them: numbers of channels, rows, columns and weights, and who reads whom."""
+"""Layers of a network as a model of memory traffic sees them: channels, rows, columns and weights, and which reads which."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Layer:
     barred: tuple[str, ...] = ()
     """Of what it reads: layers whose rows are not the rows that it reads, so that no group holds both."""
     given: int = 0
-    """Words of one image that it reads of no layer, beside what `LayerNetwork.image` counts."""
+    """Words of one image that it reads of no layer, and that `LayerNetwork.image` does not count."""
 
     @property
     def width(self) -> int:
@@ -105,7 +105,7 @@ class LayerNetwork:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """By layer how many rows of the image one of its rows is away from the next; it begins anew where rows are not passed on."""
+        """By layer how many rows of the image one of its rows is away from the next; 1 again where rows are not passed on."""
         strides: list[int] = []
         for layer, sources, barred in zip(self.layers, self.sources, self.barred, strict=True):
             passing = [strides[source] for source in sources if not barred >> source & 1]
