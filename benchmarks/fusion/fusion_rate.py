@@ -31,9 +31,9 @@ from pathlib import Path
 import onnx
 
 from benchmarks.fusion.full_exports import FULL_EXPORTS, write_full_export
-from benchmarks.fusion.native_kernels import count_native, count_native_in_parts, write_region
+from benchmarks.fusion.native_kernels import NativeCount, count_native, write_region
 from benchmarks.fusion.peer_kernels import PEERS
-from bricolage.errors import BricolageError
+from bricolage.backends.interface import RegionModel
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
@@ -112,10 +112,20 @@ def count_network(name: str, peers: Sequence[str], row: RateRow | None = None) -
         graph = prepare(to_model(path), dict(export.sizes))
         path.unlink()
         counted = _count_ours(name, layers, graph) if row is None else replace(row, layers=layers)
-        for peer in peers:
-            if peer not in counted.peers:
-                counted.peers[peer] = "sizes depend on data" if counted.outside else _count_peer(peer, graph)
+        missing = [peer for peer in peers if peer not in counted.peers]
+        if counted.outside:
+            return replace(counted, peers=counted.peers | dict.fromkeys(missing, "sizes depend on data"))
+        region = write_region(graph, _new_folder(folder, "peers")) if missing else None
+        for peer in missing:
+            assert region is not None
+            counted.peers[peer] = _count_peer(peer, region, _new_folder(folder, peer))
     return counted
+
+
+def _new_folder(parent: str, name: str) -> Path:
+    folder = Path(parent) / name
+    folder.mkdir()
+    return folder
 
 
 def count_layers(path: Path) -> int:
@@ -136,19 +146,22 @@ def count_layers(path: Path) -> int:
 
 
 def _count_ours(name: str, layers: int, graph: Graph) -> RateRow:
-    variants = [graph, *(variant.graph for variant in rewritten_variants(graph))]
-    counts = [count_native(variant) or count_native_in_parts(variant) for variant in variants]
+    """Of a graph, whose weights stay with it, and of the rewritten one: the fewer kernels."""
+    variants = [Graph(graph.model.clone()), *(variant.graph for variant in rewritten_variants(graph))]
+    counts: list[NativeCount] = []
+    for variant in variants:
+        with tempfile.TemporaryDirectory() as folder:
+            counts.append(count_native(variant, Path(folder)))
     best = min(counts, key=lambda count: count.kernels)
     return RateRow(name, layers, len(graph), len(variants[-1]), best.kernels, best.kinds, best.edges, best.outside)
 
 
-def _count_peer(peer: str, graph: Graph) -> int | str:
+def _count_peer(peer: str, region: RegionModel, folder: Path) -> int | str:
     """Kernels; or why there is no count."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            count = PEERS[peer](write_region(graph, Path(folder)), Path(folder))
-        except (BricolageError, RuntimeError, ValueError, OSError) as error:
-            return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+    try:
+        count = PEERS[peer](region, folder)
+    except Exception as error:  # a compiler's refusal of one network ends no count of others
+        return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
     return "not installed" if count is None else count
 
 

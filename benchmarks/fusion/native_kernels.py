@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,31 +34,34 @@ class NativeCount:
 
 
 def write_region(graph: Graph, folder: Path) -> RegionModel:
-    """The whole graph as a region in a folder."""
-    return _write(graph, graph.everything, folder)
+    """The whole graph as a region in a folder, which holds its weights from then on."""
+    return _write(graph.everything, _share(graph, folder))
 
 
-def _write(graph: Graph, region: Region, folder: Path) -> RegionModel:
+def _share(graph: Graph, folder: Path) -> Store:
     store = Store(folder)
     store.share([graph.model])
-    region_model = RegionModel(store.region(region, f"region-{region.bits:x}"[:40]))
+    return store
+
+
+def _write(region: Region, store: Store) -> RegionModel:
+    region_model = RegionModel(store.region(region, hashlib.sha256(f"{region.bits:x}".encode()).hexdigest()))
     infer(region_model.model)
     return region_model
 
 
-def count_native(graph: Graph) -> NativeCount | None:
-    """Of a graph as one region; None where sizes depend on data."""
-    return _count_region(graph, graph.everything) if graph.static else None
-
-
-def count_native_in_parts(graph: Graph) -> NativeCount:
-    """Of a graph in the regions that the engine takes, as few as cover it; each other operator is a kernel of its own."""
+def count_native(graph: Graph, folder: Path) -> NativeCount:
+    """Kernels of a graph: as one region, or, where sizes depend on data, in the regions that the engine takes, as few as cover it,
+    each other operator a kernel of its own. `folder` holds the weights from then on."""
+    store = _share(graph, folder)
+    if graph.static:
+        return _count_region(_write(graph.everything, store))
     backends = [registry.get("native"), registry.get("reference")]
     kinds, edges = Counter[str](), Counter[str]()
     kernels = outside = 0
     for assignment in place_by_preference(graph, backends, host(), {}):
         if assignment.implementation.backend == "native":
-            part = _count_region(graph, Region(graph, assignment.region))
+            part = _count_region(_write(Region(graph, assignment.region), store))
             kernels += part.kernels
             kinds.update(part.kinds)
             edges.update(part.edges)
@@ -68,10 +71,8 @@ def count_native_in_parts(graph: Graph) -> NativeCount:
     return NativeCount(kernels + outside, dict(kinds), dict(edges), outside)
 
 
-def _count_region(graph: Graph, region: Region) -> NativeCount:
-    with tempfile.TemporaryDirectory() as folder:
-        model = _write(graph, region, Path(folder))
-        planned = plan(*lower_region(model.model, {}), fusion_target(host_caches()))
-        kinds = Counter(kernel.kind for kernel in planned.kernels)
-        edges = Counter(decision.verdict for decision in decisions(model) if not decision.joined)
+def _count_region(region: RegionModel) -> NativeCount:
+    planned = plan(*lower_region(region.model, {}), fusion_target(host_caches()))
+    kinds = Counter(kernel.kind for kernel in planned.kernels)
+    edges = Counter(decision.verdict for decision in decisions(region) if not decision.joined)
     return NativeCount(len(planned.kernels), dict(kinds), {str(verdict): count for verdict, count in edges.items()})

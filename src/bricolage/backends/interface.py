@@ -323,7 +323,7 @@ class Backend(ABC):
         return None
 
     def traffic_report(self, region: RegionModel, config: KernelConfig, resources: Resources) -> RegionTraffic | None:
-        """What the kernels that the region becomes move, beside its operators one by one and other groups of its layers; None
+        """What the kernels that the region becomes move, what its operators would one by one, and other groups of its layers; None
         where the backend does not show them. Nothing is compiled or run.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What fused kernels move, beside their operators one by one and beside groups of layers: `explain --traffic`."""
+"""What fused kernels move, compared with their operators one by one and with groups of layers: `explain --traffic`."""
 
 from __future__ import annotations
 

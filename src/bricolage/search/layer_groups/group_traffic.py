@@ -5,7 +5,7 @@ buffer of some words in front of it, and arithmetic that reads the buffer. A lay
 input channels and pixels. Layers of a group pass rows to each other through the buffer: of each output that stays inside, the
 buffer holds the rows that its readers' windows reach, and never more than there are. Buffered outputs take turns, all channels of
 one and a block of channels of the next, for a layer that has all channels of its input can make its own output a block at a time.
-Weights are read again for every tile of rows, or once if they fit beside the rows.
+Weights are read again for every tile of rows, or once if they fit with the rows.
 
 What the authors' program does by numerical optimisers from one start (SLSQP for a layer, COBYLA for a group) is computed exactly:
 all blocks of a layer are enumerated, and a group's blocks follow from its rows in closed form. Both beginnings of a group's turns
@@ -90,7 +90,7 @@ class TrafficModel:
         return GroupCost(first.cost + levels.memory_cost * words, first.memory_words + words)
 
     def least(self, number: int) -> float:
-        """No group pays less for this layer, beside what it reads and writes outside."""
+        """No group pays less for this layer, what it reads and writes outside not counted."""
         layer = self.network.layers[number]
         if layer.apart is not None:
             return self._alone(number).cost
@@ -319,7 +319,7 @@ def _blocks(
 def _arithmetic(
     network: LayerNetwork, number: int, reads: dict[int, list[int]], streams: dict[int, list[float]], batch: int
 ) -> float:
-    """Words that a layer reads and writes beside its weights: added to the streams that they depend on, or returned."""
+    """Words that a layer reads and writes, weights left out: added to the streams that they depend on, or returned."""
     layer = network.layers[number]
     pixels = batch * layer.pixels
     inputs, outputs = pixels * layer.channels_in * layer.stride**2, pixels * layer.channels

@@ -31,7 +31,7 @@ class Layer:
     taps: int | None = None
     """Weights for each pair of channels; None: a square of `window`."""
     groups: int = 1
-    """Input and output channels are divided into so many parts that do not meet."""
+    """Parts into which input and output channels are divided, each convolved by itself."""
     apart: int | None = None
     """Words of constants of a layer that no group may hold with another of its kind or of weights; None where groups may."""
     barred: tuple[str, ...] = ()
