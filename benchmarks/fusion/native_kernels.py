@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from benchmarks.fusion.cells import decisions
 from bricolage.backends import registry
+from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import RegionModel
 from bricolage.device.caches import host_caches
-from bricolage.device.host import host
-from bricolage.driver.heuristic_placement import place_by_preference
-from bricolage.graph.graph import Graph, Region
+from bricolage.graph.graph import Graph, Operator, Region, describe
 from bricolage.graph.inference import infer
 from bricolage.graph.store import Store
 from bricolage.native.cpu.target import fusion_target
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.ir.from_onnx import lower_region
+from bricolage.work import bits
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,19 @@ def count_native(graph: Graph, folder: Path) -> NativeCount:
     store = _share(graph, folder)
     if graph.static:
         return _count_region(_write(graph.everything, store))
-    backends = [registry.get("native"), registry.get("reference")]
-    kinds, edges = Counter[str](), Counter[str]()
-    kernels = outside = 0
-    for assignment in place_by_preference(graph, backends, host(), {}):
-        if assignment.implementation.backend == "native":
-            part = _count_region(_write(Region(graph, assignment.region), store))
-            kernels += part.kernels
-            kinds.update(part.kinds)
-            edges.update(part.edges)
-        else:
-            outside += assignment.region.bit_count()
-    kinds["outside"] = outside
-    return NativeCount(kernels + outside, dict(kinds), dict(edges), outside)
+    matcher, claims = Matcher(graph), tuple(registry.get("native").claims())
+    accepted = matcher.accepted(claims) & bits.of(map(attrgetter("number"), filter(_static, graph.operators)))
+    parts = [_count_region(_write(Region(graph, region), store)) for region in matcher.maximal(accepted)]
+    outside = len(graph) - accepted.bit_count()
+    kinds, edges = Counter({"outside": outside}), Counter[str]()
+    for part in parts:
+        kinds.update(part.kinds)
+        edges.update(part.edges)
+    return NativeCount(sum(part.kernels for part in parts) + outside, dict(kinds), dict(edges), outside)
+
+
+def _static(operator: Operator) -> bool:
+    return all(describe(value).static for value in (*operator.inputs, *operator.outputs))
 
 
 def _count_region(region: RegionModel) -> NativeCount:
