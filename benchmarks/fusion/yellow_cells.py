@@ -4,10 +4,10 @@
     python -m benchmarks.fusion.yellow_cells --sizes 64,512 --rounds 20 --json
 
 The paper decides these pairs of mapping types by a database of measured times (Niu et al., PLDI 2021, table 3). The engine's
-planner decides them by its model of memory. For each cell, pairs of operators on square matrices of several sizes: the kernels that the
-planner chooses, what the model says of its plan and of two separate kernels, and the medians of both libraries, which take turns.
-`right` says whether the planner's choice is not slower than the other one by more than a twentieth. Where both plans are the same,
-there are no times.
+planner decides them by its model of memory. For each cell, pairs of operators on square matrices of several sizes: the kernels
+that the planner chooses, what the model says of its plan and of two separate kernels, and the medians of both libraries, which
+take turns. `right` says whether the planner's choice is not slower than the other one by more than a twentieth. Where both plans
+are the same, there are no times.
 """
 
 from __future__ import annotations
