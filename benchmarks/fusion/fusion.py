@@ -13,24 +13,20 @@ results are what lies in memory between two operators, or between two fused kern
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
-import re
 import sys
 import tempfile
-import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 
 from benchmarks.fusion.dnnfusion import blocks
+from benchmarks.fusion.peer_kernels import PEERS
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
-from bricolage.backends import registry
-from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.interface import RegionModel
 from bricolage.device.caches import host_caches
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph, describe
@@ -42,11 +38,6 @@ from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.inspect import inspect_kernels
 from bricolage.native.ir.from_onnx import lower_region
 from bricolage.native.ir.tensors import STORED_BYTES, Node
-from bricolage.work.implementation import KernelConfig
-
-_INDUCTOR_CALL = re.compile(
-    r"^\s+(?:AOTI_TORCH_ERROR_CODE_CHECK\(aoti_torch_(?:cpu|mkldnn)_\w+|cpp_fused_\w+)\(", re.MULTILINE
-)
 
 
 @dataclass(frozen=True)
@@ -90,9 +81,9 @@ def count(name: str, inductor: bool = True) -> Row:
             len(graph),
             len(kernels),
             (blocks(graph, yellow=False), blocks(graph, yellow=True)),
-            _onnxruntime(region, Path(folder)),
-            _openvino(region),
-            _inductor(region, Path(folder)) if inductor else None,
+            PEERS["onnxruntime"](region, Path(folder)),
+            PEERS["openvino"](region, Path(folder)),
+            PEERS["inductor"](region, Path(folder)) if inductor else None,
             moved / 1e6,
             sum(kernel.bytes for kernel in kernels) / 1e6,
             sum(describe(value).bytes for value in _intermediate(graph)) / 1e6,
@@ -110,48 +101,6 @@ def _intermediate(graph: Graph) -> list[ir.Value]:
     """What operators hand to each other."""
     ends = set(graph.model.graph.outputs)
     return [value for operator in graph.operators for value in operator.outputs if value not in ends]
-
-
-def _onnxruntime(region: RegionModel, folder: Path) -> int | None:
-    if importlib.util.find_spec("onnxruntime") is None:
-        return None
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.optimized_model_filepath = str(folder / "optimised.onnx")
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
-    options.log_severity_level = 3
-    ort.InferenceSession(str(region.path), options, providers=["CPUExecutionProvider"])
-    return len(onnx.load(folder / "optimised.onnx", load_external_data=False).graph.node)
-
-
-def _openvino(region: RegionModel) -> int | None:
-    if importlib.util.find_spec("openvino") is None:
-        return None
-    from bricolage.backends.openvino_kernel import load_openvino
-
-    compiled = load_openvino().Core().compile_model(str(region.path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    constant: set[str] = set()
-    executed = 0
-    for node in compiled.get_runtime_model().get_ordered_ops():
-        kind, name = node.get_rt_info()["layerType"].astype(str), node.get_friendly_name()
-        sources = [source.get_source_output().get_node().get_friendly_name() for source in node.inputs()]
-        if kind in ("Const", "Constant") or (sources and constant.issuperset(sources)):
-            constant.add(name)
-        elif kind not in ("Input", "Parameter", "Output", "Result"):
-            executed += 1
-    return executed
-
-
-def _inductor(region: RegionModel, folder: Path) -> int | None:
-    if importlib.util.find_spec("torch") is None:
-        return None
-    registry.get("inductor").compile(region, KernelConfig("f32"), Resources(threads=2, cache=folder))
-    (package,) = folder.glob("inductor-*/*.pt2")
-    with zipfile.ZipFile(package) as archive:
-        wrappers = [name for name in archive.namelist() if name.endswith(".wrapper.cpp")]
-        return sum(len(_INDUCTOR_CALL.findall(archive.read(name).decode())) for name in wrappers)
 
 
 def table(rows: list[Row]) -> str:

@@ -115,14 +115,14 @@ def compare(name: str, rounds: int, threads: int, layouts: bool = False) -> list
                 name, kind, spent.kernels, spent.bytes / 1e6, spent.recomputed, spent.nanoseconds / 1e6, planning
             )
         if rounds:
-            times = _times(region, plans, Path(folder), rounds, threads)
+            times = time_plans(region, plans, Path(folder), rounds, threads)
             for kind, row in rows.items():
                 ratio = float(np.median(times[kind] / times[USUAL]))
                 rows[kind] = Row(**{**asdict(row), "ms": float(np.median(times[kind])), "ratio": ratio})
         return list(rows.values())
 
 
-def _times(
+def time_plans(
     region: RegionModel, plans: Mapping[str, FusionPlan], folder: Path, rounds: int, threads: int
 ) -> dict[str, np.ndarray]:
     """Milliseconds of a call under each plan, in rounds in which they take turns. Equal libraries are built once."""

@@ -3,12 +3,15 @@
     python -m benchmarks.layer_fusion --json
     python -m benchmarks.layer_fusion --network googlenet --limit 300
     python -m benchmarks.layer_fusion --machine here --batch 1
+    python -m benchmarks.layer_fusion --rounds-up
 
 Networks and architecture are those of Optimus (Cai et al., TECS 2022): batch 4, a buffer of 128 KiB. `cost` is the model's weighted
-number of accesses, `memory_mb` what moves to and from the memory; `proven`, that no partition into groups costs less. With
-`--machine here` the buffer is a core's second-level cache, words are float32, and an access costs nanoseconds by the native
-engine's own figures. `ms_moving` is then what moving takes, `ms_arithmetic` what the operations take at one core's nominal peak,
-and `gain_at_most` the part of both together that groups could save. Nothing is measured but `seconds`.
+number of accesses, `memory_mb` what moves to and from the memory; `proven`, that no partition into groups costs less in this
+model. With `--rounds-up`, tiles and blocks are fractions that fit, rounded up as in the authors' program, and may hold more than
+the buffer. With `--machine here` the buffer is a core's second-level cache, words are float32, and an access costs nanoseconds by
+the native engine's own figures; a layer without weights reads and writes memory there, too. `ms_moving` is then what moving takes,
+`ms_arithmetic` what the operations take at one core's nominal peak, and `gain_at_most` the part of both together that groups could
+save. Nothing is measured but `seconds`.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from benchmarks.layer_fusion.networks import NETWORKS, LayerNetwork
-from benchmarks.layer_fusion.search import SEARCHES, LayerPlan
-from benchmarks.layer_fusion.traffic import OPTIMUS, MemoryLevels, TrafficModel
+from benchmarks.layer_fusion.networks import NETWORKS, OPTIMUS
 from bricolage.device.device import lanes
 from bricolage.device.host import host
-from bricolage.native.fuse.memory_cost import NANOSECONDS_PER_BYTE
+from bricolage.native.fuse.kernel_layers import buffer_levels
+from bricolage.search.layer_groups.group_search import SEARCHES, LayerPlan
+from bricolage.search.layer_groups.group_traffic import TrafficModel
+from bricolage.search.layer_groups.layer_network import LayerNetwork
+from bricolage.search.layer_groups.layer_price import MemoryLevels
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,8 @@ class Row:
 
 def here() -> MemoryLevels:
     """A core of this machine; costs are nanoseconds of a float32."""
-    second, memory = NANOSECONDS_PER_BYTE["second level"], NANOSECONDS_PER_BYTE["memory"]
     device = host()
-    return MemoryLevels(device.caches.l2_bytes // 4, 4 * second, 4 * memory, least_channels=lanes(device.instructions))
+    return buffer_levels(device.caches.l2_bytes, lanes(device.instructions))
 
 
 def rows(network: LayerNetwork, levels: MemoryLevels, word_bytes: int, limit_s: float, gflops: float) -> list[Row]:
@@ -80,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=sorted(NETWORKS), action="append", help="all of them, by default")
     parser.add_argument("--machine", choices=("optimus", "here"), default="optimus")
+    parser.add_argument("--rounds-up", action="store_true", help="blocks are rounded up, as the authors' program does")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="for each search")
     parser.add_argument("--json", action="store_true")
@@ -92,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: list[Row] = []
     for name in given.network or NETWORKS:
         network = NETWORKS[name](given.batch)
-        found += rows(network, here() if mine else OPTIMUS, 4 if mine else 2, given.limit, gflops)
+        levels = replace(here() if mine else OPTIMUS, rounds_up=given.rounds_up)
+        found += rows(network, levels, 4 if mine else 2, given.limit, gflops)
         if not given.json:
             _print(found[-len(SEARCHES) :], mine)
     if given.json:

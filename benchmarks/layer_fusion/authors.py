@@ -8,7 +8,7 @@ CHECKOUT is the authors' repository, whose code is run as it stands, on its own 
 of several layers: its cost there, the words that the outputs of its layers take in the blocks that were chosen, and the cost of the
 same group in this model's best blocks. The program finds rows and channels as real numbers that fit, then rounds both up. `beyond`
 is a group whose outputs alone are more than the buffer. With `--fitting` rows, channels and images are rounded down, and nothing
-else is changed.
+else is changed. Beside the sums: what the dynamic programme finds here, in blocks that fit, and rounded up as the program does.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.layer_fusion.networks import NETWORKS
-from benchmarks.layer_fusion.traffic import OPTIMUS, TrafficModel
+from benchmarks.layer_fusion.networks import NETWORKS, OPTIMUS
+from bricolage.search.layer_groups.group_search import hafs
+from bricolage.search.layer_groups.group_traffic import TrafficModel
 from bricolage.work.bits import of
 
 _BATCH = 4
+_LIMIT_S = 300.0
 _WIDTH, _ROWS, _CHANNELS, _IMAGES = 3, 4, 5, 6
 """Places in a block of the authors' program."""
 
@@ -82,6 +84,14 @@ def search_groups(checkout: Path, name: str, *, fitting: bool) -> tuple[float, l
     return float(cost), groups
 
 
+def least_costs(name: str) -> dict[str, float | None]:
+    """Costs that the dynamic programme finds here: in blocks that fit, and in blocks that are rounded up as in the authors'
+    program. None where it did not end in time."""
+    levels = {"fitting": OPTIMUS, "rounded_up": replace(OPTIMUS, rounds_up=True)}
+    plans = {rule: hafs(TrafficModel(NETWORKS[name](_BATCH), level), _LIMIT_S) for rule, level in levels.items()}
+    return {rule: None if plan is None else plan.cost for rule, plan in plans.items()}
+
+
 def _round_down(interlayer: Any) -> None:
     """Rows, channels and images of groups are rounded down; what lies a thousandth below a whole number is that number."""
     interlayer.math = SimpleNamespace(floor=math.floor, ceil=lambda value: math.floor(value + 1e-3))
@@ -100,9 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     cost, groups = search_groups(given.checkout.resolve(), given.network, fitting=given.fitting)
     least_cost = math.fsum(group.least_cost for group in groups)
+    here = least_costs(given.network)
     if given.json:
         rows = [{**asdict(group), "beyond": group.beyond} for group in groups]
-        print(json.dumps({"cost": cost, "least_cost": least_cost, "groups": rows}, indent=1))
+        print(json.dumps({"cost": cost, "least_cost": least_cost, "here": here, "groups": rows}, indent=1))
         return 0
     for group in groups:
         if len(group.layers) > 1:
@@ -117,6 +128,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{given.network}: {cost:.4g}, {several} groups of several layers, {sum(group.beyond for group in groups)} of them beyond"
     )
     print(f"the buffer of {OPTIMUS.words} words; the same groups in blocks that fit {least_cost:.4g}; {seconds:.0f} s")
+    costs = {rule: "not done in time" if least is None else f"{least:.4g}" for rule, least in here.items()}
+    print(
+        f"the dynamic programme here: {costs['fitting']} in blocks that fit, {costs['rounded_up']} rounded up likewise"
+    )
     return 0
 
 

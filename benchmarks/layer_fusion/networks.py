@@ -1,4 +1,4 @@
-"""Layers of convolutional networks as a model of memory traffic sees them, and the eight networks of Optimus.
+"""The eight networks of Optimus, as layers for the model of memory traffic, and the machine that its authors put them on.
 
 Dimensions are those of the networks' papers, in the variants that Optimus counts: no normalisations, no classifier in AlexNet, VGG
 and ResNet-18, GoogLeNet without the pooling branch's pool, and depthwise convolutions without weights of their own.
@@ -6,90 +6,13 @@ and ResNet-18, GoogLeNet without the pooling branch's pool, and depthwise convol
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 
-from bricolage.work.bits import of
+from bricolage.search.layer_groups.layer_network import Layer, LayerNetwork
+from bricolage.search.layer_groups.layer_price import MemoryLevels
 
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer with square windows and images."""
-
-    name: str
-    reads: tuple[str, ...]
-    """Names of layers; none for one that reads the image alone."""
-    channels_in: int
-    channels: int
-    size: int
-    """Rows and columns of the output."""
-    window: int = 1
-    stride: int = 1
-    weighted: bool = True
-    """Whether it multiplies with weights. Others (pools, sums, concatenations) work on what passes."""
-
-    @property
-    def weights(self) -> int:
-        """Words."""
-        return self.channels_in * self.channels * self.window**2 if self.weighted else 0
-
-
-@dataclass(frozen=True)
-class LayerNetwork:
-    """Layers, each behind those that it reads."""
-
-    name: str
-    layers: tuple[Layer, ...]
-    image: int
-    """Words of one image."""
-    batch: int
-
-    @cached_property
-    def sources(self) -> tuple[tuple[int, ...], ...]:
-        """By layer the numbers of those that it reads."""
-        number = {layer.name: one for one, layer in enumerate(self.layers)}
-        return tuple(tuple(number[name] for name in layer.reads) for layer in self.layers)
-
-    @cached_property
-    def users(self) -> tuple[tuple[int, ...], ...]:
-        """By layer the numbers of those that read it."""
-        found: list[list[int]] = [[] for _ in self.layers]
-        for one, sources in enumerate(self.sources):
-            for source in dict.fromkeys(sources):
-                found[source].append(one)
-        return tuple(tuple(one) for one in found)
-
-    @cached_property
-    def before(self) -> tuple[int, ...]:
-        """By layer the set of those that it reads."""
-        return tuple(of(sources) for sources in self.sources)
-
-    @cached_property
-    def strides(self) -> tuple[int, ...]:
-        """By layer how many rows of the image one of its rows is away from the next."""
-        found: list[int] = []
-        for layer, sources in zip(self.layers, self.sources, strict=True):
-            found.append(layer.stride * max((found[source] for source in sources), default=1))
-        return tuple(found)
-
-    @cached_property
-    def shares(self) -> tuple[float, ...] | None:
-        """By layer the least part of its rows that tiles of any group hold together; None where sizes do not divide one another.
-
-        A tile holds the rows that the readers' windows reach. Rows that lie between windows smaller than their strides are
-        left out.
-        """
-        extents = {layer.size * stride for layer, stride in zip(self.layers, self.strides, strict=True)}
-        steps = sorted(set(self.strides))
-        if len(extents) > 1 or any(other % one for one, other in itertools.pairwise(steps)):
-            return None
-        found = [1.0] * len(self.layers)
-        for one in reversed(range(len(self.layers))):
-            readers = [(found[user], self.layers[user]) for user in self.users[one]]
-            found[one] = min([1.0, *(share * min(1.0, layer.window / layer.stride) for share, layer in readers)])
-        return tuple(found)
+OPTIMUS = MemoryLevels(words=65_536, buffer_cost=6.0, memory_cost=200.0, least_channels=32)
+"""The authors' architecture of the overall experiment: 128 KiB of 16-bit words, 32 × 32 elements on columns × channels."""
 
 
 class _Builder:
@@ -127,17 +50,19 @@ def _named(source: str) -> tuple[str, ...]:
 def alexnet(batch: int) -> LayerNetwork:
     """AlexNet in its two halves, without classifier (Krizhevsky et al., 2012)."""
     net = _Builder("alexnet", 3, 227, batch)
-    for half in "ab":
-        net.conv(f"conv1{half}", 48, 55, 11, 4, reads="")
-        net.local(f"pool1{half}", 27, 3, 2)
-        net.conv(f"conv2{half}", 128, 27, 5)
-        net.local(f"pool2{half}", 13, 3, 2)
+
+    def halves(add: Callable[[str], str]) -> None:
+        add("a"), add("b")
+
+    halves(lambda half: net.conv(f"conv1{half}", 48, 55, 11, 4, reads=""))
+    halves(lambda half: net.local(f"pool1{half}", 27, 3, 2, reads=(f"conv1{half}",)))
+    halves(lambda half: net.conv(f"conv2{half}", 128, 27, 5, reads=f"pool1{half}"))
+    halves(lambda half: net.local(f"pool2{half}", 13, 3, 2, reads=(f"conv2{half}",)))
     net.local("join", 13, reads=("pool2a", "pool2b"), joined=True)
-    for half in "ab":
-        net.conv(f"conv3{half}", 192, 13, 3, reads="join")
-        net.conv(f"conv4{half}", 192, 13, 3)
-        net.conv(f"conv5{half}", 128, 13, 3)
-        net.local(f"pool5{half}", 6, 3, 2)
+    halves(lambda half: net.conv(f"conv3{half}", 192, 13, 3, reads="join"))
+    halves(lambda half: net.conv(f"conv4{half}", 192, 13, 3, reads=f"conv3{half}"))
+    halves(lambda half: net.conv(f"conv5{half}", 128, 13, 3, reads=f"conv4{half}"))
+    halves(lambda half: net.local(f"pool5{half}", 6, 3, 2, reads=(f"conv5{half}",)))
     return net.done()
 
 

@@ -75,6 +75,8 @@ def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
 
     shown = run.invoke(app, ["explain", "out.bricolage", "--kernels"])
     assert shown.exit_code == 0 and "none of these regions is on a backend that shows its kernels" in shown.stderr
+    moved = run.invoke(app, ["explain", "out.bricolage", "--traffic"])
+    assert moved.exit_code == 0 and "none of these regions is on a backend that shows its kernels" in moved.stderr
 
     raced = run.invoke(app, ["bench", "out.bricolage", "--json", *QUICK])
     assert raced.exit_code == 0, raced.stderr
@@ -94,6 +96,11 @@ def test_kernels_of_the_native_engine_are_shown_and_written(model: Path) -> None
     (region,) = json.loads(found_json.stdout)["regions"]
     (kernel,) = region["kernels"]
     assert kernel["kind"] == "elementwise" and kernel["ms"] > 0 and region["peaks"]["gflops"] > 0
+    moved = run.invoke(app, ["explain", "out.bricolage", "--traffic"])
+    assert moved.exit_code == 0 and "by the model of Optimus" in moved.stdout and "1 kernel" in moved.stdout
+    moved_json = json.loads(run.invoke(app, ["explain", "out.bricolage", "--traffic", "--json"]).stdout)
+    (traffic,) = moved_json["traffic"].values()
+    assert [kernel["kind"] for kernel in traffic["kernels"]] == ["elementwise"] and traffic["groupings"]
     assert run.invoke(app, ["report", "out.bricolage", "-o", "kernels.html", "--kernels"]).exit_code == 0
     assert "Fused kernels" in Path("kernels.html").read_text(encoding="utf-8")
     Path("file").touch()

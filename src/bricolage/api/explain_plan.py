@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from bricolage.plan.pack import PackEntry
 from bricolage.plan.plan import Plan
 from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.work import bits as bitset
+from bricolage.work.fused_kernel import RegionTraffic
+from bricolage.work.implementation import Implementation
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,41 @@ class UnpackedPlan:
             MissingBackend: the backend of a region is not installed here.
             Refused: it cannot compile the region here.
         """
-        identities, store = Identities(graph), Store(self.directory)
-        resources = Resources(self.plan.provenance.options.threads, host(), alone=True)
         anatomies: dict[int, Anatomy] = {}
-        for number, planned_region in planned.items():
-            region = Region(graph, bitset.of(parse_numbers(planned_region.operators)))
-            path = store.region(region, identities.key(region))
-            chosen = planned_region.implementation
-            anatomy = registry.get(chosen.backend).kernel_report(RegionModel(path), chosen.config, resources)
+        for number, region, chosen in self._regions(graph, planned):
+            anatomy = registry.get(chosen.backend).kernel_report(region, chosen.config, self._resources)
             if anatomy is not None:
                 anatomies[number] = anatomy
         return anatomies
+
+    def traffic(self, graph: Graph, planned: Mapping[int, PlannedRegion]) -> dict[int, RegionTraffic]:
+        """What the kernels of those regions of a bucket's graph move whose backends show them, for the caches of this machine, by
+        the given numbers. Nothing is compiled.
+
+        Raises:
+            MissingBackend: the backend of a region is not installed here.
+            Refused: it cannot compile the region here.
+        """
+        moved: dict[int, RegionTraffic] = {}
+        for number, region, chosen in self._regions(graph, planned):
+            region_traffic = registry.get(chosen.backend).traffic_report(region, chosen.config, self._resources)
+            if region_traffic is not None:
+                moved[number] = region_traffic
+        return moved
+
+    @property
+    def _resources(self) -> Resources:
+        return Resources(self.plan.provenance.options.threads, host(), alone=True)
+
+    def _regions(
+        self, graph: Graph, planned: Mapping[int, PlannedRegion]
+    ) -> Iterator[tuple[int, RegionModel, Implementation]]:
+        """By number the model of a region, and what runs it."""
+        identities, store = Identities(graph), Store(self.directory)
+        for number, planned_region in planned.items():
+            region = Region(graph, bitset.of(parse_numbers(planned_region.operators)))
+            path = store.region(region, identities.key(region))
+            yield number, RegionModel(path), planned_region.implementation
 
 
 def unpack_plans(path: Path, target: str = "") -> dict[str, UnpackedPlan]:

@@ -28,7 +28,7 @@ from bricolage.errors import Refused
 from bricolage.extras import install_command, requirements
 from bricolage.graph.region_model import RegionEnds, RegionModel, Resources, require_static, values_of
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.fused_kernel import FusedKernel
+from bricolage.work.fused_kernel import FusedKernel, RegionTraffic
 from bricolage.work.implementation import KernelConfig, Team, named
 
 if TYPE_CHECKING:
@@ -325,6 +325,16 @@ class Backend(ABC):
     def measure_peaks(self, resources: Resources) -> Peaks | None:
         """What products of float32 and reading from memory reach here at best, by its own loops; None where it has none."""
         del resources
+        return None
+
+    def traffic_report(self, region: RegionModel, config: KernelConfig, resources: Resources) -> RegionTraffic | None:
+        """What the kernels that the region becomes move, what its operators would one by one, and other groups of its layers; None
+        where the backend does not show them. Nothing is compiled or run.
+
+        Raises:
+            Refused: the backend declines, with the reason.
+        """
+        del region, config, resources
         return None
 
     def fusing(self, config: KernelConfig, kernels: Collection[int]) -> KernelConfig:

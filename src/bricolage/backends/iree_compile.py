@@ -70,7 +70,7 @@ def compile_in_child(region: RegionModel, program: Path, options: Sequence[str])
 
     source = program.with_suffix(".mlirbc")
     try:
-        _import(region, source)
+        import_region(region, source)
         command = [find_tool("iree-compile"), str(source), "-o", str(program), *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
     finally:
@@ -90,7 +90,7 @@ def _reason(text: str) -> str:
     return " ".join(lines.split())[:300]
 
 
-def _import(region: RegionModel, target: Path) -> None:
+def import_region(region: RegionModel, target: Path) -> None:
     """Writes the region as MLIR bytecode: a function of inputs and outputs that overwrites the outputs.
 
     Raises:

@@ -83,15 +83,15 @@ class Tvm(Backend):
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         _check(region)
         return ConfigSpace(
-            config.base, tuple(tasks(_lower_module(region, _target(resources.threads, resources.device))))
+            config.base, tuple(tasks(lower_module(region, tvm_target(resources.threads, resources.device))))
         )
 
     def trials(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Trials:
         del config
         _check(region)
-        target = _target(resources.threads, resources.device)
+        target = tvm_target(resources.threads, resources.device)
         choose_threads = tvm_threads.tvm_thread_chooser(resources, self.title)
-        return TvmTrials(_lower_module(region, target), target, resources.threads, choose_threads)
+        return TvmTrials(lower_module(region, target), target, resources.threads, choose_threads)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         _check(region)
@@ -152,7 +152,7 @@ def _load(library: Path) -> Executable:
     return tvm.runtime.load_module(str(library))
 
 
-def _lower_module(region: RegionModel, target: Target) -> IRModule:
+def lower_module(region: RegionModel, target: Target) -> IRModule:
     """The region as a module of fused tensor programs that are not scheduled yet. Equal regions give equal names.
 
     Raises:
@@ -193,9 +193,9 @@ def build_executable(region: RegionModel, config: KernelConfig, resources: Resou
     from tvm import relax
 
     threads = resources.threads
-    target = _target(threads, resources.device)
+    target = tvm_target(threads, resources.device)
     chosen = {name: parse_choice(value) for name, value in config.parameters}
-    module, passes = _lower_module(region, target), relax.transform
+    module, passes = lower_module(region, target), relax.transform
     with target:
         module = schedule_module(module, target, threads, chosen)
         explicit = [
@@ -226,7 +226,8 @@ def _reason(error: Exception) -> str:
     return next((line for line in lines if line), type(error).__name__)[:300]
 
 
-def _target(threads: int, device: Device) -> Target:
+def tvm_target(threads: int, device: Device) -> Target:
+    """A device's processor in TVM's words."""
     import tvm
 
     cpu_target = llvm_target(device)

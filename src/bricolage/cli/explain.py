@@ -27,6 +27,14 @@ Everything = Annotated[bool, typer.Option("--all", help="List every region, not 
 Kernels = Annotated[
     bool, typer.Option("--kernels", help="Compile, time and list here the kernels of regions that run on `native`.")
 ]
+Traffic = Annotated[
+    bool,
+    typer.Option(
+        "--traffic",
+        help="List the bytes that these kernels move, those of their operators one by one, and what the best groups of layers "
+        "would move by a model. It compiles nothing.",
+    ),
+]
 Dump = Annotated[Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Folder for the C of these kernels.")]
 Rules = Annotated[
     bool,
@@ -42,6 +50,7 @@ def explain(
     op: Operator = None,
     everything: Everything = False,
     kernels: Kernels = False,
+    traffic: Traffic = False,
     dump: Dump = None,
     rules: Rules = False,
     target: a.Target = "",
@@ -57,7 +66,7 @@ def explain(
 
     if dump is not None:
         output.make_folder(dump)
-    view = _View(op, everything, kernels, dump, as_json)
+    view = _View(op, everything, kernels, traffic, dump, as_json)
     plans = _read(artifact, target)
     explanations: list[JsonObject] = []
     for name, opened in plans.items():
@@ -76,6 +85,7 @@ class _View:
     op: str | None
     everything: bool
     kernels: bool
+    traffic: bool
     dump: Path | None
     as_json: bool
 
@@ -88,6 +98,7 @@ def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
     from bricolage.report.facts import region_facts
     from bricolage.report.operating_points import points_json, points_overview
     from bricolage.report.tables import plain_text
+    from bricolage.report.traffic import traffic_json, traffic_table
 
     plan, look_inside = opened.plan, view.kernels or view.dump is not None
     graphs = opened.graphs()
@@ -100,12 +111,14 @@ def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
     for number, (bucket, graph) in enumerate(zip(plan.buckets, graphs, strict=True)):
         facts = region_facts(bucket, graph)
         chosen = because.find_regions(facts, view.op) if view.op is not None else list(facts)
-        shown = opened.kernels(graph, {f.number: f.planned for f in chosen} if look_inside else {})
+        numbered = {facts_of_region.number: facts_of_region.planned for facts_of_region in chosen}
+        shown = opened.kernels(graph, numbered if look_inside else {})
+        moved = opened.traffic(graph, numbered if view.traffic else {})
         if view.dump is not None:
             stem = prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else ""
             _write_sources(view.dump, stem, {region: anatomy.source for region, anatomy in shown.items()})
         if view.as_json:
-            documents.append(because.bucket_json(bucket, chosen, shown))
+            documents.append(because.bucket_json(bucket, chosen, shown) | traffic_json(moved))
             continue
         if bucket.program.sizes:
             output.show_result(plain_text(words.format_shape(bucket.program.sizes), "bold"))
@@ -115,7 +128,9 @@ def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
             output.show_result(because.details(region, len(facts)))
         for region_number, anatomy in (shown if view.kernels else {}).items():
             output.show_result(because.kernel_table(region_number, anatomy, view.everything))
-        if look_inside and not shown:
+        for region_number, region_traffic in moved.items():
+            output.show_result(traffic_table(region_number, region_traffic, view.everything))
+        if (look_inside or view.traffic) and not (shown or moved):
             output.note(_NOTHING_INSIDE)
     served = {} if plan.throughput is None else points_json(plan.throughput, plan.operating_point)
     constants = {"constants": {constant.name: constant.value for constant in plan.constants}} if plan.constants else {}

@@ -44,6 +44,7 @@ from bricolage.native.cpu.isa import find_isa
 from bricolage.native.library_files import TITLE
 from bricolage.plan.number_sets import format_numbers
 from bricolage.work.config_space import ConfigSpace
+from bricolage.work.fused_kernel import RegionTraffic
 from bricolage.work.implementation import KernelConfig, Team
 
 if TYPE_CHECKING:
@@ -156,6 +157,11 @@ class Native(Backend):
         from bricolage.backends.native import region_builder
 
         return region_builder.measure_float32_peaks(resources.device, resources.threads)
+
+    def traffic_report(self, region: RegionModel, config: KernelConfig, resources: Resources) -> RegionTraffic:
+        from bricolage.backends.native import region_traffic
+
+        return region_traffic.report_traffic(region, config, resources)
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         return self.fusing(config.base, ())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import repeat
 
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel, kernel_nodes
-from bricolage.native.ir.tensors import STORED_BYTES, Constant, Node
-from bricolage.work.fused_kernel import FusedKernel
+from bricolage.native.ir.tensors import STORED_BYTES, ConcatBuffer, Constant, Node, View
+from bricolage.work.fused_kernel import FusedKernel, KernelTraffic
 
 
 def inspect_kernels(
@@ -18,7 +18,7 @@ def inspect_kernels(
     return tuple(
         FusedKernel(
             name=f"kernel_{number}",
-            kind=f"{kernel.kind} of bytes" if kernel.of_bytes else kernel.kind,
+            kind=_kind(kernel),
             operators=_operators(kernel, plan, origins),
             shape=kernel.result.shape,
             flops=kernel_flops(kernel, plan),
@@ -27,6 +27,63 @@ def inspect_kernels(
         )
         for number, (kernel, ms) in enumerate(zip(plan.kernels, spent or repeat(None, len(plan.kernels)), strict=True))
     )
+
+
+def kernel_traffic(plan: FusionPlan, origins: Mapping[Node, str]) -> tuple[KernelTraffic, ...]:
+    """What each kernel moves, and what its operators would one by one."""
+    return tuple(_traffic_of(f"kernel_{number}", kernel, plan, origins) for number, kernel in enumerate(plan.kernels))
+
+
+def _traffic_of(name: str, kernel: PlannedKernel, plan: FusionPlan, origins: Mapping[Node, str]) -> KernelTraffic:
+    inside, reads = kernel_nodes(kernel, plan)
+    kept, unfused = _apart(inside, {node for node, _ in kernel.stores}, origins)
+    return KernelTraffic(
+        name=name,
+        kind=_kind(kernel),
+        operators=_operators(kernel, plan, origins),
+        weights=sum(node.nbytes for node in inside if isinstance(node, Constant)),
+        inputs=sum(math.prod(buffer.shape) * STORED_BYTES[buffer.dtype] for buffer in reads),
+        outputs=sum(math.prod(buffer.shape) * STORED_BYTES[buffer.dtype] for buffer in kernel.targets),
+        kept=kept,
+        unfused=unfused,
+    )
+
+
+def _apart(inside: Sequence[Node], stored: Set[Node], origins: Mapping[Node, str]) -> tuple[int, int]:
+    """Bytes that operators of a kernel hand to each other there, and bytes that they move if each is a kernel."""
+    computing = [node for node in inside if not isinstance(node, (View, Constant, ConcatBuffer))]
+    operator = {node: origins.get(node, str(id(node))) for node in computing}
+    kept = moved = 0
+    results = set(stored)
+    for node in computing:
+        tensors = {source for source in _tensors_below(node) if operator.get(source) != operator[node]}
+        results |= tensors & operator.keys()
+        moved += sum(map(_nbytes, tensors))
+    for node in results:
+        moved += _nbytes(node)
+        kept += _nbytes(node) if node not in stored else 0
+    return kept, moved
+
+
+def _tensors_below(node: Node) -> set[Node]:
+    """What a node reads, through views."""
+    tensors: set[Node] = set()
+    todo = list(node.sources)
+    while todo:
+        source = todo.pop()
+        if isinstance(source, (View, ConcatBuffer)):
+            todo.extend(source.sources)
+        else:
+            tensors.add(source)
+    return tensors
+
+
+def _nbytes(node: Node) -> int:
+    return node.nbytes if isinstance(node, Constant) else node.elements * STORED_BYTES[node.dtype]
+
+
+def _kind(kernel: PlannedKernel) -> str:
+    return f"{kernel.kind} of bytes" if kernel.of_bytes else kernel.kind
 
 
 def kernel_flops(kernel: PlannedKernel, plan: FusionPlan) -> int:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.layer_fusion.networks import LayerNetwork
-from benchmarks.layer_fusion.traffic import TrafficModel
+from bricolage.search.layer_groups.group_traffic import TrafficModel
+from bricolage.search.layer_groups.layer_network import LayerNetwork
 from bricolage.work.bits import members
 
 
@@ -31,7 +31,7 @@ class LayerPlan:
 
 def unfused(model: TrafficModel) -> LayerPlan:
     """Every layer alone."""
-    return _plan(model, [1 << one for one in range(len(model.network.layers))])
+    return _plan(model, [1 << number for number in range(len(model.network.layers))])
 
 
 def along_an_order(model: TrafficModel) -> LayerPlan:
@@ -40,11 +40,13 @@ def along_an_order(model: TrafficModel) -> LayerPlan:
     return _best_row(model, order, lambda _: True)
 
 
-def chains(model: TrafficModel) -> LayerPlan:
+def linear_chains(model: TrafficModel) -> LayerPlan:
     """The same of groups that are chains without branches: what DNNVM is in the experiments of Optimus."""
     network = model.network
-    single = [len(network.users[one]) <= 1 and len(network.sources[one]) <= 1 for one in range(len(network.layers))]
-    return _best_row(model, _breadth_first(network), lambda group: all(single[one] for one in group))
+    single = [
+        len(network.users[number]) <= 1 and len(network.sources[number]) <= 1 for number in range(len(network.layers))
+    ]
+    return _best_row(model, _breadth_first(network), lambda group: all(single[number] for number in group))
 
 
 def hafs(model: TrafficModel, limit_s: float = math.inf) -> LayerPlan | None:
@@ -54,13 +56,13 @@ def hafs(model: TrafficModel, limit_s: float = math.inf) -> LayerPlan | None:
     ends where a group does not fit.
     """
     network, deadline = model.network, time.monotonic() + limit_s
-    known: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
+    solved: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
     whole = (1 << len(network.layers)) - 1
 
     def best(done: int, group: int) -> tuple[float, tuple[int, ...]]:
-        found = known.get((done, group))
-        if found is not None:
-            return found
+        solution = solved.get((done, group))
+        if solution is not None:
+            return solution
         if time.monotonic() > deadline:
             raise TimeoutError
         mine = model.of(group, members(group)).cost if group else 0.0
@@ -69,13 +71,13 @@ def hafs(model: TrafficModel, limit_s: float = math.inf) -> LayerPlan | None:
             if done | group == whole:
                 result = (mine, (group,))
             else:
-                for one in _ready(network, done | group):
-                    result = min(result, best(done, group | 1 << one), key=lambda found: found[0])
+                for number in _ready(network, done | group):
+                    result = min(result, best(done, group | 1 << number), key=lambda solution: solution[0])
                 if group:
                     cost, groups = best(done | group, 0)
                     if cost + mine < result[0]:
                         result = (cost + mine, (group, *groups))
-        known[done, group] = result
+        solved[done, group] = result
         return result
 
     previous = sys.getrecursionlimit()
@@ -86,7 +88,7 @@ def hafs(model: TrafficModel, limit_s: float = math.inf) -> LayerPlan | None:
         return None
     finally:
         sys.setrecursionlimit(previous)
-    return replace(_plan(model, groups), priced=len(known))
+    return replace(_plan(model, groups), priced=len(solved))
 
 
 def least(model: TrafficModel, limit_s: float = math.inf) -> LayerPlan:
@@ -96,8 +98,8 @@ def least(model: TrafficModel, limit_s: float = math.inf) -> LayerPlan:
     plan so far, which the other searches give first. Where `limit_s` seconds end first, the best plan so far.
     """
     deadline = time.monotonic() + limit_s
-    plans = [unfused(model), chains(model), along_an_order(model), hafs(model, limit_s / 4)]
-    first = min((one for one in plans if one is not None), key=lambda plan: plan.cost)
+    plans = [unfused(model), linear_chains(model), along_an_order(model), hafs(model, limit_s / 4)]
+    first = min((number for number in plans if number is not None), key=lambda plan: plan.cost)
     return _Partition(model, first.cost, deadline).best() or first
 
 
@@ -137,15 +139,17 @@ class _Partition:
     def _rest(self, done: int) -> float:
         """No way to do the rest costs less: each of its layers, and what the next layers with weights read of what is done."""
         network, after = self._network, self._whole ^ done
-        read = {source for one in members(after) if network.layers[one].weighted for source in network.sources[one]}
-        words = sum(self._output(one) for one in read if done >> one & 1)
+        read = {
+            source for number in members(after) if network.layers[number].weighted for source in network.sources[number]
+        }
+        words = sum(self._output(number) for number in read if done >> number & 1)
         return _left(self._least, after) + self._model.levels.memory_cost * words
 
-    def _output(self, one: int) -> int:
+    def _output(self, number: int) -> int:
         """The words of a layer's output that a reader reads at least: a window with a stride may pass some by."""
         network = self._network
-        layer = network.layers[one]
-        sizes = [network.layers[user].size * network.layers[user].stride for user in network.users[one]]
+        layer = network.layers[number]
+        sizes = [network.layers[user].size * network.layers[user].stride for user in network.users[number]]
         return network.batch * layer.channels * min(layer.size, *sizes) ** 2
 
     def _grow(self, done: int) -> None:
@@ -156,8 +160,8 @@ class _Partition:
         todo = [0]
         while todo:
             group = todo.pop()
-            for one in _ready(self._network, done | group):
-                grown = group | 1 << one
+            for number in _ready(self._network, done | group):
+                grown = group | 1 << number
                 if grown in seen:
                     continue
                 seen.add(grown)
@@ -185,16 +189,21 @@ class _Partition:
 
 
 def _leasts(model: TrafficModel) -> list[float]:
-    return [model.least(one) for one in range(len(model.network.layers))]
+    return [model.least(number) for number in range(len(model.network.layers))]
 
 
 def _left(least: Sequence[float], group: int) -> float:
-    return sum(least[one] for one in members(group))
+    return sum(least[number] for number in members(group))
+
+
+def partition_cost(model: TrafficModel, groups: Sequence[int]) -> LayerPlan:
+    """A given division into sets of layers, in an order in which they can run, at the model's price."""
+    return _plan(model, groups)
 
 
 SEARCHES: Mapping[str, Callable[[TrafficModel, float], LayerPlan | None]] = {
     "unfused": lambda model, _: unfused(model),
-    "chains": lambda model, _: chains(model),
+    "chains": lambda model, _: linear_chains(model),
     "order": lambda model, _: along_an_order(model),
     "hafs": hafs,
     "least": least,
@@ -203,14 +212,16 @@ SEARCHES: Mapping[str, Callable[[TrafficModel, float], LayerPlan | None]] = {
 
 def _ready(network: LayerNetwork, done: int) -> list[int]:
     """Layers whose sources are all done, and that are not."""
-    return [one for one in range(len(network.layers)) if not done >> one & 1 and not network.before[one] & ~done]
+    return [
+        number for number in range(len(network.layers)) if not done >> number & 1 and not network.before[number] & ~done
+    ]
 
 
 def _breadth_first(network: LayerNetwork) -> list[int]:
     missing = [len(set(sources)) for sources in network.sources]
-    order = [one for one, count in enumerate(missing) if not count]
-    for one in order:
-        for user in network.users[one]:
+    order = [number for number, count in enumerate(missing) if not count]
+    for number in order:
+        for user in network.users[number]:
             missing[user] -= 1
             if not missing[user]:
                 order.append(user)
@@ -220,7 +231,7 @@ def _breadth_first(network: LayerNetwork) -> list[int]:
 def _best_row(model: TrafficModel, order: Sequence[int], allowed: Callable[[Sequence[int]], bool]) -> LayerPlan:
     count = len(order)
     limit, least_of = unfused(model).cost * (1 + 1e-12), _leasts(model)
-    left = [_left(least_of, sum(1 << one for one in order[begin:])) for begin in range(count + 1)]
+    left = [_left(least_of, sum(1 << number for number in order[begin:])) for begin in range(count + 1)]
     best: list[tuple[float, int]] = [(0.0, 0), *[(math.inf, 0)] * count]
     priced = 0
     for begin in range(count):
@@ -229,12 +240,12 @@ def _best_row(model: TrafficModel, order: Sequence[int], allowed: Callable[[Sequ
             if len(mine) > 1 and (not allowed(mine) or best[begin][0] + model.bound(mine) + left[end] >= limit):
                 break
             priced += 1
-            total = best[begin][0] + model.of(sum(1 << one for one in mine), mine).cost
+            total = best[begin][0] + model.of(sum(1 << number for number in mine), mine).cost
             best[end] = min(best[end], (total, begin))
     groups, end = [], count
     while end:
         begin = best[end][1]
-        groups.append(sum(1 << one for one in order[begin:end]))
+        groups.append(sum(1 << number for number in order[begin:end]))
         end = begin
     return replace(_plan(model, groups[::-1]), priced=priced)
 
@@ -244,6 +255,6 @@ def _plan(model: TrafficModel, groups: Sequence[int]) -> LayerPlan:
     costs = [model.of(group, mine) for group, mine in zip(groups, numbers, strict=True)]
     return LayerPlan(
         tuple(tuple(mine) for mine in numbers),
-        sum(one.cost for one in costs),
-        sum(one.memory_words for one in costs),
+        sum(number.cost for number in costs),
+        sum(number.memory_words for number in costs),
     )
