@@ -35,7 +35,8 @@ from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_whole
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.race import Race, race
+from bricolage.measure.race import race
+from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.plan.program_step import Step
 from bricolage.plan.shipped_program import ORIGINAL

@@ -204,9 +204,10 @@ def race_row(row: Row, folder: Path, backends: Sequence[str]) -> list[RacedRow]:
     for implementation in implementations:
         times = raced[implementation]
         backend = f"{implementation.backend} {registry.version(implementation.backend)}"
-        ratios = [(times[name][1], *times[name][2]) for name in (FIXPOINT, row.cheapest)]
+        settled, cheapest = ((times[name][1], *times[name][2]) for name in (FIXPOINT, row.cheapest))
         predicted = row.ways[NONE].predicted_ms / row.ways[row.cheapest].predicted_ms
-        rows.append(RacedRow(row.name, backend, row.cheapest, times[ORIGINAL][0], *ratios, predicted, row.published))
+        ms = times[ORIGINAL][0]
+        rows.append(RacedRow(row.name, backend, row.cheapest, ms, settled, cheapest, predicted, row.published))
     return rows
 
 

@@ -310,7 +310,7 @@ def generate_rules(
 @rules.command("learn")
 @guard_command
 def learn_policy(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)],
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="ONNX files.", show_default=False)],
     out: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="File for the policy.", show_default=False)
     ],

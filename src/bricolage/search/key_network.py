@@ -37,7 +37,8 @@ class KeyNetwork(torch.nn.Module):
         inner = torch.tanh(table @ w["enter"] + w["enter_bias"] + of_names)
         mean = inner[touched].mean(dim=0) if bool(touched.any()) else torch.zeros(inner.shape[1])
         joined = torch.cat([inner, mean.expand_as(inner)], dim=1)
-        return (torch.tanh(joined @ w["mix"] + w["mix_bias"]) @ w["leave"] + w["leave_bias"]).log_softmax(dim=1)
+        logits: torch.Tensor = torch.tanh(joined @ w["mix"] + w["mix_bias"]) @ w["leave"] + w["leave_bias"]
+        return logits.log_softmax(dim=1)
 
     def freeze_policy(self) -> KeyPolicy:
         """The policy that it is now."""

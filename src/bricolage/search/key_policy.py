@@ -67,7 +67,7 @@ class KeyFeatures:
 
 def _squash(shares: np.ndarray) -> np.ndarray:
     """Shares of a cost, which mostly are hundredths, as numbers between -1 and 1 that tell them apart."""
-    return np.sign(shares) * np.sqrt(np.minimum(np.abs(shares), 1.0))
+    return np.asarray(np.sign(shares) * np.sqrt(np.minimum(np.abs(shares), 1.0)))
 
 
 @dataclass(frozen=True)

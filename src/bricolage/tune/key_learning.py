@@ -186,8 +186,8 @@ def _train(
     for number in range(options.rounds):
         if time.monotonic() > deadline and rewards:
             break
-        group = groups[random.integers(len(groups))]
-        part = group[random.integers(len(group))]
+        group = groups[int(random.integers(len(groups)))]
+        part = group[int(random.integers(len(group)))]
         with torch.no_grad():
             log_probs = network.compute_log_probs(part.features)
             chosen = torch.multinomial(log_probs.exp(), options.samples, replacement=True).T
