@@ -137,12 +137,17 @@ def read_layers(network: str) -> tuple[Layer, ...]:
     counted: dict[Layer, int] = {}
     for node in model.graph:
         if node.op_type == "Conv":
-            layer = _read_layer(node)
+            layer = read_layer(node)
             counted[layer] = counted.get(layer, 0) + 1
     return tuple(replace(layer, count=count) for layer, count in counted.items())
 
 
-def _read_layer(node: ir.Node) -> Layer:
+def read_layer(node: ir.Node) -> Layer:
+    """The layer of a convolution.
+
+    Raises:
+        ValueError: it has groups, or its axes differ otherwise than in the kernel.
+    """
     data, weight = (sizes(value) for value in node.inputs[:2] if value is not None)
     pads = tuple(node.attributes.get_ints("pads", [0] * 4))
     strides, dilations = (node.attributes.get_ints(name, [1, 1]) for name in ("strides", "dilations"))

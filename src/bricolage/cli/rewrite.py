@@ -346,7 +346,7 @@ def learn_policy(
         )
     else:
         output.show_result(
-            f"{learned.rounds:,} rounds on {learned.parts:,} parts with {len(learned.policy.names):,} rules"
+            f"rounds: {learned.rounds:,}, parts: {learned.parts:,}, rules: {len(learned.policy.names):,}"
         )
         output.show_result(
             f"gain over uniform keys: {learned.first_reward:.2%} at first, {learned.last_reward:.2%} at last"
