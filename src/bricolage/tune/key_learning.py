@@ -2,7 +2,7 @@
 
 A policy (`search.key_policy`) chooses distributions for the keys of a part of a graph; the genetic algorithm draws individuals from
 them; what it reaches, against what it reaches with keys drawn uniformly in as many evaluations, is the reward. The greedy start,
-which a search has besides, is left out meanwhile: it would hide what is learned.
+which a search also has, is left out meanwhile: it would hide what is learned.
 Costs are those of the model that the search itself uses: nothing is measured. Graphs that were met are kept, so that further
 evaluations on the same part cost little.
 """
@@ -69,7 +69,7 @@ class LearningPart:
         self.features: KeyFeatures = decoder.describe_keys()
 
     def list_names(self, evaluations: int) -> list[str]:
-        """Of the rules that a search of so many evaluations meets."""
+        """Of the rules that a search with these evaluations meets."""
         self.trace_costs(None, evaluations, 0, from_starts=False)
         return [name for name, used in zip(self.features.names, self.decoder.used_keys, strict=True) if used and name]
 

@@ -32,6 +32,13 @@ _DEARER = 2.0
 """Times the cost of the first graph, beyond which a graph is left."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearnedKeyOptions(RandomKeyOptions):
+    """policy: says from which distributions keys are drawn."""
+
+    policy: KeyPolicy
+
+
 def search_by_random_keys(
     model: ir.Model,
     rules: Sequence[Rule],
@@ -41,10 +48,9 @@ def search_by_random_keys(
     seconds: float = 60.0,
     keep: int = 3,
     options: RandomKeyOptions | None = None,
-    policy: KeyPolicy | None = None,
 ) -> BacktrackResult:
     """Searches from `model`, which is not changed, until `graphs` were looked at for what follows, or all generations are over.
-    With a `policy`, keys are drawn from what it makes of the first graph.
+    With `LearnedKeyOptions`, keys are drawn from what their policy makes of the first graph.
 
     Raises:
         EndlessRewriting: canonicalising rules undo each other.
@@ -52,7 +58,9 @@ def search_by_random_keys(
     decoder = KeyDecoder(model, rules, pricing, graphs=graphs, deadline=time.monotonic() + seconds, keep=keep)
     decoder.decode(decoder.greedy_keys)
     if decoder.has_moves:
-        distributions = None if policy is None else policy.choose_distributions(decoder.describe_keys())
+        distributions = None
+        if isinstance(options, LearnedKeyOptions):
+            distributions = options.policy.choose_distributions(decoder.describe_keys())
         decoder.search(options or RandomKeyOptions(), distributions)
     return decoder.result
 

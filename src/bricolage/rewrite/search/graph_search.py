@@ -20,7 +20,7 @@ from bricolage.rewrite.engine.index import rule_index
 from bricolage.rewrite.rule import MatchFailure, Rule
 from bricolage.rewrite.search.backtrack import FoundGraph, SearchCounts, backtrack
 from bricolage.rewrite.search.fingerprint import Fingerprint
-from bricolage.rewrite.search.genetic_rewrites import search_by_random_keys
+from bricolage.rewrite.search.genetic_rewrites import LearnedKeyOptions, search_by_random_keys
 from bricolage.rewrite.search.operator_prices import Pricing
 from bricolage.rewrite.search.partition import IsomorphicRegions, WholeModel, partition
 from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
@@ -235,6 +235,8 @@ class _GraphSearch:
         options, model = self._options, part.model()
         if options.method in ("random-keys", "learned-keys"):
             chance = RandomKeyOptions(seed=options.seed)
+            if self._policy is not None:
+                chance = LearnedKeyOptions(seed=options.seed, policy=self._policy)
             outcome = search_by_random_keys(
                 model,
                 self._rules,
@@ -243,7 +245,6 @@ class _GraphSearch:
                 seconds=seconds,
                 keep=options.keep,
                 options=chance,
-                policy=self._policy,
             )
         else:
             outcome = backtrack(
