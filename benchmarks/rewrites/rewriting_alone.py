@@ -36,6 +36,7 @@ from bricolage.graph.extract import write_whole
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import race
+from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.plan.program_step import Step
 from bricolage.plan.shipped_program import ORIGINAL
@@ -88,7 +89,8 @@ def run(name: str, exported: Export, backend: str, options: Options, rounds: int
             if result.applications or result.after.operators != result.before.operators:
                 files[command] = Path(folder) / f"{len(files)}.onnx"
                 write_whole(result.model, files[command])
-        found = race_files(files, made.tailored.implementation, inputs, options, rounds, Path(folder))
+        who, limits = made.tailored.implementation, RaceLimits(rounds)
+        found = race_files(files, [who], inputs, options, limits, Path(folder))[who]
     rewritten, tailored = (
         Time(result.after.operators, *found.get(command, found[ORIGINAL]))
         for command, result in zip(COMMANDS, (plain, made), strict=True)
@@ -98,44 +100,65 @@ def run(name: str, exported: Export, backend: str, options: Options, rounds: int
     return Row(name, exported, title, plain.before.operators, found[ORIGINAL][0], rewritten, tailored, rewrite_config)
 
 
+@dataclass(frozen=True)
+class RaceLimits:
+    """Rounds, in how many processes, and seconds after which the race is over."""
+
+    rounds: int = 60
+    seconds: float = 120.0
+    processes: int = _PROCESSES
+
+
+RacedFiles = dict[str, tuple[float, float, tuple[float, float]]]
+"""Median, ratio and its interval of each file."""
+
+
 def race_files(
     files: Mapping[str, Path],
-    implementation: Implementation,
+    implementations: Sequence[Implementation],
     inputs: Mapping[str, np.ndarray],
     options: Options,
-    rounds: int,
+    limits: RaceLimits,
     folder: Path,
-) -> dict[str, tuple[float, float, tuple[float, float]]]:
-    """Median, ratio and its interval of each file."""
+) -> dict[Implementation, RacedFiles]:
+    """Times of the files by who runs them, each race on its own, all against one reference; ratios are to the original.
+
+    Raises:
+        BricolageError: a file did not finish its race.
+    """
     oracle = Oracle(at_sizes(files[ORIGINAL], inputs), inputs, Store(folder), options.bound, str(files[ORIGINAL]))
     given, expected, bound = oracle.files(oracle.graph.everything)
     save_tensors(given, dict(inputs))
     outputs = tuple(info.name for info in oracle.graph.outputs)
-    specs = {
-        name: CandidateSpec(name, (Step(implementation, path),), outputs, options.threads, alone=True, device=host())
-        for name, path in files.items()
-    }
     with Database(folder / "costs.sqlite") as database, open_pool(options) as pool:
         measurer = Measurer(database, pool, folder, cores=options.threads)
-        ran = race(
-            measurer,
-            specs,
-            given,
-            expected,
-            bound,
-            rounds=rounds,
-            seconds=120.0,
-            incumbent=ORIGINAL,
-            processes=_PROCESSES,
-        )
-    found = {}
-    for name in files:
-        cost = ran.costs.get(name)
-        ratio = ran.ratio(name, ORIGINAL)
-        if cost is None or cost.ms is None or ratio is None:
-            raise BricolageError(message=f"{name} did not finish the race: {cost}")
-        found[name] = (cost.ms, ratio.value, (ratio.low, ratio.high))
-    return found
+        raced: dict[Implementation, RacedFiles] = {}
+        for who in implementations:
+            specs = {
+                name: CandidateSpec(name, (Step(who, path),), outputs, options.threads, alone=True, device=host())
+                for name, path in files.items()
+            }
+            ran = race(
+                measurer,
+                specs,
+                given,
+                expected,
+                bound,
+                rounds=limits.rounds,
+                seconds=limits.seconds,
+                incumbent=ORIGINAL,
+                processes=limits.processes,
+            )
+            raced[who] = {name: _read_race(ran, name) for name in files}
+    return raced
+
+
+def _read_race(ran: Race, name: str) -> tuple[float, float, tuple[float, float]]:
+    """Raises BricolageError: the file did not finish."""
+    cost, ratio = ran.costs.get(name), ran.ratio(name, ORIGINAL)
+    if cost is None or cost.ms is None or ratio is None:
+        raise BricolageError(message=f"{name} did not finish the race: {cost}")
+    return cost.ms, ratio.value, (ratio.low, ratio.high)
 
 
 def table(rows: Sequence[Row]) -> str:

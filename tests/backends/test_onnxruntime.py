@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,8 @@ from onnx import TensorProto, helper
 
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.kernel import Call
+from bricolage.backends.kernel_trials import on_random_inputs
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph
@@ -155,3 +160,21 @@ def test_bytes_are_widened_where_no_instruction_sums_them(tmp_path: Path) -> Non
     assert regions.error(found, regions.reference(region, x)) < 1e-6, "all 255 times all 127"
     other = regions.region(tmp_path, "y=MatMul(x,w)", "float[4,32] x", "float[4,8] y", w=regions.noise(32, 8))
     assert not BACKEND.suits(config, Graph(other.model).everything)
+
+
+def test_a_call_on_random_inputs_keeps_the_arrays_that_it_knows_by_their_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = BACKEND.compile(model := regions.region(tmp_path, "y = Relu (x)"), regions.F32, regions.ONE_THREAD)
+    bind, arrays = kernel.bind, list[weakref.ref[np.ndarray]]()
+
+    def bind_watched(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
+        arrays.extend(map(weakref.ref, (*inputs, *outputs)))
+        return bind(inputs, outputs)
+
+    monkeypatch.setattr(kernel, "bind", bind_watched)
+    call = on_random_inputs(kernel, model)[0]
+    assert len(arrays) == 2 and all(array() is not None for array in arrays)
+    del call
+    gc.collect()
+    assert all(array() is None for array in arrays), "nothing else keeps them"

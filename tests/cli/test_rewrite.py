@@ -90,6 +90,19 @@ def test_a_model_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pyte
     assert not out.exists()
 
 
+def test_a_policy_is_learned_and_used(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    policy, better = tmp_path / "policy.json", tmp_path / "better.onnx"
+    code, out, _ = run("rules", "learn", source, "-o", policy, "--rounds", 2, "--json")
+    assert code == 0 and json.loads(out)["rounds"] == 2 and json.loads(out)["names"] > 0
+    code, _, _ = run("rewrite", source, "-o", better, "--search", "learned-keys", "--policy", policy)
+    assert code == 0 and [node.op_type for node in onnx.load(str(better)).graph.node] == ["Relu"]
+    code, _, err = run("rules", "learn", better, "-o", tmp_path / "other.json")
+    assert code == 2 and "rule applies" in err and not (tmp_path / "other.json").exists()
+    code, _, err = run("rules", "learn", tmp_path / "missing.onnx", "-o", tmp_path / "other.json")
+    assert code == 2 and "no file" in err
+
+
 def test_wrong_usage(source: Path, tmp_path: Path) -> None:
     for words, said in (
         ((source, "-o", source), "overwrite"),
@@ -98,6 +111,9 @@ def test_wrong_usage(source: Path, tmp_path: Path) -> None:
         ((source, "-o", tmp_path / "b.onnx", "--shape", "batch=1,2"), "one size"),
         ((source, "-o", tmp_path / "b.onnx", "--search", "guess"), "backtrack, saturate"),
         ((source, "-o", tmp_path / "b.onnx", "--search", "saturate", "--max-rewrites", 1), "no order"),
+        ((source, "-o", tmp_path / "b.onnx", "--policy", source), "learned-keys"),
+        ((source, "-o", tmp_path / "b.onnx", "--search", "learned-keys", "--policy", source), "rules learn"),
+        ((source, "-o", tmp_path / "b.onnx", "--search", "learned-keys", "--policy", tmp_path / "p.json"), "no file"),
     ):
         code, _, err = run("rewrite", *words)
         assert code == 2 and said in err

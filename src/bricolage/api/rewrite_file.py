@@ -21,6 +21,7 @@ from bricolage.plan import artifact
 from bricolage.rewrite.engine.apply import RuleUse
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.search_options import SearchOptions, parse_method
+from bricolage.search.key_policy import load_policy
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,15 @@ class RewriteLimits:
     """How far rules are applied for any runtime.
 
     Raises:
-        BadOption: there is no such method to search.
+        BadOption: there is no such method to search; where options of the search are asked for: the file holds no policy.
     """
 
     search: str = "none"
     """Method by which the cheapest graph is sought, or "none"."""
     applications: int | None = None
     """Of rules, after which the rewriting stops."""
+    policy: Path | None = None
+    """A file with the policy of learned keys; None for the one that comes with the package."""
 
     def __post_init__(self) -> None:
         parse_method(self.search)
@@ -56,7 +59,9 @@ class RewriteLimits:
     def search_options(self) -> SearchOptions | None:
         """Of the search; None where there is none."""
         method = parse_method(self.search)
-        return None if method is None else SearchOptions(method=method)
+        if method is None:
+            return None
+        return SearchOptions(method=method, policy=None if self.policy is None else load_policy(self.policy))
 
 
 def rewrite_file(

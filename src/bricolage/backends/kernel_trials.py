@@ -128,14 +128,18 @@ class RegionTrials(Trials):
 
 def on_random_inputs(kernel: Kernel, region: RegionModel) -> tuple[Call, list[Array]]:
     """A call of a kernel with inputs drawn at random (integers are 0, which is an index everywhere), and the arrays of its
-    outputs. It has run once."""
+    outputs. It has run once. The call keeps the arrays: a kernel may know them by their addresses alone."""
     draw = np.random.default_rng(0)
     inputs, outputs = ([allocate_aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
     for array in inputs:
         array[...] = draw.standard_normal(array.shape) if _is_float(array) else 0
     call = kernel.bind(inputs, outputs)
     call()
-    return call, outputs
+
+    def call_on_kept(_kept: tuple[list[Array], list[Array]] = (inputs, outputs)) -> None:
+        call()
+
+    return call_on_kept, outputs
 
 
 def agree(answers: Sequence[Array], usual: Sequence[Array]) -> bool:

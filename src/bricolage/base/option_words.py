@@ -14,7 +14,7 @@ from bricolage.errors import BadOption
 HIGHEST_CORE = 65_535
 _LONGEST_CONSTANT = 1 << 16
 """Letters of a value on a command line and in a plan."""
-SearchMethod: TypeAlias = Literal["backtrack", "saturate", "random-keys"]
+SearchMethod: TypeAlias = Literal["backtrack", "saturate", "random-keys", "learned-keys"]
 """Ways to look for the cheapest of many equal graphs (see `bricolage.rewrite.search`)."""
 
 

@@ -36,7 +36,17 @@ Size = Annotated[
 Search = Annotated[
     str,
     typer.Option(
-        "--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack, saturate or random-keys."
+        "--search",
+        metavar="METHOD",
+        help="Look for the cheapest graph: none, backtrack, saturate, random-keys or learned-keys.",
+    ),
+]
+Policy = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="For --search learned-keys: what `rules learn` wrote, instead of the policy that comes with the package.",
     ),
 ]
 For = Annotated[
@@ -66,6 +76,7 @@ def rewrite(
     opset: Opset = None,
     shape: Size = None,
     search: Search = "none",
+    policy: Policy = None,
     backend: For = None,
     inputs: a.Inputs = None,
     own: Own = None,
@@ -87,14 +98,16 @@ def rewrite(
     from bricolage.api.rule_proofs import prove_own_rules
     from bricolage.cli import output, progress_bars
 
-    for file in (model, own):
+    for file in (model, own, policy):
         if file is not None and not file.exists():
             raise errors.MissingFile(path=file)
     if out.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
     sizes = _sizes(shape)
     _check_combination(backend, options, given, search=search, limit=limit, inputs=inputs)
-    limits = RewriteLimits(search, limit)
+    if policy is not None and search != "learned-keys":
+        raise errors.BadOption(option="--policy", value=policy, advice="Only --search learned-keys uses it")
+    limits = RewriteLimits(search, limit, policy)
     output.check_writable(out)
     with output.stdout_kept():
         choice = RuleChoice(only or (), skip or (), prove_own_rules(own, seed=options.seed), opset)
@@ -291,4 +304,51 @@ def generate_rules(
     output.show_result(
         f"{len(generated.rules):,} rules; {len(generated.derived):,} more substitutions follow from them"
     )
+    output.note(f"wrote {out}")
+
+
+@rules.command("learn")
+@guard_command
+def learn_policy(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="ONNX files.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="File for the policy.", show_default=False)
+    ],
+    rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Rounds of learning.")] = 200,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=1.0, help="To look at graphs, and to learn, at most each.")
+    ] = 600.0,
+    seed: a.Seed = 0,
+    as_json: a.Json = False,
+) -> None:
+    """Learn from MODELs in which distributions random keys are drawn, for `rewrite --search learned-keys --policy FILE`.
+
+    Nothing is measured: the estimate of the search itself is the reward. Needs PyTorch.
+    """
+    from bricolage.api.rule_learning import learn_from_files
+    from bricolage.cli import output
+
+    for file in models:
+        if not file.exists():
+            raise errors.MissingFile(path=file)
+    output.check_writable(out)
+    with output.stdout_kept():
+        learned = learn_from_files(models, out, rounds=rounds, seconds=seconds, seed=seed)
+    if as_json:
+        output.show_json(
+            {
+                "parts": learned.parts,
+                "names": len(learned.policy.names),
+                "rounds": learned.rounds,
+                "first_reward": learned.first_reward,
+                "last_reward": learned.last_reward,
+            }
+        )
+    else:
+        output.show_result(
+            f"rounds: {learned.rounds:,}, parts: {learned.parts:,}, rules: {len(learned.policy.names):,}"
+        )
+        output.show_result(
+            f"gain over uniform keys: {learned.first_reward:.2%} at first, {learned.last_reward:.2%} at last"
+        )
     output.note(f"wrote {out}")

@@ -22,7 +22,7 @@ from bricolage.rewrite.analyses.linear import Window
 from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.predicates import integer, require, sizes
-from bricolage.rewrite.rule import Example, Operators, Result
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result
 from bricolage.rewrite.rules.convolution import ConvolutionRule
 from bricolage.verify.reference import evaluate
 
@@ -117,9 +117,29 @@ def _cut(op: Operators, value: ir.Value, axis: int, start: int, end: int) -> ir.
     return op.Slice(value, op.integers([start]), op.integers([end]), op.integers([axis]))
 
 
-@cache
 def wrong_boxes(mutant: Mutant, batch: int, image: Sizes, made: Sizes, window: Window) -> WrongBoxes | None:
-    """Where a mutant differs from the convolution; None where it does nowhere.
+    """Where a mutant differs from the convolution; None where it does nowhere. Computed once for equal arguments.
+
+    Raises:
+        MatchFailure: it has other sizes, or too much is wrong.
+    """
+    boxes = _find_wrong_boxes(mutant, batch, image, made, window)
+    if isinstance(boxes, str):
+        raise MatchFailure(boxes)
+    return boxes
+
+
+@cache
+def _find_wrong_boxes(mutant: Mutant, batch: int, image: Sizes, made: Sizes, window: Window) -> WrongBoxes | str | None:
+    """As `wrong_boxes`; the reason where there is no mutant, since a cache keeps no exceptions, and most mutants are none."""
+    try:
+        return compare_mutant(mutant, batch, image, made, window)
+    except MatchFailure as failure:
+        return str(failure)
+
+
+def compare_mutant(mutant: Mutant, batch: int, image: Sizes, made: Sizes, window: Window) -> WrongBoxes | None:
+    """As `wrong_boxes`, computed anew.
 
     Raises:
         MatchFailure: it has other sizes, or too much is wrong.

@@ -20,13 +20,14 @@ from bricolage.rewrite.engine.index import rule_index
 from bricolage.rewrite.rule import MatchFailure, Rule
 from bricolage.rewrite.search.backtrack import FoundGraph, SearchCounts, backtrack
 from bricolage.rewrite.search.fingerprint import Fingerprint
-from bricolage.rewrite.search.genetic_rewrites import search_by_random_keys
+from bricolage.rewrite.search.genetic_rewrites import LearnedKeyOptions, search_by_random_keys
 from bricolage.rewrite.search.operator_prices import Pricing
 from bricolage.rewrite.search.partition import IsomorphicRegions, WholeModel, partition
 from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from bricolage.rewrite.search.saturation.splice import splice
 from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.rewrite.search.workspace import Workspace
+from bricolage.search.key_policy import load_policy
 from bricolage.work.cost import CostModel, Setting
 from bricolage.work.random_keys import RandomKeyOptions
 
@@ -118,6 +119,9 @@ class _GraphSearch:
         self._candidates: dict[int, GraphCandidate] = {}
         self._index = rule_index(tuple(rules), model.graph.opset_imports.get("", 0))
         self._bound: float | None = None
+        self._policy = None
+        if self._options.method == "learned-keys":
+            self._policy = self._options.policy or load_policy()
 
     def run(self) -> SearchResult:
         start = Workspace(self._model.clone(), self._rules, lazy=False)
@@ -229,8 +233,10 @@ class _GraphSearch:
 
     def _searched(self, part: IsomorphicRegions, seconds: float) -> list[FoundGraph]:
         options, model = self._options, part.model()
-        if options.method == "random-keys":
+        if options.method in ("random-keys", "learned-keys"):
             chance = RandomKeyOptions(seed=options.seed)
+            if self._policy is not None:
+                chance = LearnedKeyOptions(seed=options.seed, policy=self._policy)
             outcome = search_by_random_keys(
                 model,
                 self._rules,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 from bricolage.base.option_words import SearchMethod
 from bricolage.egraph.extraction.methods import ExtractionLimits
 from bricolage.egraph.saturate import SaturationLimits
 from bricolage.errors import BadOption
+from bricolage.search.key_policy import KeyPolicy
 
 Method = SearchMethod
 METHODS: tuple[Method, ...] = get_args(SearchMethod)
@@ -34,7 +35,8 @@ def parse_method(word: str) -> Method | None:
 class SearchOptions:
     """Limits of a search. It is deterministic as long as none of those in seconds is reached.
 
-    method      backtracking over whole graphs, equality saturation, or random keys over applications
+    method      backtracking over whole graphs, equality saturation, or random keys over applications, drawn as a policy says where
+                they are learned
     alpha       a graph is looked into while it costs less than alpha times the best; 1 is greedy
     graphs      how many graphs of each part are looked into
     seconds     for everything
@@ -44,6 +46,7 @@ class SearchOptions:
     retrace     whether what saturation found is sought again step by step, with the rules that it rests on alone, so that it can
                 be repeated
     keep        how many graphs are returned, at most
+    policy      of learned keys; None for the one that comes with the package
     saturation, extraction   limits for one part
 
     Raises:
@@ -59,6 +62,7 @@ class SearchOptions:
     keep: int = 3
     seed: int = 0
     retrace: bool = False
+    policy: KeyPolicy | None = field(default=None, repr=False)
     saturation: SaturationLimits = _SATURATION
     extraction: ExtractionLimits = _EXTRACTION
 

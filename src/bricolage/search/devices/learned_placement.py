@@ -3,7 +3,7 @@
 In the manner of Mirhoseini et al., "A hierarchical model for device placement", ICLR 2018, and of EAGLE (IPDPS 2021), where the
 grouper is linked to the placer: what the placer reads of a group is the mean of its operators' features by the probabilities with
 which the grouper puts them there, so that gradients reach the grouper through the placer too. Rewards come from the cost model
-that all other searches use, not from runs; learning is REINFORCE with a moving mean as baseline, or PPO (Schulman et al., 2017).
+that all other searches use, not from runs; how it learns is `search.policy_gradient`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from bricolage.search.devices.batch import PlacementLoads
 from bricolage.search.devices.colocation import group_colours
 from bricolage.search.devices.device_problem import DevicePlacementProblem, PlacedOperators, least_load, max_load
 from bricolage.search.devices.solve import PlacementSearch
-
-if TYPE_CHECKING:
-    import torch
+from bricolage.search.policy_gradient import GradientMethod, GradientOptions, PolicyGradient
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class LearningOptions:
     most. epochs: of PPO on the samples of a round. clip: of PPO. rate: of Adam. entropy: weight of the entropy in the first
     round; it falls to none in the last. seed: of chance."""
 
-    method: Literal["reinforce", "ppo"] = "ppo"
+    method: GradientMethod = "ppo"
     groups: int = 32
     hidden: int = 64
     samples: int = 32
@@ -97,17 +95,17 @@ def _learn(
     of, facts = _features(problem)
     devices = problem.accelerators + problem.processors
     policy = Policy(torch.tensor(facts, dtype=torch.float32), min(options.groups, len(facts)), devices, options.hidden)
-    optimiser = torch.optim.Adam(policy.parameters(), options.rate)
+    learning = PolicyGradient(
+        policy.parameters(), GradientOptions(options.method, options.epochs, options.clip, options.rate)
+    )
     loads, scale = PlacementLoads(problem), max(least_load(problem), 1e-12)
     best: tuple[float, tuple[int, ...]] | None = None
-    mean: float | None = None
     deadline = time.monotonic() + limit_s  # PyTorch is there by now: to import it is no part of learning
     for number in range(options.rounds):
         if time.monotonic() > deadline or (best is not None and best[0] <= scale):
             return (None if best is None else best[1]), number
         with torch.no_grad():
             groups, placed = policy.sample(options.samples)
-            before = policy.score(groups, placed)[0]
         where = placed.gather(1, groups).numpy()[:, of]
         each, excess = loads.loads(where)
         most = each.max(axis=1)
@@ -115,28 +113,9 @@ def _learn(
             if best is None or most[sample] < best[0]:
                 best = float(most[sample]), tuple(where[sample].tolist())
         reward = -np.log(np.maximum(most / scale, 1e-9)) - 2.0 * np.minimum(excess, 2.0)
-        mean = float(reward.mean()) if mean is None else 0.9 * mean + 0.1 * float(reward.mean())
-        gain = torch.tensor((reward - mean) / (reward.std() + 1e-3), dtype=torch.float32)
         weight = options.entropy * (1.0 - number / options.rounds)
-        for _ in range(options.epochs if options.method == "ppo" else 1):
-            now, entropy = policy.score(groups, placed)
-            loss = _loss(now, before, gain, options) - weight * entropy.mean()
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-            optimiser.step()
+        learning.improve(partial(policy.score, groups, placed), learning.compare_rewards(reward), entropy_weight=weight)
     return (None if best is None else best[1]), options.rounds
-
-
-def _loss(now: torch.Tensor, before: torch.Tensor, gain: torch.Tensor, options: LearningOptions) -> torch.Tensor:
-    """REINFORCE's, or PPO's with its ratio clipped; means over decisions, which are columns."""
-    import torch
-
-    if options.method == "reinforce":
-        return -(gain * now.mean(dim=1)).mean()
-    ratio = torch.exp(now - before)
-    clipped = ratio.clamp(1.0 - options.clip, 1.0 + options.clip)
-    return -torch.minimum(ratio * gain[:, None], clipped * gain[:, None]).mean()
 
 
 def _features(problem: DevicePlacementProblem) -> tuple[np.ndarray, np.ndarray]:
