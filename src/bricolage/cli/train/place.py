@@ -51,6 +51,10 @@ def place(
         Path | None,
         typer.Option("--by-hand", metavar="FILE", help="A placement of an instance that is judged with the others."),
     ] = None,
+    run: Annotated[
+        bool,
+        typer.Option("--run", help="Run the placements of a step: a process of this machine for each device."),
+    ] = False,
     as_json: a.Json = False,
 ) -> None:
     """Place operators on unlike devices by every method, each with its bound.
@@ -65,7 +69,7 @@ def place(
     request = open_placement(source, method or ["all"], goal=goal, accelerators=accelerators, by_hand_file=by_hand)
     output.check_writable(out)
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        comparison = place_operators(request, limit_s=limit, seconds=seconds, progress=shown)
+        comparison = place_operators(request, limit_s=limit, seconds=seconds, run=run, progress=shown)
     if out is not None:
         output.write_text(out, json.dumps(placement_json(comparison), indent=1))
         output.note(f"wrote {out}")

@@ -133,7 +133,7 @@ def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
         if not check.accepted:
             failures[way] = f"its gradients differ from the single process's by {check.error:.1e} ({check.worst_name})"
             executors.pop(way, None)
-    rounds, passes = _race(executors, job.seconds, rank)
+    rounds, passes = race_executors(executors, job.seconds, rank)
     return ParallelAnswer(rounds, checks, passes, engines, failures)
 
 
@@ -297,10 +297,10 @@ def compare_gradients(
 # --- the race ------------------------------------------------------------------------------------------------------------
 
 
-def _race(
+def race_executors(
     executors: Mapping[str, StepExecutor], seconds: float, rank: Rank
 ) -> tuple[tuple[Mapping[str, tuple[float, ...]], ...], Mapping[str, tuple[MeasuredPass, ...]]]:
-    """Rounds of turns: in each, every way runs some steps; a step takes what its slowest process takes."""
+    """Rounds of turns: in each, every way runs some steps; a step takes what its slowest process takes. All processes call it."""
     rounds: list[dict[str, tuple[float, ...]]] = []
     last: dict[str, tuple[MeasuredPass, ...]] = {}
     begun = time.perf_counter()
