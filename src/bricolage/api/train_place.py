@@ -125,7 +125,7 @@ def place_operators(
     if machine is None:
         return comparison
     shown.start("running the placements")
-    runs = run_placements(request.problem, step, machine, comparison.methods, seconds)
+    runs = run_placements(request.problem, step, machine, comparison.methods, seconds=seconds)
     shown.finish()
     return replace(comparison, runs=runs)
 

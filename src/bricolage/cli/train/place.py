@@ -52,8 +52,7 @@ def place(
         typer.Option("--by-hand", metavar="FILE", help="A placement of an instance that is judged with the others."),
     ] = None,
     run: Annotated[
-        bool,
-        typer.Option("--run", help="Run the placements of a step: a process of this machine for each device."),
+        bool, typer.Option("--run", help="Run a step's placements: a process here for each device.")
     ] = False,
     as_json: a.Json = False,
 ) -> None:

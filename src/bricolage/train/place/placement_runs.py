@@ -108,7 +108,7 @@ def _routes(job: PlacementsJob, recorded: RecordedStep) -> tuple[dict[str, Piece
 
 
 def run_placements(
-    spec: StepSpec, step: StepCase, machine: PacedMachine, placements: Sequence[MethodPlacement], seconds: float
+    spec: StepSpec, step: StepCase, machine: PacedMachine, placements: Sequence[MethodPlacement], *, seconds: float
 ) -> tuple[PlacedRun, ...]:
     """Runs each placement, and the whole step on each device that holds it; equal placements run once.
 
@@ -165,4 +165,4 @@ def run_placements(
 
 
 def _measured(turns: Turns, name: str) -> Latency | None:
-    return turns.latency(name) if any(name in one for one in turns.rounds) else None
+    return turns.latency(name) if any(name in times for times in turns.rounds) else None

@@ -14,7 +14,9 @@ from bricolage.device.host import host
 from bricolage.errors import BadPlan, DifferentDevices
 from bricolage.measure.statistics import Ratio
 from bricolage.measure.turns import Turns
+from bricolage.train.pipeline.unlike_groups import equal_shares
 from bricolage.train.run.document import RESULT, TrainingPlan, read_training_plan, table_of
+from bricolage.train.run.pace import paced_machine
 from bricolage.train.run.plan_worker import (
     SINGLE,
     GradientCheck,
@@ -77,6 +79,7 @@ def launch_plan(
     Raises:
         MissingFile, NewerTrainingPlan, BadPlan: the plan cannot be read.
         DifferentDevices: it is for other devices.
+        BadDevices: processes of this machine cannot be its unlike devices.
         TrainingWorkerFailed: a process ends, or does not come.
     """
     plan, schedule = read_training_plan(folder)
@@ -92,16 +95,25 @@ def launch_plan(
         )
         for number, pipeline_plan in enumerate(chosen)
     }
+    unlike = plan.devices.unlike
+    machine = None
+    if unlike is not None:
+        assert plan.step.devices is not None
+        machine = paced_machine(plan.step.devices.described())
+        if (shares := equal_shares(plan.problem)) is not None:
+            jobs["data parallel"] = PipelineJob(shares, (), table_text(table_of(shares)))
     job = ParallelJob(
         plan.step,
         jobs,
-        data_parallel=plan.data_parallel_ms is not None,
+        data_parallel=plan.data_parallel_ms is not None and unlike is None,
         seconds=seconds,
         timeout_s=timeout_s,
         threads=max(1, available_cores() // count) if plan.devices.here else plan.made.threads,
         single_threads=plan.single_threads,
         layouts=plan.layouts,
         fully_sharded=plan.fully_sharded is not None,
+        machine=machine,
+        single_rank=0 if unlike is None else unlike.alone(plan.step.batch_size) or 0,
     )
     if rank is None:
         answers: Sequence[ParallelAnswer] = run_group(

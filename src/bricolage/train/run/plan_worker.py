@@ -15,6 +15,7 @@ from bricolage.train.pipeline.pipeline_problem import PipelinePlan
 from bricolage.train.pipeline.weight_versions import VersionedPipeline, changes_one_by_one
 from bricolage.train.run.document import table_of
 from bricolage.train.run.executors import DataParallel, Pipeline, SingleProcess, StepExecutor
+from bricolage.train.run.pace import Pace, PacedMachine
 from bricolage.train.run.rank import Rank
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.sharded_executors import FullyShardedStep, ShardedOperators
@@ -71,6 +72,10 @@ class ParallelJob:
     """Of divided operators, where they take part."""
     fully_sharded: bool = False
     """Whether FSDP2 takes part."""
+    machine: PacedMachine | None = None
+    """Where devices are unlike: processes that are as slow as they are."""
+    single_rank: int = 0
+    """The process that runs the step alone."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class ParallelAnswer:
 
 def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
     """Checks gradients, then races."""
-    torch.set_num_threads(job.threads)
+    torch.set_num_threads(job.threads if job.machine is None else job.machine.devices[rank.number].threads)
     executors, failures = _make_executors(job, rank)
     checks = _checks(job, rank, executors)
     engines = {
@@ -154,6 +159,7 @@ def _make_executors(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecuto
                     rank.number,
                     job.timeout_s,
                     pipeline_job.units,
+                    job.machine,
                 )
             else:
                 executors[name] = VersionedPipeline(
@@ -179,7 +185,10 @@ def _make_executors(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecuto
             executors.pop(name, None)
     if job.data_parallel:
         executors["data parallel"] = DataParallel(on_device(build(job.spec), rank.device), rank.number, rank.size)
-    executors[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0, device=rank.device)
+    pace = None if job.machine is None else Pace(job.machine.devices[rank.number])
+    threads = job.single_threads if pace is None else pace.device.threads
+    takes_part = rank.number == job.single_rank
+    executors[SINGLE] = SingleProcess(job.spec, threads, takes_part=takes_part, device=rank.device, pace=pace)
     return executors, failures
 
 
