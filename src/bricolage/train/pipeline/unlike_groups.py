@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
+
+import numpy as np
 
 from bricolage.train.pipeline.layers import even_blocks, in_blocks
 from bricolage.train.pipeline.pipeline_problem import (
@@ -230,7 +232,7 @@ def best_groups(problem: PipelineProblem, *, count: int = 5, max_micro_batches: 
 
 
 def equal_shares(problem: PipelineProblem) -> PipelinePlan | None:
-    """Plain data parallelism: a micro-batch on each device. None where these do not divide the batch, or memory does not suffice."""
+    """Plain data parallelism: a micro-batch on each device. None where these do not divide the batch, or memory is lacking."""
     assert problem.unlike is not None
     if problem.batch % problem.devices:
         return None
@@ -371,36 +373,27 @@ def arrange_groups(classes: Sequence[Sequence[int]], stages: int) -> Iterator[Gr
 def _cut_by_speed(unlike: UnlikeDevices, groups: Groups, *, recompute: bool) -> tuple[int, ...]:
     """Begins of stages such that the slowest is fastest, where a group is as fast as its devices together."""
     count = len(unlike.layers[0])
-    rates = [_group_ms(unlike.layers, devices, recompute=recompute) for devices in groups]
-    best = [rates[0](0, end) for end in range(count + 1)]
-    chosen: list[list[int]] = []
-    for stage in range(1, len(groups)):
-        now, cut = [math.inf] * (count + 1), [0] * (count + 1)
-        for end in range(stage + 1, count + 1):
-            for begin in range(stage, end):
-                slowest = max(best[begin], rates[stage](begin, end))
-                if slowest < now[end]:
-                    now[end], cut[end] = slowest, begin
-        best = now
-        chosen.append(cut)
+    best = np.full(count + 1, np.inf)
+    best[0] = 0.0
+    chosen: list[np.ndarray] = []
+    for devices in groups:
+        slowest = np.maximum(best[:, None], _group_ms(unlike.layers, devices, recompute=recompute))
+        chosen.append(np.argmin(slowest, axis=0))
+        best = np.min(slowest, axis=0)
     begins, end = [], count
     for cut in reversed(chosen):
-        end = cut[end]
+        end = int(cut[end])
         begins.append(end)
-    return (0, *reversed(begins))
+    return tuple(reversed(begins))
 
 
-def _group_ms(
-    layers: Sequence[Sequence[PlannedLayer]], devices: Sequence[int], *, recompute: bool
-) -> Callable[[int, int], float]:
-    """Of layers from a begin to before an end: milliseconds in which a group's devices together pass one sample."""
-    sums = []
+def _group_ms(layers: Sequence[Sequence[PlannedLayer]], devices: Sequence[int], *, recompute: bool) -> np.ndarray:
+    """By begin and end of a stage, milliseconds in which a group's devices together pass one sample; infinite for no layers."""
+    count = len(layers[0])
+    rate = np.zeros((count + 1, count + 1))
     for device in devices:
         weights = [layer.pass_ms + (layer.forward_ms if recompute else 0.0) for layer in layers[device]]
-        sums.append([0.0, *itertools.accumulate(weights)])
-
-    def ms(begin: int, end: int) -> float:
-        each = [prefix[end] - prefix[begin] for prefix in sums]
-        return 1.0 / math.fsum(1.0 / part for part in each) if all(each) else 0.0
-
-    return ms
+        prefix = np.concatenate([[0.0], np.cumsum(weights)])
+        rate += 1.0 / np.maximum(prefix[None, :] - prefix[:, None], 1e-12)
+    begin, end = np.indices(rate.shape)
+    return np.where(begin < end, 1.0 / rate, np.inf)
