@@ -35,7 +35,7 @@ def plan_words(one: PipelinePlan) -> str:
         return one.schedule
     if one.groups:
         sizes = " + ".join(str(len(group.devices)) for group in one.groups)
-        parts = [one.schedule, f"{sizes} devices", f"{one.micro_batches} micro-batches"]
+        parts = [one.schedule, f"{sizes} devices", f"{one.micro_batches} micro-batch{'es' * (one.micro_batches > 1)}"]
         return ", ".join([*parts, *(["recomputed"] if one.recompute else [])])
     parts = [one.schedule, f"{one.replicas} x {words.count(one.devices, 'device')}"]
     if one.devices > 1 or one.micro_batches > 1:

@@ -85,13 +85,16 @@ def compare_placements(
         refused = next((placement for placement in placements if placement.refused), None)
         reason = f"no placement has a time by '{goal}'" if refused is None else f"{refused.method}: {refused.refused}"
         raise NoDevicePlacement(reason=reason)
+    bounds: dict[Goal, float] = {"sample": case.sample_bound, "load": case.load_bound}
+    if case.around is not None and any(placement.goal == "blocks" for placement in placements):
+        bounds["blocks"] = case.blocks_bound
     best = min(able, key=lambda placement: placement.ms[goal] or 0.0)
     return PlacementComparison(
         source=source,
         operators=tuple(operator.name for operator in case.sample.graph.operators),
         devices=case.names,
         memory_bytes=dict(case.sample.memory),
-        bounds={"sample": case.sample_bound, "load": case.load_bound},
+        bounds=bounds,
         methods=tuple(placements),
         goal=goal,
         kept=best.method,

@@ -98,8 +98,9 @@ def launch_plan(
     unlike = plan.devices.unlike
     machine = None
     if unlike is not None:
-        assert plan.step.devices is not None
-        machine = paced_machine(plan.step.devices.described())
+        if rank is None:
+            assert plan.step.devices is not None
+            machine = paced_machine(plan.step.devices.described())
         if (shares := equal_shares(plan.problem)) is not None:
             jobs["data parallel"] = PipelineJob(shares, (), table_text(table_of(shares)))
     job = ParallelJob(

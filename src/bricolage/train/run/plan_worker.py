@@ -73,7 +73,7 @@ class ParallelJob:
     fully_sharded: bool = False
     """Whether FSDP2 takes part."""
     machine: PacedMachine | None = None
-    """Where devices are unlike: processes that are as slow as they are."""
+    """Where processes of this machine are in the place of unlike devices: they are as slow."""
     single_rank: int = 0
     """The process that runs the step alone."""
 
