@@ -1,4 +1,4 @@
-"""Stages on groups of unlike devices: beside all choices of groups, cuts and micro-batches of small problems."""
+"""Stages on groups of unlike devices, compared with all choices of groups, cuts and micro-batches of small problems."""
 
 from __future__ import annotations
 

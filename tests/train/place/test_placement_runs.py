@@ -1,4 +1,4 @@
-"""Placements that run: on processes of this machine that are unlike, beside what was predicted."""
+"""Placements that run: on processes of this machine that are unlike, compared with what was predicted."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from bricolage.train.pipeline.pipeline_problem import PipelinePlan
 from bricolage.train.run.document import table_of
-from bricolage.train.run.executors import Pipeline
+from bricolage.train.run.executors import Pipeline, Seat
 from bricolage.train.run.plan_worker import GradientCheck, compare_gradients, reference_gradients
 from bricolage.train.run.rank import Rank
 from bricolage.train.step.spec import StepSpec
@@ -46,7 +46,7 @@ def gradients(job: Several, rank: Rank) -> Found:
     for plan, begins in zip(job.plans, job.begins, strict=True):
         schedule = table_of(plan)
         units = [f"layers.{number}" for number in range(4)]
-        made = Pipeline(build(job.spec), plan, schedule, begins, rank.number, 60.0, units)
+        made = Pipeline(build(job.spec), Seat(rank.number, plan), schedule, begins, 60.0, units)
         made.run()
         timed = made.run()
         here: Mapping[str, torch.Tensor] = made.gradients()

@@ -80,11 +80,11 @@ class UnlikeDevices:
         return {frozenset(link.between): link for link in self.links}
 
     def with_links(self, times: float) -> UnlikeDevices:
-        """The same with links of so much more bandwidth."""
+        """The same with links of `times` the bandwidth."""
         return replace(self, links=tuple(replace(link, gbytes=times * link.gbytes) for link in self.links))
 
     def with_memory(self, times: int) -> UnlikeDevices:
-        """The same with so much more memory."""
+        """The same with `times` the memory."""
         return replace(self, memory_bytes=tuple(times * size for size in self.memory_bytes))
 
     def step_ms(self, device: int, batch: int) -> float:

@@ -135,7 +135,7 @@ def run_placements(
     for placement in (*placements, *whole):
         if not placement.refused:
             methods.setdefault(tuple(ranks[device] for device in placement.devices), []).append(placement.method)
-    by_name = {some[0]: devices for devices, some in methods.items()}
+    by_name = {names_of_methods[0]: devices for devices, names_of_methods in methods.items()}
     job = PlacementsJob(spec, machine, step.tasks.operators, tuple(upward_ranks(step.case.sample)), by_name, seconds)
     count = len(machine.devices)
     answers = run_group(
@@ -147,21 +147,22 @@ def run_placements(
     )
     first = answers[0]
     turns = Turns(first.rounds)
-    return tuple(
-        PlacedRun(
-            tuple(some),
+    runs = []
+    for devices, names_of_methods in methods.items():
+        name = names_of_methods[0]
+        route = first.routes.get(name)
+        run = PlacedRun(
+            tuple(names_of_methods),
             tuple(names[device] for device in sorted(set(devices))),
-            simulate_pieces(step.case.sample, names, devices, first.routes[some[0]])
-            if some[0] in first.routes
-            else None,
-            _measured(turns, some[0]),
-            len(first.routes[some[0]].moves) if some[0] in first.routes else 0,
-            sum(move.bytes for move in first.routes[some[0]].moves) if some[0] in first.routes else 0,
-            first.checks.get(some[0]),
-            first.failures.get(some[0], ""),
+            predicted_ms=None if route is None else simulate_pieces(step.case.sample, names, devices, route),
+            measured=_measured(turns, name),
+            moves=0 if route is None else len(route.moves),
+            moved_bytes=0 if route is None else sum(move.bytes for move in route.moves),
+            check=first.checks.get(name),
+            refused=first.failures.get(name, ""),
         )
-        for devices, some in methods.items()
-    )
+        runs.append(run)
+    return tuple(runs)
 
 
 def _measured(turns: Turns, name: str) -> Latency | None:

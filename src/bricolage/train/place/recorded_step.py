@@ -105,9 +105,9 @@ class CallRecorder(Recorder):
         reads = frozenset(self.stored(tensor).storage for tensor in tensors_of((args, kwargs)))
         changed = {self.stored(tensor).storage for tensor in list_mutated_tensors(func, args, kwargs or {})}
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        made = tuple(self.stored(tensor, number) for tensor in tensors_of(out))
-        writes = frozenset(changed | ({part.storage for part in made} - reads))
-        self.recorded.append(RecordedCall(func, operator_name(func), given[0], given[1], made, reads, writes))
+        outputs = tuple(self.stored(tensor, number) for tensor in tensors_of(out))
+        writes = frozenset(changed | ({part.storage for part in outputs} - reads))
+        self.recorded.append(RecordedCall(func, operator_name(func), given[0], given[1], outputs, reads, writes))
         return out
 
 

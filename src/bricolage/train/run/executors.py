@@ -101,6 +101,8 @@ class Seat:
 
     rank: int
     plan: PipelinePlan
+    machine: PacedMachine | None = None
+    """Where processes are as slow as the devices in whose place they are."""
 
     @property
     def takes_part(self) -> bool:
@@ -129,31 +131,27 @@ class Pipeline:
     def __init__(
         self,
         step: TrainingStep,
-        plan: PipelinePlan,
+        seat: Seat,
         schedule: PipelineSchedule,
         begins: Sequence[str],
-        rank: int,
         timeout_s: float,
         units: Sequence[str] = (),
-        machine: PacedMachine | None = None,
     ) -> None:
         """All processes of the default group make it.
 
         Args:
             step: whose module is divided; it is changed.
-            plan: with the stages whose weights lie divided among replicas.
+            seat: of this process, with the plan, and with the stages whose weights lie divided among replicas.
             schedule: the passes.
             begins: paths of the modules with which stages begin, but for the first.
-            rank: of this process.
             timeout_s: for which it waits for another.
             units: paths of modules whose weights a divided stage gathers together.
-            machine: processes that are as slow as the devices in whose place they are.
 
         Raises:
             BadPlan: PyTorch cannot divide the module there, or two stages share weights.
         """
-        self._seat = seat = Seat(rank, plan)
-        self._plan = plan
+        self._seat = seat
+        self._plan = plan = seat.plan
         self._group = _pipeline_groups(seat, timeout_s)
         self._holders = _holder_groups(schedule, plan, timeout_s)
         self.engine = "none"
@@ -168,7 +166,8 @@ class Pipeline:
         division = divide_module(step, begins, batches.inputs[0])
         for module_stage in division.stages:
             module_stage.recompute = plan.recompute
-        self._pace = None if machine is None else Pace(machine.devices[rank])
+        machine = seat.machine
+        self._pace = None if machine is None else Pace(machine.devices[seat.rank])
         self._stages = {row.stage: division.stages[row.stage] for row in schedule.rows[seat.device]}
         for number, stage in self._stages.items():
             if number in plan.divided:

@@ -14,7 +14,7 @@ from bricolage.measure.turns import take_turns
 from bricolage.train.pipeline.pipeline_problem import PipelinePlan
 from bricolage.train.pipeline.weight_versions import VersionedPipeline, changes_one_by_one
 from bricolage.train.run.document import table_of
-from bricolage.train.run.executors import DataParallel, Pipeline, SingleProcess, StepExecutor
+from bricolage.train.run.executors import DataParallel, Pipeline, Seat, SingleProcess, StepExecutor
 from bricolage.train.run.pace import Pace, PacedMachine
 from bricolage.train.run.rank import Rank
 from bricolage.train.sharded.planned_layouts import LayoutPlan
@@ -153,13 +153,11 @@ def _make_executors(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecuto
             if schedule.synchronous:
                 executors[name] = Pipeline(
                     on_device(build(job.spec), rank.device),
-                    pipeline_job.plan,
+                    Seat(rank.number, pipeline_job.plan, job.machine),
                     schedule,
                     pipeline_job.begins,
-                    rank.number,
                     job.timeout_s,
                     pipeline_job.units,
-                    job.machine,
                 )
             else:
                 executors[name] = VersionedPipeline(

@@ -148,25 +148,11 @@ def _document(
     divided: DividedPlans,
     notes: tuple[str, ...],
 ) -> TrainingPlan:
-    devices = PlanDevices(
-        problem.devices,
-        work.described is None,
-        "cpu" if work.described is None else work.described.machine.devices[0].kind,
-        tuple(f"rank {rank}" for rank in range(problem.devices))
-        if work.described is None
-        else tuple(device.name for device in work.described.machine.devices),
-        problem.link,
-        int(problem.memory_bytes) if math.isfinite(problem.memory_bytes) else 0,
-        0 if math.isinf(problem.cores) else int(problem.cores),
-        problem.unlike,
-    )
     here = host()
     single, single_threads = alone
     unlike = problem.unlike
-    if unlike is not None:  # it was the slowest device's
-        each = [unlike.step_ms(device, problem.batch) for device in range(problem.devices)]
-        holder = unlike.alone(problem.batch)
-        single *= (min(each) if holder is None else each[holder]) / (max(each) or 1.0)
+    if unlike is not None:
+        single *= _by_slowest(unlike, problem.batch)
     parallel = _data_parallel_ms(work, problem) if unlike is not None or fits_whole(work, problem) else None
     # What one process and DistributedDataParallel take was found from steps of their own; that of the planner is rougher.
     bound = min(problem.bound_ms, replace(problem, layers=work.whole).bound_ms, single)
@@ -180,7 +166,7 @@ def _document(
         FORMAT,
         PlanOrigin(__version__, str(torch.__version__), str(here), here.fingerprint(), work.threads),
         step=spec,
-        devices=devices,
+        devices=_plan_devices(work, problem),
         layers=problem.layers,
         ring=problem.ring,
         prefetch=problem.prefetch,
@@ -203,6 +189,28 @@ def _document(
     if not fits and len(ways) > 1:
         del ways["single process"]  # it does not fit on one device
     return replace(rough, way=min(ways, key=lambda way: ways[way]))
+
+
+def _plan_devices(work: StepTimings, problem: PipelineProblem) -> PlanDevices:
+    described = None if work.described is None else work.described.machine.devices
+    ranks = tuple(f"rank {rank}" for rank in range(problem.devices))
+    return PlanDevices(
+        problem.devices,
+        here=described is None,
+        kind="cpu" if described is None else described[0].kind,
+        names=ranks if described is None else tuple(device.name for device in described),
+        link=problem.link,
+        memory_bytes=int(problem.memory_bytes) if math.isfinite(problem.memory_bytes) else 0,
+        cores=0 if math.isinf(problem.cores) else int(problem.cores),
+        unlike=problem.unlike,
+    )
+
+
+def _by_slowest(unlike: UnlikeDevices, batch: int) -> float:
+    """What a step takes on the fastest device that holds it, or on the fastest, by what it takes on the slowest."""
+    each = [unlike.step_ms(device, batch) for device in range(len(unlike.names))]
+    holder = unlike.alone(batch)
+    return (min(each) if holder is None else each[holder]) / (max(each) or 1.0)
 
 
 def _reprice_plan(one: PipelinePlan, problem: PipelineProblem, single: float, parallel: float | None) -> PipelinePlan:
@@ -252,7 +260,7 @@ def _changes(problem: PipelineProblem, work: StepTimings, single: float) -> tupl
 
 
 def _with_links(problem: PipelineProblem, times: float) -> PipelineProblem:
-    """The problem with links of so much more bandwidth."""
+    """The problem with links of `times` the bandwidth."""
     link = replace(problem.link, gbytes=times * problem.link.gbytes)
     unlike = None if problem.unlike is None else problem.unlike.with_links(times)
     return replace(problem, link=link, ring=_ring(problem, times), unlike=unlike)
