@@ -11,15 +11,20 @@ import pytest
 from bricolage.base.codec import decode
 from bricolage.base.options import available_cores
 from bricolage.device.description import DeviceTables
-from bricolage.errors import BadDevices, BadOption
+from bricolage.errors import BadDevices, BadOption, NotTraceable
 
 pytest.importorskip("torch")
 
 from bricolage.api.train_place import open_placement, place_operators
 from bricolage.report.placements import placement_parts
+from bricolage.search.devices.placement_methods import MethodPlacement
+from bricolage.train.place.placed_step import described_devices, step_case
+from bricolage.train.place.placement_runs import run_placements
 from bricolage.train.run.pace import Pace, PacedDevice, paced_machine
+from bricolage.train.step.spec import read_spec
 
 DEMO = Path(__file__).parents[3] / "examples" / "demo_plan"
+CODE = Path(__file__).parents[1] / "run" / "code.py"
 LINK = {"between": ["fast", "slow"], "gbytes": 0.5, "latency_us": 100.0}
 
 
@@ -69,6 +74,26 @@ def test_placements_by_several_methods_run_and_give_the_gradients_of_one_process
     assert "Steps on processes of this machine" in str(
         [getattr(part, "title", "") for part in placement_parts(comparison)]
     )
+
+
+def test_operators_that_write_in_place_run_on_several_devices_and_random_ones_are_refused(tmp_path: Path) -> None:
+    if available_cores() < 2:
+        pytest.skip("a second core")
+    keys = {"module": f"{CODE}:awkward", "batch": f"{CODE}:batch"}
+    spec = read_spec(step_file(tmp_path, **keys, arguments={}))
+    step = step_case(spec, seconds=0.05, here=True)
+    # As divided as colours allow.
+    numbers = [colour if colour >= 0 else piece for piece, colour in enumerate(step.tasks.colours)]
+    devices = tuple(step.case.names[number % 2] for number in numbers)
+    placement = MethodPlacement("alternating", "sample", devices)
+    runs = run_placements(spec, step, paced_machine(described_devices(spec)), [placement], seconds=0.05)
+    assert runs[0].methods == ("alternating",) and runs[0].moves > 5 and not any(run.refused for run in runs)
+    # A bias before a normalisation has no gradient but rounding: its error is that of the single process.
+    checks = [run.check for run in runs if run.check is not None]
+    assert len(checks) == len(runs) == 3 and all(check.accepted for check in checks)
+    random = open_placement(step_file(tmp_path, **keys, arguments={"dropout": 0.5}), ("heft",))
+    with pytest.raises(NotTraceable, match="draws random numbers"):
+        place_operators(random, seconds=0.05, run=True)
 
 
 def test_what_cannot_run_here_is_said(tmp_path: Path) -> None:

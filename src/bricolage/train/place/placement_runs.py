@@ -124,6 +124,7 @@ def run_placements(
         BadPlan: its operators differ from process to process.
         TrainingWorkerFailed: a process ends, or does not answer.
     """
+    check_pieces(record_step(spec), step.tasks.operators)  # before processes start
     ranks = {device.name: number for number, device in enumerate(machine.devices)}
     names = tuple(ranks)
     methods: dict[tuple[int, ...], list[str]] = {}
