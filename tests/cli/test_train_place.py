@@ -53,6 +53,8 @@ def test_a_real_instance_by_every_method_but_those_that_learn(tmp_path: Path) ->
     assert rows["dp"]["predicted_ms"] == rows["dp"]["bound_ms"] == pytest.approx(17.7899, abs=1e-4)
     assert rows["by hand"]["predicted_ms"] == pytest.approx(20.0840, abs=1e-4)
     assert all(row["bound_ms"] <= row["predicted_ms"] for row in rows.values() if not row["refused"])
+    bounds = json.loads(place(BERT, "--method", "blocks", "--goal", "blocks", "--json").stdout)["bounds"]
+    assert bounds["blocks"] == rows["blocks"]["bound_ms"] and 0.0 < rows["blocks"]["gap"] < 0.5
     kept = json.loads(out.read_text(encoding="utf-8"))
     best = min((row for row in rows.values() if not row["refused"]), key=lambda row: row["ms"]["load"])
     assert kept["ms"]["load"] == best["ms"]["load"] and len(kept["operators"]) == 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bricolage.base.codec import DecodeError, read_file
@@ -82,31 +82,55 @@ def open_placement(
 
 
 def place_operators(
-    request: PlacementRequest, *, limit_s: float = 20.0, seconds: float = 2.0, progress: Progress | None = None
+    request: PlacementRequest,
+    *,
+    limit_s: float = 20.0,
+    seconds: float = 2.0,
+    run: bool = False,
+    progress: Progress | None = None,
 ) -> PlacementComparison:
     """Places the operators by every method that was asked for, and judges all placements alike.
 
     Args:
         request: of `open_placement`.
         limit_s: seconds for each method that can be stopped.
-        seconds: for each timing of a training step, which runs in this process.
+        seconds: for each timing of a training step, which runs in this process; and for the race of placements.
+        run: runs the placements on processes of this machine, one for each device.
         progress: told about methods.
 
     Raises:
         NoDevicePlacement: no method places the operators.
         MissingLibrary, BadTrainingCode, NotTraceable, BadTrainingSpec, BadDevices: of a training step, as `step_case`.
+        BadOption: an instance cannot be run.
+        BadDevices, BadPlan, TrainingWorkerFailed: the step cannot be run on these devices, as `run_placements`.
     """
     shown = progress if progress is not None else Silent()
     if isinstance(request.problem, DevicePlacementProblem):
-        case = PlacementCase.of_instance(request.problem)
-    else:
-        from bricolage.base.torch_library import load_torch
+        if run:
+            raise BadOption(
+                option="--run", value=request.path.name, advice="An instance has times and no operators to run"
+            )
+        return _compare(request, PlacementCase.of_instance(request.problem), limit_s, shown)
+    from bricolage.base.torch_library import load_torch
 
-        load_torch()
-        from bricolage.train.place.placed_step import step_case
+    load_torch()
+    from bricolage.train.place.placed_step import described_devices, step_case
+    from bricolage.train.place.placement_runs import run_placements
+    from bricolage.train.run.pace import paced_machine
 
-        shown.start("timing the operators of the step")
-        case = step_case(request.problem, seconds=seconds).case
+    machine = paced_machine(described_devices(request.problem)) if run else None
+    shown.start("timing the operators of the step")
+    step = step_case(request.problem, seconds=seconds, here=run)
+    comparison = _compare(request, step.case, limit_s, shown)
+    if machine is None:
+        return comparison
+    shown.start("running the placements")
+    runs = run_placements(request.problem, step, machine, comparison.methods, seconds=seconds)
+    shown.finish()
+    return replace(comparison, runs=runs)
+
+
+def _compare(request: PlacementRequest, case: PlacementCase, limit_s: float, shown: Progress) -> PlacementComparison:
     shown.start("placing (methods)", len(request.methods))
     placements = place_by_methods(case, request.methods, limit_s=limit_s, shown=lambda: shown.advance(1))
     if request.given is not None:

@@ -33,6 +33,10 @@ def plan_words(one: PipelinePlan) -> str:
     """A plan in a few words: "1f1b, 2 x 4 devices, 8 micro-batches"."""
     if one.devices == 1 and one.replicas == 1 and one.micro_batches == 1:
         return one.schedule
+    if one.groups:
+        sizes = " + ".join(str(len(group.devices)) for group in one.groups)
+        parts = [one.schedule, f"{sizes} devices", f"{one.micro_batches} micro-batch{'es' * (one.micro_batches > 1)}"]
+        return ", ".join([*parts, *(["recomputed"] if one.recompute else [])])
     parts = [one.schedule, f"{one.replicas} x {words.count(one.devices, 'device')}"]
     if one.devices > 1 or one.micro_batches > 1:
         parts.append(f"{one.micro_batches} micro-batch{'es' if one.micro_batches > 1 else ''}")
@@ -86,10 +90,26 @@ def plan_parts(made: TrainingPlan) -> Iterator[RenderableType]:
     """A plan with its runner-ups, its bound, and what changes of the devices would make of it."""
     yield f"{made.step.module}, {made.step.batch_size} samples a step, on {made.devices}\n"
     yield plan_table(made)
+    yield from group_words(made)
     yield f"\nNo plan takes less than {words.milliseconds(made.bound_ms)}."
     for change in made.changes:
         yield f"With {change.change}: {words.milliseconds(change.step_ms)} ({plan_words(change.plan)})"
     yield from made.notes
+
+
+def group_words(made: TrainingPlan) -> list[str]:
+    """Of the best plan on unlike devices, a sentence for each stage: its layers, its devices and their micro-batches."""
+    shown = made.pipelined
+    if shown is None or not shown.groups:
+        return []
+    ends = [*shown.begins[1:], len(made.layers)]
+    sentences = [""]
+    for number, (begin, end, group) in enumerate(zip(shown.begins, ends, shown.groups, strict=True)):
+        which = f"layer {begin + 1}" if end - begin == 1 else f"layers {begin + 1} to {end}"
+        parts = zip(group.devices, group.micro_batches, strict=True)
+        where = ", ".join(f"{made.devices.names[device]} ({count} of {shown.micro_batches})" for device, count in parts)
+        sentences.append(f"Stage {number + 1}, {which}: micro-batches on {where}")
+    return sentences
 
 
 def result_table(done: PlanResult) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -12,7 +12,7 @@ from bricolage.report.tables import plain_table
 
 if TYPE_CHECKING:
     from bricolage.search.devices.placement_methods import Goal, MethodPlacement
-    from bricolage.train.place.comparison import PlacementComparison
+    from bricolage.train.place.comparison import PlacedRun, PlacementComparison
 
 _TITLES: Mapping[Goal, str] = {
     "sample": "One sample, operators one by one",
@@ -39,6 +39,11 @@ def placement_parts(comparison: PlacementComparison) -> Iterator[RenderableType]
     for method in comparison.methods:
         if method.refused:
             yield f"{method.method} refuses: {method.refused}"
+    if comparison.runs:
+        yield ""
+        yield _run_table(comparison.runs)
+        yield from (f"{', '.join(run.methods)} was not timed: {run.refused}" for run in comparison.runs if run.refused)
+        yield ""
     for goal, bound in comparison.bounds.items():
         yield f"{_TITLES[goal]}: no placement takes less than {words.milliseconds(bound)}"
     kept = comparison.placement
@@ -60,6 +65,28 @@ def _row(method: MethodPlacement, comparison: PlacementComparison) -> list[str]:
         words.seconds(method.seconds),
         method.note,
     ]
+
+
+def _run_table(runs: Sequence[PlacedRun]) -> RenderableType:
+    """What was predicted and measured of placements that were run, the fastest first."""
+    heads = [("Predicted", "right"), ("Measured", "right"), ("95 % interval", "right"), ("Error", "right")]
+    heads += [("Moved", "right"), ("Gradients", "right"), ("Run", "fold")]
+    timed = [run for run in runs if run.measured is not None]
+    rows = []
+    for run in sorted(timed, key=lambda run: run.measured.median_ms if run.measured is not None else 0.0):
+        assert run.measured is not None
+        rows.append(
+            [
+                words.milliseconds(run.predicted_ms),
+                words.milliseconds(run.measured.median_ms),
+                words.interval((run.measured.low_ms, run.measured.high_ms)),
+                words.MISSING if run.error is None else f"{run.error:+.0%}",
+                words.size(run.moved_bytes),
+                words.MISSING if run.check is None else words.error(run.check.error),
+                ", ".join(run.methods),
+            ]
+        )
+    return plain_table(heads, rows, "Steps on processes of this machine")
 
 
 def _memory_parts(comparison: PlacementComparison) -> Iterator[RenderableType]:

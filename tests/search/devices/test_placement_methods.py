@@ -23,6 +23,7 @@ from bricolage.search.devices.placement_methods import (
     judge_given,
     place_by_methods,
 )
+from bricolage.search.devices.sample_latency import latency
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 from bricolage.train.place.comparison import compare_placements
 from tests.search.devices.problems import load_of, made, placements
@@ -108,6 +109,8 @@ def test_bounds_and_placements_enclose_the_optimum(training: bool) -> None:
         separate = replace(problem, colours=tuple(range(len(problem)))) if not training else problem
         load = min(load_of(problem, devices) for devices in placements(separate))
         sample = least_sample(case.sample)
+        blocks = min(latency(problem, devices) for devices in placements(separate))
+        assert case.blocks_bound <= blocks + TOLERANCE
         assert case.load_bound <= load + TOLERANCE and case.sample_bound <= sample + TOLERANCE
         rows = {row.method: row for row in place_by_methods(case, QUICK, limit_s=5.0)}
         assert set(rows) == set(QUICK)

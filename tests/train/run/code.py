@@ -99,3 +99,29 @@ def hanging(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     if os.environ.get("RANK", "0") != "0":
         time.sleep(600)
     return batch(size, seed)
+
+
+class Awkward(nn.Module):
+    """Layers that write in place and keep states of their own; with dropout, random ones."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 16)
+        self.recurrent = nn.LSTM(16, 16, batch_first=True)
+        self.convolution = nn.Conv1d(16, 16, 3, padding=1)
+        self.normalisation = nn.BatchNorm1d(16)
+        self.dropout = dropout
+        self.head = nn.Linear(16, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """[N, tokens] to [N, words, tokens]."""
+        y, _ = self.recurrent(self.words(words))
+        y = torch.relu_(self.normalisation(self.convolution(y.transpose(1, 2)))).transpose(1, 2)
+        y = torch.dropout(y, self.dropout, self.dropout > 0.0)
+        return self.head(y).transpose(1, 2)
+
+
+def awkward(dropout: float = 0.0) -> nn.Module:
+    """For placements of operators."""
+    return Awkward(dropout)

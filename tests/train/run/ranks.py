@@ -9,12 +9,12 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from bricolage.train.pipeline.pipeline_problem import PipelinePlan
-from bricolage.train.run.executors import Pipeline
+from bricolage.train.run.document import table_of
+from bricolage.train.run.executors import Pipeline, Seat
 from bricolage.train.run.plan_worker import GradientCheck, compare_gradients, reference_gradients
 from bricolage.train.run.rank import Rank
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import build
-from bricolage.work.pipeline.generators import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def gradients(job: Several, rank: Rank) -> Found:
     exact, own = reference_gradients(job.spec, rank, names)
     checks, engines, passes, held = [], [], [], []
     for plan, begins in zip(job.plans, job.begins, strict=True):
-        schedule = SCHEDULES[plan.schedule](plan.devices, plan.micro_batches)
+        schedule = table_of(plan)
         units = [f"layers.{number}" for number in range(4)]
-        made = Pipeline(build(job.spec), plan, schedule, begins, rank.number, 60.0, units)
+        made = Pipeline(build(job.spec), Seat(rank.number, plan), schedule, begins, 60.0, units)
         made.run()
         timed = made.run()
         here: Mapping[str, torch.Tensor] = made.gradients()

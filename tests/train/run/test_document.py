@@ -51,7 +51,7 @@ def test_passes_may_change_places_and_must_all_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("format", 0, "format is not between 1 and 3"),
+        ("format", 0, "format is not between 1 and 4"),
         ("single_ms", "fast", "single_ms is no float"),
         ("unit", "seconds", "unknown field 'unit'"),
         ("layers", [], "layers has 0 items"),
@@ -116,8 +116,8 @@ def test_a_plan_without_pipelines_has_no_table(tmp_path: Path) -> None:
 
 def test_a_plan_of_a_later_format_is_refused_although_it_has_other_fields(tmp_path: Path) -> None:
     write_plan(plan(2), tmp_path)
-    (tmp_path / PLAN).write_text('{"format": 4, "new": 1}')
-    with pytest.raises(NewerTrainingPlan, match="has format 4; this version reads up to 3"):
+    (tmp_path / PLAN).write_text('{"format": 5, "new": 1}')
+    with pytest.raises(NewerTrainingPlan, match="has format 5; this version reads up to 4"):
         read_training_plan(tmp_path)
 
 

@@ -34,23 +34,21 @@ def place(
             help="What the kept placement is best at: sample (one sample), load (each of many), blocks.",
         ),
     ] = "sample",
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The kept placement as JSON.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The placement as JSON.")] = None,
     limit: Annotated[
-        float, typer.Option("--limit", metavar="S", min=0.1, help="Seconds for each method that can be stopped.")
+        float, typer.Option("--limit", metavar="S", min=0.1, help="Seconds for a stoppable method.")
     ] = 20.0,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds for each timing of a training step.")
     ] = 2.0,
     accelerators: Annotated[
-        int | None,
-        typer.Option("--accelerators", metavar="N", min=1, help="Of an instance, instead of the number in the file."),
+        int | None, typer.Option("--accelerators", metavar="N", min=1, help="Of an instance, instead of the file's.")
     ] = None,
     by_hand: Annotated[
         Path | None,
         typer.Option("--by-hand", metavar="FILE", help="A placement of an instance that is judged with the others."),
     ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run a step's placements: a process for each device.")] = False,
     as_json: a.Json = False,
 ) -> None:
     """Place operators on unlike devices by every method, each with its bound.
@@ -65,7 +63,7 @@ def place(
     request = open_placement(source, method or ["all"], goal=goal, accelerators=accelerators, by_hand_file=by_hand)
     output.check_writable(out)
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        comparison = place_operators(request, limit_s=limit, seconds=seconds, progress=shown)
+        comparison = place_operators(request, limit_s=limit, seconds=seconds, run=run, progress=shown)
     if out is not None:
         output.write_text(out, json.dumps(placement_json(comparison), indent=1))
         output.note(f"wrote {out}")

@@ -24,7 +24,7 @@ from bricolage.search.devices.genetic_placement import random_keys
 from bricolage.search.devices.instance_schedule import device_names, schedule_of_sample
 from bricolage.search.devices.learned_placement import LEARNED
 from bricolage.search.devices.list_placement import by_readiness, cpop, heft, insert, peft, upward_ranks
-from bricolage.search.devices.sample_latency import latency, least_latency
+from bricolage.search.devices.sample_latency import latency, latency_bound, least_latency
 from bricolage.search.devices.solve import SEARCHES
 from bricolage.search.schedules.certificates import lower_bound
 from bricolage.search.schedules.schedule import SLACK, Schedule, check
@@ -82,6 +82,11 @@ class PlacementCase:
     def sample_bound(self) -> float:
         """No placement is done with one sample sooner."""
         return max(self.load_bound, lower_bound(self.sample))
+
+    @cached_property
+    def blocks_bound(self) -> float:
+        """No placement in blocks is done with one sample sooner; 0 where devices are no accelerators around a host."""
+        return 0.0 if self.around is None else latency_bound(self.around)
 
 
 @dataclass(frozen=True)

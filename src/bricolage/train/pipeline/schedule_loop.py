@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +17,7 @@ import torch
 from torch.func import functional_call
 
 from bricolage.train.pipeline.module_stages import Division, ModuleStage, batch_names
+from bricolage.train.run.pace import Pace, PacedMachine, wait_until
 from bricolage.train.step.step import LossFunction, Tensors
 from bricolage.work.pipeline.table import Pass, PipelineSchedule
 
@@ -85,8 +87,11 @@ class ScheduleLoop:
         ranks: Sequence[int],
         batches: MicroBatches,
         loss: LossFunction,
+        machine: PacedMachine | None = None,
     ) -> None:
-        """`ranks`: of the schedule's devices."""
+        """`ranks`: of the schedule's devices. `machine`: processes by rank, each as slow as the device in whose place it is."""
+        self._machine = machine
+        self._pace = None if machine is None else Pace(machine.devices[ranks[device]])
         self._division, self._schedule, self._device, self._ranks = division, schedule, device, tuple(ranks)
         self.batches = batches
         """Of the next step."""
@@ -108,6 +113,7 @@ class ScheduleLoop:
         self._handed: dict[tuple[str, int, int], tuple[torch.Tensor, ...]] = {}
         self._asked: dict[int, tuple[list[torch.Tensor], list[Work]]] = {}
         self._sent: list[tuple[torch.Tensor, Work]] = []
+        self._slow_messages: list[tuple[int, int, tuple[torch.Tensor, ...]]] = []
         self.losses: list[torch.Tensor] = []
         timed = TimedPasses()
         for place, stage_pass in enumerate(self.row):
@@ -115,10 +121,13 @@ class ScheduleLoop:
                 self._ask(ahead)
             came = self._receive_messages(place)
             begun = time.perf_counter()
-            if stage_pass.kind == "F":
-                self._forward(stage_pass, came, versions)
-            elif stage_pass.kind in "BI":
-                self._backward(stage_pass, came, versions)
+            with nullcontext() if self._pace is None else self._pace.slowed():
+                if stage_pass.kind == "F":
+                    self._forward(stage_pass, came, versions)
+                elif stage_pass.kind in "BI":
+                    self._backward(stage_pass, came, versions)
+            while self._slow_messages:
+                self._send(*self._slow_messages.pop(0))
             timed.passes.append((stage_pass, begun, time.perf_counter()))
         for _, work in self._sent:
             work.wait()
@@ -174,6 +183,8 @@ class ScheduleLoop:
         boundary = min(stage_pass.stage, source[1])
         kinds = [kind for kind in self._division.handed[boundary] if source[0] == "F" or kind.gradient]
         buffers = [kind.empty(self.batches.inputs[0][0].device) for kind in kinds]
+        if self._machine is not None:
+            buffers.append(torch.empty(1, dtype=torch.float64))  # the moment at which they were sent
         tag = self._tag(source[0], stage_pass.stage, stage_pass.micro_batch)
         dist = torch.distributed
         works = [dist.irecv(buffer, self._ranks[home], tag=tag + number) for number, buffer in enumerate(buffers)]
@@ -189,6 +200,11 @@ class ScheduleLoop:
             buffers, works = self._asked.pop(place)
             for work in works:
                 work.wait()
+            if self._machine is not None:
+                home = self._schedule.device[source[1], stage_pass.micro_batch]
+                sent_at = float(buffers.pop())
+                size = sum(buffer.nbytes for buffer in buffers)
+                wait_until(sent_at + self._machine.link_s(self._ranks[home], self._ranks[self._device], size))
         else:
             buffers = list(self._handed.pop((source[0], stage_pass.stage, stage_pass.micro_batch)))
         if source[0] == "B":
@@ -203,6 +219,14 @@ class ScheduleLoop:
             self._handed[kind, stage, micro] = tensors
             return
         tag = self._tag(kind, stage, micro)
+        if self._pace is None:
+            self._send(home, tag, tensors)
+        else:
+            self._slow_messages.append((home, tag, tensors))  # they go out when the pass has taken its time
+
+    def _send(self, home: int, tag: int, tensors: tuple[torch.Tensor, ...]) -> None:
+        if self._machine is not None:
+            tensors = (*tensors, torch.tensor([time.perf_counter()], dtype=torch.float64))
         for number, tensor in enumerate(tensors):
             whole = tensor.contiguous()
             work = torch.distributed.isend(whole, self._ranks[home], tag=tag + number)
@@ -211,5 +235,5 @@ class ScheduleLoop:
 
     def _tag(self, kind: str, stage: int, micro: int) -> int:
         """The first of a pass's messages, apart from those of all other passes."""
-        most = max(map(len, self._division.handed), default=1)
+        most = max(map(len, self._division.handed), default=1) + (self._machine is not None)
         return (((kind == "B") * self._schedule.stages + stage) * len(self.batches) + micro) * most

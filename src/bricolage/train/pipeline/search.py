@@ -9,20 +9,20 @@ long as the best plan of its shape takes, or a quarter longer than the best plan
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bricolage.errors import NoPipelinePlan
-from bricolage.search.placement.contiguous_partition import partitions
 from bricolage.train.pipeline.layers import even_blocks, in_blocks
-from bricolage.train.pipeline.pipeline_problem import DIVIDABLE, PipelinePlan, PipelineProblem, PlannedLayer, divisors
+from bricolage.train.pipeline.pipeline_problem import DIVIDABLE, PipelinePlan, PipelineProblem, divisors
+from bricolage.train.pipeline.stage_cuts import StageCut, peak_of_passes, stages_of
+from bricolage.train.pipeline.unlike_groups import GroupedStages, best_groups
 from bricolage.train.sharded.fsdp import DividedStages
 from bricolage.work.liveness import Lifetime, curve
 from bricolage.work.pipeline.generators import SCHEDULES
-from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes, StageTimes, run_times
+from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes, run_times
 
 ASYNCHRONOUS = ("pipedream", "2bw", "pipemare")
 """Schedules that update weights between micro-batches: other training, so only where they are asked for."""
@@ -41,12 +41,17 @@ def best_plans(
     """The fastest plans, each of another shape (schedule and replicas), the fastest first; and plain data parallelism, and the
     fastest on one device, where they fit.
 
+    Where devices are unlike, stages are also put on groups of them (`unlike_groups`). All other plans take them as alike, as the
+    slowest of them, with the slowest link.
+
     Of more than 128 layers, stages begin between 128 blocks of them that are as even as can be. On more than 64 devices a replica
     has at most 16, or a power of two, or a divisor of their number. The bound is that of all plans all the same.
 
     Raises:
         NoPipelinePlan: none fits into the devices' memory.
     """
+    if problem.unlike is not None:
+        return _best_unlike(problem, schedules, count, max_micro_batches)
     blocks = even_blocks(problem.layer_ms, _BLOCKS)
     if len(blocks) < len(problem.layers):
         rough = replace(problem, layers=in_blocks(problem.layers, blocks))
@@ -81,34 +86,63 @@ def best_plans(
     ]
 
 
+def _best_unlike(
+    problem: PipelineProblem, schedules: Sequence[str], count: int, max_micro_batches: int
+) -> list[PipelinePlan]:
+    """Those on groups of unlike devices, and those that take them as alike."""
+    assert problem.unlike is not None
+    plans = best_groups(problem, count=count, max_micro_batches=max_micro_batches)
+    try:
+        plans += best_plans(replace(problem, unlike=None), schedules, count=count, max_micro_batches=max_micro_batches)
+    except NoPipelinePlan:
+        if not plans:
+            sizes = [problem.unlike.memory(device) / 1e9 for device in range(problem.devices)]
+            memory = f"{min(sizes):.3g} to {max(sizes):.3g} GB"
+            raise NoPipelinePlan(devices=problem.devices, memory=memory) from None
+    plans = [replace(plan, bound_ms=problem.bound_ms) for plan in plans]
+    return sorted(plans, key=lambda candidate: (candidate.step_ms, candidate.peak_bytes))
+
+
 def simulate_plan(problem: PipelineProblem, plan: PipelinePlan) -> tuple[PipelineTimes, list[list[tuple[float, int]]]]:
     """When the passes of a plan's first replica run, and by device the bytes that it holds from a moment on, milliseconds."""
-    cuts = [*plan.begins, len(problem.layers)]
-    parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
+    if plan.groups:
+        grouped_stages = GroupedStages.of_plan(problem, plan)
+        times = grouped_stages.times()
+        return times, _held_bytes(times, grouped_stages.lasting, grouped_stages.kept, lambda _stage: 0.0)
     name = plan.schedule if plan.devices > 1 else "1f1b"
-    choice = _Choice(
-        problem, name, plan.devices, plan.replicas, plan.micro_batches, _Cut(plan.begins, parts, plan.recompute)
-    ).with_divided(frozenset(plan.divided))
-    schedule = SCHEDULES[name](plan.devices, plan.micro_batches)
-    times = choice.times(schedule)
+    cut = StageCut.at(problem.layers, plan.begins, recompute=plan.recompute)
+    choice = _Choice(problem, name, plan.devices, plan.replicas, plan.micro_batches, cut).with_divided(
+        frozenset(plan.divided)
+    )
+    times = choice.times(SCHEDULES[name](plan.devices, plan.micro_batches))
+    return times, _held_bytes(times, choice.lasting, choice.kept, choice.gathered)
+
+
+def _held_bytes(
+    times: PipelineTimes,
+    lasting: Callable[[int], float],
+    kept_of: Callable[[int], tuple[float, float]],
+    gathered: Callable[[int], float],
+) -> list[list[tuple[float, int]]]:
+    """By device the bytes that it holds from a moment on."""
     held: list[list[Lifetime]] = [
-        [Lifetime(int(choice.lasting(stage)), 0.0) for stage in _collect_stages(row)] for row in schedule.rows
+        [Lifetime(int(lasting(stage)), 0.0) for stage in stages_of(row)] for row in times.schedule.rows
     ]
     begun: dict[tuple[int, int, int], float] = {}
     for device, stage_pass, start, end in times.passes:
-        full, kept = choice.kept(stage_pass.stage)
+        full, kept = kept_of(stage_pass.stage)
         key = device, stage_pass.stage, stage_pass.micro_batch
         if stage_pass.kind == "F":
             begun[key] = start
         if stage_pass.kind in "BW":
             held[device].append(Lifetime(int(kept), begun.pop(key), end))
-        held[device].append(Lifetime(int(full - kept + choice.gathered(stage_pass.stage)), start, end))
-    return times, [curve(lifetimes) for lifetimes in held]
+        held[device].append(Lifetime(int(full - kept + gathered(stage_pass.stage)), start, end))
+    return [curve(lifetimes) for lifetimes in held]
 
 
 def _choices(problem: PipelineProblem, schedules: Sequence[str], most: int) -> Iterator[_Choice]:
     most_stages = min(len(problem.layers), 2 * problem.devices)
-    cuts = {recompute: _Cut.all(problem, most_stages, recompute=recompute) for recompute in (False, True)}
+    cuts = {recompute: StageCut.all(problem, most_stages, recompute=recompute) for recompute in (False, True)}
     for replicas in range(1, problem.devices + 1):
         if problem.batch % replicas:
             continue
@@ -133,68 +167,13 @@ def _counts(devices: int, most: int) -> Sequence[int]:
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """Stages, with what they take for one sample."""
-
-    begins: tuple[int, ...]
-    stages: tuple[tuple[PlannedLayer, ...], ...]
-    recompute: bool
-
-    @classmethod
-    def all(cls, problem: PipelineProblem, stages: int, *, recompute: bool) -> list[_Cut]:
-        """Into 1, 2, ... stages."""
-        weights = list(problem.layer_ms)
-        if recompute:
-            weights = [ms + layer.forward_ms for ms, layer in zip(weights, problem.layers, strict=True)]
-        candidates = []
-        for partition in partitions(weights, stages):
-            cuts = [0, *partition, len(problem.layers)]
-            parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
-            candidates.append(cls(tuple(cuts[:-1]), parts, recompute))
-        return candidates
-
-    def times(self, problem: PipelineProblem, samples: int, divided: DividedStages | None = None) -> StageTimes:
-        """Of micro-batches of so many samples; `divided`: stages whose weights each pass gathers."""
-        start, sums = problem.start_ms, self.sums
-        forward = [
-            samples * each + once for each, once in zip(sums["forward_ms"], sums["forward_start_ms"], strict=True)
-        ]
-        again = forward if self.recompute else [0.0] * len(forward)
-        backward = zip(sums["input_gradient_ms"], sums["backward_start_ms"], again, strict=True)
-        in_two = zip(sums["divided_ms"], sums["divided_start_ms"], strict=True)
-        into, back = ([0.0] * len(forward),) * 2 if divided is None else divided.passes_ms(len(forward))
-        return StageTimes(
-            [ms + start + more for ms, more in zip(forward, into, strict=True)],
-            [
-                samples * each + once + more + start + gather_ms
-                for (each, once, more), gather_ms in zip(backward, back, strict=True)
-            ],
-            [samples * each for each in sums["weight_gradient_ms"]],
-            [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
-            [samples * each + once for each, once in in_two],
-        )
-
-    @cached_property
-    def units(self) -> list[tuple[int, float, float]]:
-        """By stage, layers with weights, their bytes, and those of the largest."""
-        sizes = [[layer.gradient_bytes for layer in part if layer.gradient_bytes] for part in self.stages]
-        return [(len(size), math.fsum(size), max(size, default=0.0)) for size in sizes]
-
-    @cached_property
-    def sums(self) -> dict[str, list[float]]:
-        """By field of a layer its sum in each stage."""
-        names = [name for name in vars(self.stages[0][0]) if name != "name"]
-        return {name: [math.fsum(getattr(layer, name) for layer in part) for part in self.stages] for name in names}
-
-
-@dataclass(frozen=True)
 class _Choice:
     problem: PipelineProblem
     name: str
     devices: int
     replicas: int
     micro_batches: int
-    cut: _Cut
+    cut: StageCut
     divided: frozenset[int] = frozenset()
     """Stages whose weights lie divided among replicas."""
 
@@ -262,7 +241,7 @@ class _Choice:
         that keep most. None where that does not suffice."""
         divided_stages: frozenset[int] = frozenset()
         for row in schedule.rows:
-            waiting = sorted(_collect_stages(row), key=lambda stage: self.cut.sums["lasting_bytes"][stage])
+            waiting = sorted(stages_of(row), key=lambda stage: self.cut.sums["lasting_bytes"][stage])
             while self.with_divided(divided_stages)._peak(row) > self.problem.memory_bytes:
                 if not self.can_divide or not waiting:
                     return None
@@ -298,8 +277,7 @@ class _Choice:
             return None  # replicas would exchange gradients at every update
         exchanges = self._exchanges(schedule)
         updates = [
-            self.crowd
-            * math.fsum(self.cut.sums["update_ms"][stage] / self._parts(stage) for stage in _collect_stages(row))
+            self.crowd * math.fsum(self.cut.sums["update_ms"][stage] / self._parts(stage) for stage in stages_of(row))
             for row in schedule.rows
         ]
         step = max(map(sum, zip(ends, exchanges, updates, strict=True)))
@@ -323,12 +301,12 @@ class _Choice:
         """By device the all-reduces of its gradients behind its last pass, in a ring: 2 (p - 1) messages of a pth of the bytes."""
         holders: dict[int, int] = {}
         for row in schedule.rows:
-            for stage in _collect_stages(row):
+            for stage in stages_of(row):
                 holders[stage] = holders.get(stage, 0) + 1
         return [
             sum(
                 self._exchange_ms(stage, holders[stage] * self.replicas)
-                for stage in _collect_stages(row)
+                for stage in stages_of(row)
                 if stage not in self.divided
             )
             for row in schedule.rows
@@ -356,26 +334,14 @@ class _Choice:
 
     def kept(self, stage: int) -> tuple[float, float]:
         """Bytes of a micro-batch's activations, and what of them is kept until its backward pass."""
-        stages = self.cut.stages
-        full = self.samples * self.cut.sums["kept_bytes"][stage]
-        if not self.cut.recompute:
-            return full, full
-        kept = self.samples * stages[stage - 1][-1].sent_bytes if stage else 0.0
-        return max(full, kept), kept
+        return self.cut.kept(stage, self.samples)
 
     def _peak(self, row: Sequence[Pass]) -> float:
         """Bytes of a device: what lasts, and what passes keep; a recomputed stage keeps its input, and all while it goes back."""
-        held = most = 0.0
-        for stage_pass in row:
-            full, kept = self.kept(stage_pass.stage)
-            if stage_pass.kind == "F":
-                held += kept
-            most = max(most, held + (full - kept if self.cut.recompute else 0.0) + self.gathered(stage_pass.stage))
-            if stage_pass.kind in "BW":
-                held -= kept
+        most = peak_of_passes(row, self.kept, self.gathered)
         # The first device of PipeDream keeps a version for each device; PipeMare what passes read, and the mean of changes.
         versions = {"pipedream": self.devices, "2bw": 2, "pipemare": 3}.get(self.name, 1)
-        held_stages = _collect_stages(row)
+        held_stages = stages_of(row)
         most += (versions - 1) * math.fsum(self.cut.sums["gradient_bytes"][stage] for stage in held_stages)
         return most + math.fsum(self.lasting(stage) for stage in held_stages)
 
@@ -384,8 +350,3 @@ class _Choice:
 def _table(name: str, devices: int, micro_batches: int) -> PipelineSchedule:
     """Of that name, made once."""
     return SCHEDULES[name](devices, micro_batches)
-
-
-def _collect_stages(row: Sequence[Pass]) -> list[int]:
-    """The stages of a device."""
-    return sorted({stage_pass.stage for stage_pass in row})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -48,6 +48,8 @@ class _Timed:
     graph: TracedStep
     here: tuple[float, ...]
     ms: tuple[float, ...]
+    kinds: tuple[tuple[float, ...], ...] = ()
+    """The same on each kind of described device, in the order of `unlike_kinds`."""
 
 
 class StepTimings:
@@ -66,6 +68,9 @@ class StepTimings:
         self.crowding = 1.0
         """A factor of all times where processes run at once, beyond that they share cores."""
         self._rows: dict[int, StepRow] = {}
+        self._kinds = () if described is None else tuple(unlike_kinds(described))
+        self.kind_layers: list[tuple[PlannedLayer, ...]] = []
+        """By kind of described device its layers, in the order of `unlike_kinds`; after `layers`."""
 
     @property
     def memory(self) -> int:
@@ -84,22 +89,33 @@ class StepTimings:
         timings = []
         for threads, model in models.items():
             here = StepCost.of(graph, model, Setting(host(), threads)).operators
-            timings.append(_Timed(graph, here, self._there(graph, model, threads) or here))
+            timings.append(_Timed(graph, here, here))
         return timings
 
-    def _there(self, graph: TracedStep, model: CostModel, threads: int) -> tuple[float, ...] | None:
-        """Of the slowest described device."""
+    def _time_parts(self, size: int) -> _Timed:
+        """A step of two micro-batches, and what it takes on the devices that are planned for."""
+        variant = Variant(batch_size=2 * size, micro_batches=2)
         if self.described is None:
-            return None
-        scaled = Scaled(model, self.described.times, host(), (threads,))
+            return self._time_step(variant, [self.threads])[0]
+        counts = sorted({self.threads, *(self._threads_of(device) for device in self._kinds)})
+        graph, models = profile_step(self.spec, variant, counts, self.seconds, _ROUNDS[0])
+        here = StepCost.of(graph, models[self.threads], Setting(host(), self.threads)).operators
+        kinds = tuple(self._there(graph, models, device) for device in self._kinds)
+        return _Timed(graph, here, max(kinds, key=sum), kinds)
+
+    def _threads_of(self, device: Device) -> int:
+        """Of this machine, with which a described device is compared."""
+        return min(device.threads, self.cores) if device.kind == "cpu" else self.threads
+
+    def _there(self, graph: TracedStep, models: Mapping[int, CostModel], device: Device) -> tuple[float, ...]:
+        """On a described device."""
+        assert self.described is not None
+        threads = self._threads_of(device)
+        scaled = Scaled(models[threads], self.described.times, host(), (threads,))
         try:
-            costs = [
-                StepCost.of(graph, scaled, Setting(device, min(threads, device.threads))).operators
-                for device in _unlike(self.described)
-            ]
+            return StepCost.of(graph, scaled, Setting(device, min(threads, device.threads))).operators
         except ValueError as error:
             raise BadDevices(path=self.spec.folder, reason=error) from error
-        return max(costs, key=sum)
 
     def alone(self) -> tuple[float, int]:
         """Milliseconds of the step in one process, and at how many threads: all, unless fewer are faster.
@@ -116,12 +132,15 @@ class StepTimings:
         """The parts of the module, as stages run them, with what could not be divided."""
         names = repeating_blocks(prepare_step(self.spec, Variant()).module)
         factors: dict[int, list[PartTimes]] = {}
+        kinds: list[dict[int, StepRow]] = [{} for _ in self._kinds]
         division: Division | None = None
         refused = ""
         for size in self.sizes:
-            (timing,) = self._time_step(Variant(batch_size=2 * size, micro_batches=2), [self.threads])
+            timing = self._time_parts(size)
             self._rows[size] = row = StepRow(timing.graph, timing.ms, names, 2)
             here = StepRow(timing.graph, timing.here, names, 2)
+            for mine, ms in zip(kinds, timing.kinds, strict=True):
+                mine[size] = StepRow(timing.graph, ms, names, 2)
             if not refused:
                 try:
                     division, parts = self._parts(row.names[1:], size)
@@ -131,16 +150,23 @@ class StepTimings:
                 else:
                     factors[size] = [_by(*times) for times in zip(parts, here.forward, here.backward, strict=True)]
             shown.advance(1)
-        if refused or division is None:
-            layers = planned_layers(self._rows)
-            return join_layers(layers, 0, len(layers)), (refused,)
-        size = self.sizes[-1]
-        handed = [sum(message.bytes for message in messages) / size for messages in division.handed]
-        layers = planned_layers(self._rows, handed, factors)
-        if division.shared is None:
-            return layers, ()
-        name, begin, end = division.shared
-        return join_layers(layers, begin, end + 1), (f"no stage begins between two uses of the weights '{name}'",)
+        joined = (0, self._rows[self.sizes[-1]].count)
+        handed: list[float] | None = None
+        notes: tuple[str, ...] = (refused,)
+        if not refused and division is not None:
+            size = self.sizes[-1]
+            handed = [sum(message.bytes for message in messages) / size for messages in division.handed]
+            joined, notes = (0, 0), ()
+            if division.shared is not None:
+                name, begin, end = division.shared
+                joined, notes = (begin, end + 1), (f"no stage begins between two uses of the weights '{name}'",)
+
+        def layers_of(rows: Mapping[int, StepRow]) -> tuple[PlannedLayer, ...]:
+            layers = planned_layers(rows, handed, factors or None)
+            return join_layers(layers, *joined) if joined[1] else layers
+
+        self.kind_layers = [layers_of(rows) for rows in kinds]
+        return layers_of(self._rows), notes
 
     def _parts(self, begins: Sequence[str], size: int) -> tuple[Division, list[PartTimes]]:
         """The module in as many stages as can be, and what each takes for a micro-batch."""
@@ -261,9 +287,12 @@ def _ring_of(problem: PipelineProblem) -> Ring:
     return Ring(workers, link, problem.all_reduce_ms(0.0, workers), each / 1e6)
 
 
-def _unlike(described: DescribedDevices) -> Sequence[Device]:
+def kind_words(device: Device, described: DescribedDevices) -> str:
+    """The same for devices that differ in their name and memory alone."""
+    return str((replace(device, name="", memory_bytes=0), described.times[device.name]))
+
+
+def unlike_kinds(described: DescribedDevices) -> Sequence[Device]:
     """One of each kind of device."""
-    kinds = {
-        str((replace(device, name=""), described.times[device.name])): device for device in described.machine.devices
-    }
+    kinds = {kind_words(device, described): device for device in described.machine.devices}
     return list(kinds.values())

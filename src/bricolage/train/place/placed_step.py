@@ -42,12 +42,13 @@ class StepCase:
     """Of this machine, at which the devices that are no processors are compared with it."""
 
 
-def step_case(spec: StepSpec, *, seconds: float = 2.0) -> StepCase:
+def step_case(spec: StepSpec, *, seconds: float = 2.0, here: bool = False) -> StepCase:
     """A step with its described devices. The step runs in this process to time its operators.
 
     Args:
         spec: the step, with its devices.
         seconds: for each number of threads at which it is timed.
+        here: the devices are processes of this machine, whatever their kind: each takes its own cores' time by its scale.
 
     Raises:
         MissingLibrary, BadTrainingCode, NotTraceable: as `predict_step` does.
@@ -57,7 +58,7 @@ def step_case(spec: StepSpec, *, seconds: float = 2.0) -> StepCase:
     described = described_devices(spec)
     kept = torch.get_num_threads()
     try:
-        tasks, times = _times(spec, described, seconds)
+        tasks, times = _times(spec, described, seconds, here=here)
     finally:
         torch.set_num_threads(kept)
     return StepCase(case_of_tasks(tasks, times, described), tasks, available_cores())
@@ -124,10 +125,12 @@ def case_of_tasks(tasks: StepTasks, times: Sequence[TaskTimes], described: Descr
     return PlacementCase(sample, numbered, around)
 
 
-def _times(spec: StepSpec, described: DescribedDevices, seconds: float) -> tuple[StepTasks, list[TaskTimes]]:
+def _times(
+    spec: StepSpec, described: DescribedDevices, seconds: float, *, here: bool
+) -> tuple[StepTasks, list[TaskTimes]]:
     """The pieces, and by piece what each device takes that runs all of its operators."""
     devices = described.machine.devices
-    threads = {device.name: _threads(device) for device in devices}
+    threads = {device.name: _threads(device, here=here) for device in devices}
     graph, models = profile_step(spec, Variant(), sorted(set(threads.values())), seconds, _ROUNDS)
     tasks, works = tasks_of_step(graph), step_works(graph)
     rows: list[dict[str, tuple[float]]] = [{} for _ in tasks.operators]
@@ -143,6 +146,6 @@ def _times(spec: StepSpec, described: DescribedDevices, seconds: float) -> tuple
     return tasks, times
 
 
-def _threads(device: Device) -> int:
+def _threads(device: Device, *, here: bool) -> int:
     """Of this machine, with which a device is compared."""
-    return min(device.threads, available_cores()) if device.kind == "cpu" else available_cores()
+    return min(device.threads, available_cores()) if here or device.kind == "cpu" else available_cores()

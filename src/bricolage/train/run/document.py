@@ -17,15 +17,23 @@ from bricolage.base.codec import DecodeError, Length, Within, decode, encode, pa
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import BadPlan, MissingFile, NewerTrainingPlan
-from bricolage.train.pipeline.pipeline_problem import DIVIDABLE, PipelinePlan, PipelineProblem, PlannedLayer
+from bricolage.train.pipeline.pipeline_problem import (
+    DIVIDABLE,
+    PipelinePlan,
+    PipelineProblem,
+    PlannedLayer,
+    UnlikeDevices,
+)
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.step.spec import StepSpec
 from bricolage.work.pipeline.csv import from_text, table_text
 from bricolage.work.pipeline.generators import SCHEDULES
+from bricolage.work.pipeline.group_schedule import GROUPS, grouped
 from bricolage.work.pipeline.table import PipelineSchedule
 
-FORMAT = 3
-"""Version of the format. Readers refuse a higher one; in 1 no operators were divided, in 2 no stages of a pipeline."""
+FORMAT = 4
+"""Version of the format. Readers refuse a higher one; in 1 no operators were divided, in 2 no stages of a pipeline, and in 3 all
+devices were alike."""
 PLAN, TABLE, RESULT = "plan.json", "schedule.csv", "result.json"
 """Files of a plan's folder."""
 Way: TypeAlias = Literal["pipeline", "data parallel", "single process", "sharded", "fully sharded"]
@@ -47,7 +55,7 @@ class PlanOrigin:
 
 @dataclass(frozen=True)
 class PlanDevices:
-    """The devices of a plan, which it takes as alike: as the slowest of them, with the slowest link."""
+    """The devices of a plan."""
 
     count: Annotated[int, Within(1, 4096)]
     here: bool
@@ -59,6 +67,8 @@ class PlanDevices:
     """Of each; 0 where that is not known."""
     cores: Annotated[int, Within(0, 1 << 16)]
     """Cores that processes of one machine share; 0: each device has its own."""
+    unlike: UnlikeDevices | None = None
+    """Where they differ. All ways but stages on groups of them then take them as the slowest, with the slowest link."""
 
     def __str__(self) -> str:
         each = (
@@ -141,6 +151,8 @@ class TrainingPlan:
                 plan.divided and plan.schedule not in DIVIDABLE
             ):
                 raise ValueError(f"its stages cannot be divided so: {list(plan.divided)} of '{plan.schedule}'")
+            if bool(plan.groups) != (plan.schedule == GROUPS) or (plan.groups and self.devices.unlike is None):
+                raise ValueError("its stages are on groups of devices, and it does not say which, or these are alike")
         if self.layouts is not None and self.layouts.workers != self.devices.count:
             raise ValueError(f"its layouts are for {self.layouts.workers} devices of {self.devices.count}")
         if self.way in ("sharded", "fully sharded") and self.way not in self.ways_ms:
@@ -160,6 +172,7 @@ class TrainingPlan:
             cores=devices.cores or math.inf,
             prefetch=self.prefetch,
             ring=self.ring,
+            unlike=devices.unlike,
         )
 
     @property
@@ -219,7 +232,13 @@ class TrainingPlan:
 
 
 def table_of(plan: PipelinePlan) -> PipelineSchedule:
-    """Its schedule."""
+    """Its schedule.
+
+    Raises:
+        ValueError: its groups share devices, or have different micro-batches.
+    """
+    if plan.groups:
+        return grouped(plan.groups, plan.devices)
     name = plan.schedule if plan.devices > 1 else "1f1b"
     return SCHEDULES[name](plan.devices, plan.micro_batches)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,7 @@ from bricolage.errors import BadOption
 from bricolage.train.pipeline.module_stages import Division, ModuleStage, batch_names, divide_module
 from bricolage.train.pipeline.pipeline_problem import PipelinePlan
 from bricolage.train.pipeline.schedule_loop import MicroBatches, ScheduleLoop, TimedPasses
+from bricolage.train.run.pace import Pace, PacedMachine
 from bricolage.train.sharded.sharded_executors import divide_weights
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import LossFunction, TrainingStep, build, make_optimiser, on_device, users_code
@@ -39,8 +41,10 @@ class StepExecutor(Protocol):
 class SingleProcess:
     """The whole step in the first process, on all cores; the others do nothing."""
 
-    def __init__(self, spec: StepSpec, threads: int, *, takes_part: bool, device: str = "cpu") -> None:
-        self._takes_part, self._threads = takes_part, threads
+    def __init__(
+        self, spec: StepSpec, threads: int, *, takes_part: bool, device: str = "cpu", pace: Pace | None = None
+    ) -> None:
+        self._takes_part, self._threads, self._pace = takes_part, threads, pace
         if takes_part:
             self._step = on_device(build(spec), device)
             trained = [parameter for parameter in self._step.module.parameters() if parameter.requires_grad]
@@ -52,7 +56,7 @@ class SingleProcess:
             before = torch.get_num_threads()
             torch.set_num_threads(self._threads)
             try:
-                with users_code("the training step"):
+                with users_code("the training step"), nullcontext() if self._pace is None else self._pace.slowed():
                     self._step.run(self._optimiser)
             finally:
                 torch.set_num_threads(before)
@@ -97,6 +101,8 @@ class Seat:
 
     rank: int
     plan: PipelinePlan
+    machine: PacedMachine | None = None
+    """Where processes are as slow as the devices in whose place they are."""
 
     @property
     def takes_part(self) -> bool:
@@ -125,10 +131,9 @@ class Pipeline:
     def __init__(
         self,
         step: TrainingStep,
-        plan: PipelinePlan,
+        seat: Seat,
         schedule: PipelineSchedule,
         begins: Sequence[str],
-        rank: int,
         timeout_s: float,
         units: Sequence[str] = (),
     ) -> None:
@@ -136,18 +141,17 @@ class Pipeline:
 
         Args:
             step: whose module is divided; it is changed.
-            plan: with the stages whose weights lie divided among replicas.
+            seat: of this process, with the plan, and with the stages whose weights lie divided among replicas.
             schedule: the passes.
             begins: paths of the modules with which stages begin, but for the first.
-            rank: of this process.
             timeout_s: for which it waits for another.
             units: paths of modules whose weights a divided stage gathers together.
 
         Raises:
             BadPlan: PyTorch cannot divide the module there, or two stages share weights.
         """
-        self._seat = seat = Seat(rank, plan)
-        self._plan = plan
+        self._seat = seat
+        self._plan = plan = seat.plan
         self._group = _pipeline_groups(seat, timeout_s)
         self._holders = _holder_groups(schedule, plan, timeout_s)
         self.engine = "none"
@@ -162,6 +166,8 @@ class Pipeline:
         division = divide_module(step, begins, batches.inputs[0])
         for module_stage in division.stages:
             module_stage.recompute = plan.recompute
+        machine = seat.machine
+        self._pace = None if machine is None else Pace(machine.devices[seat.rank])
         self._stages = {row.stage: division.stages[row.stage] for row in schedule.rows[seat.device]}
         for number, stage in self._stages.items():
             if number in plan.divided:
@@ -173,12 +179,12 @@ class Pipeline:
         self.weights = [weight for weights in trained for weight in weights]
         self._optimisers = [make_optimiser(replace(step.optimiser, lr=0.0), weights) for weights in trained if weights]
         self._runs: ScheduleLoop | TorchRuntime
-        if expressible(schedule, division) and len(step.targets) == 1:
+        if machine is None and not plan.groups and expressible(schedule, division) and len(step.targets) == 1:
             self.engine = "torch"
             self._runs = TorchRuntime(division, schedule, seat, self._group, batches, step.loss)
         else:
             self.engine = "loop"
-            self._runs = ScheduleLoop(division, schedule, seat.device, seat.ranks, batches, step.loss)
+            self._runs = ScheduleLoop(division, schedule, seat.device, seat.ranks, batches, step.loss, machine)
 
     def run(self) -> TimedPasses:
         """See `StepExecutor`."""
@@ -190,8 +196,9 @@ class Pipeline:
         for number, stage in self._stages.items():
             if number not in self._plan.divided:  # these add up gradients behind each backward pass
                 self._exchange(number, stage)
-        for optimiser in self._optimisers:
-            optimiser.step()
+        with nullcontext() if self._pace is None else self._pace.slowed():
+            for optimiser in self._optimisers:
+                optimiser.step()
         return timed
 
     def _exchange(self, number: int, stage: ModuleStage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bricolage.base.codec import DecodeError, decode, encode, parse
@@ -14,7 +14,9 @@ from bricolage.device.host import host
 from bricolage.errors import BadPlan, DifferentDevices
 from bricolage.measure.statistics import Ratio
 from bricolage.measure.turns import Turns
+from bricolage.train.pipeline.unlike_groups import equal_shares
 from bricolage.train.run.document import RESULT, TrainingPlan, read_training_plan, table_of
+from bricolage.train.run.pace import paced_machine
 from bricolage.train.run.plan_worker import (
     SINGLE,
     GradientCheck,
@@ -27,6 +29,7 @@ from bricolage.train.run.plan_worker import (
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
 from bricolage.work.pipeline.csv import table_text
+from bricolage.work.pipeline.table import PipelineSchedule
 
 PIPELINE = "pipeline"
 _NO_LAUNCHER = "processes of this machine; torchrun starts those of GPUs"
@@ -77,32 +80,14 @@ def launch_plan(
     Raises:
         MissingFile, NewerTrainingPlan, BadPlan: the plan cannot be read.
         DifferentDevices: it is for other devices.
+        BadDevices: processes of this machine cannot be its unlike devices.
         TrainingWorkerFailed: a process ends, or does not come.
     """
     plan, schedule = read_training_plan(folder)
     count = plan.devices.count
     _check_devices(plan, count if rank is None else rank.size, rank)
-    chosen = plan.pipelines[:pipelines]
-    jobs = {
-        PIPELINE if not number else f"{PIPELINE} {number + 1}": PipelineJob(
-            pipeline_plan,
-            plan.begins(pipeline_plan),
-            table_text(table_of(pipeline_plan) if number or schedule is None else schedule),
-            plan.units(),
-        )
-        for number, pipeline_plan in enumerate(chosen)
-    }
-    job = ParallelJob(
-        plan.step,
-        jobs,
-        data_parallel=plan.data_parallel_ms is not None,
-        seconds=seconds,
-        timeout_s=timeout_s,
-        threads=max(1, available_cores() // count) if plan.devices.here else plan.made.threads,
-        single_threads=plan.single_threads,
-        layouts=plan.layouts,
-        fully_sharded=plan.fully_sharded is not None,
-    )
+    job = _parallel_job(plan, schedule, pipelines, started_here=rank is None)
+    job = replace(job, seconds=seconds, timeout_s=timeout_s)
     if rank is None:
         answers: Sequence[ParallelAnswer] = run_group(
             work, [job] * count, ParallelAnswer, job.threads, _WHOLE * timeout_s + 4 * seconds, wait_s=timeout_s
@@ -114,10 +99,49 @@ def launch_plan(
         if rank.number:
             return None
         answers = [answer for answer in several if answer is not None]
-    predicted = {name: pipeline_job.plan.step_ms for name, pipeline_job in jobs.items()} | plan.ways_ms
+    predicted = {name: pipeline.plan.step_ms for name, pipeline in job.pipelines.items()} | plan.ways_ms
     result = _result(predicted, answers)
     (folder / RESULT).write_text(json.dumps(encode(result), indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def _parallel_job(
+    plan: TrainingPlan, schedule: PipelineSchedule | None, pipelines: int, *, started_here: bool
+) -> ParallelJob:
+    """What processes do with a plan, without its times.
+
+    Raises:
+        BadDevices: processes of this machine cannot be its unlike devices.
+    """
+    jobs = {
+        PIPELINE if not number else f"{PIPELINE} {number + 1}": PipelineJob(
+            pipeline_plan,
+            plan.begins(pipeline_plan),
+            table_text(table_of(pipeline_plan) if number or schedule is None else schedule),
+            plan.units(),
+        )
+        for number, pipeline_plan in enumerate(plan.pipelines[:pipelines])
+    }
+    unlike, machine = plan.devices.unlike, None
+    if unlike is not None:
+        if started_here:
+            assert plan.step.devices is not None
+            machine = paced_machine(plan.step.devices.described())
+        if (shares := equal_shares(plan.problem)) is not None:
+            jobs["data parallel"] = PipelineJob(shares, (), table_text(table_of(shares)))
+    return ParallelJob(
+        plan.step,
+        jobs,
+        data_parallel=plan.data_parallel_ms is not None and unlike is None,
+        seconds=0.0,
+        timeout_s=0.0,
+        threads=max(1, available_cores() // plan.devices.count) if plan.devices.here else plan.made.threads,
+        single_threads=plan.single_threads,
+        layouts=plan.layouts,
+        fully_sharded=plan.fully_sharded is not None,
+        machine=machine,
+        single_rank=0 if unlike is None else unlike.alone(plan.step.batch_size) or 0,
+    )
 
 
 def read_result(folder: Path) -> PlanResult | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,13 +16,16 @@ from bricolage.device.device import Link
 from bricolage.device.host import host
 from bricolage.errors import BadTrainingSpec, NoPipelinePlan
 from bricolage.train.pipeline.pass_starts import measure_start
-from bricolage.train.pipeline.pipeline_problem import PipelinePlan, PipelineProblem, PlannedLayer
+from bricolage.train.pipeline.pipeline_problem import PipelinePlan, PipelineProblem, PlannedLayer, UnlikeDevices
 from bricolage.train.pipeline.search import PLANNED, best_plans
-from bricolage.train.pipeline.timings import StepTimings
+from bricolage.train.pipeline.timings import StepTimings, kind_words, unlike_kinds
+from bricolage.train.pipeline.unlike_groups import equal_shares
 from bricolage.train.predict.workers import measure_ring
 from bricolage.train.run.document import FORMAT, PlanChange, PlanDevices, PlanOrigin, TrainingPlan
 from bricolage.train.sharded.sharded_plans import DividedPlans, divided_plans, fits_whole
 from bricolage.train.step.spec import StepSpec
+
+_ALIKE_ALONE = DividedPlans(notes=("operators and weights are divided between alike devices alone",))
 
 
 def plan_step(
@@ -76,9 +79,8 @@ def plan_step(
     except NoPipelinePlan as error:
         pipeline_plans, refused = [], error
     shown.start("dividing its operators")
-    divided = divided_plans(
-        work, problem, min((pipeline_plan.step_ms for pipeline_plan in pipeline_plans), default=math.inf)
-    )
+    known_ms = min((pipeline_plan.step_ms for pipeline_plan in pipeline_plans), default=math.inf)
+    divided = _ALIKE_ALONE if problem.unlike is not None else divided_plans(work, problem, known_ms)
     if refused is not None and divided.layouts is None and divided.fully_sharded is None:
         raise refused
     shown.start("planning for other devices")
@@ -114,7 +116,27 @@ def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer,
 
 def _problem_there(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...], link: Link) -> PipelineProblem:
     """Described devices: each by itself."""
-    return PipelineProblem(layers, work.devices, spec.batch_size, link, work.memory or math.inf, prefetch=True)
+    problem = PipelineProblem(layers, work.devices, spec.batch_size, link, work.memory or math.inf, prefetch=True)
+    described = work.described
+    assert described is not None
+    links = {(each.gbytes, each.latency_us) for each in described.machine.links}
+    memories = {device.memory_bytes for device in described.machine.devices}
+    if len(work.kind_layers) < 2 and len(links) < 2 and len(memories) < 2:
+        return problem
+    by_kind = dict(
+        zip((kind_words(device, described) for device in unlike_kinds(described)), work.kind_layers, strict=True)
+    )
+    return replace(problem, unlike=_unlike_devices(described, by_kind))
+
+
+def _unlike_devices(described: DescribedDevices, by_kind: Mapping[str, tuple[PlannedLayer, ...]]) -> UnlikeDevices:
+    devices = described.machine.devices
+    return UnlikeDevices(
+        tuple(device.name for device in devices),
+        tuple(by_kind[kind_words(device, described)] for device in devices),
+        tuple(device.memory_bytes for device in devices),
+        described.machine.links,
+    )
 
 
 def _document(
@@ -126,20 +148,12 @@ def _document(
     divided: DividedPlans,
     notes: tuple[str, ...],
 ) -> TrainingPlan:
-    devices = PlanDevices(
-        problem.devices,
-        work.described is None,
-        "cpu" if work.described is None else work.described.machine.devices[0].kind,
-        tuple(f"rank {rank}" for rank in range(problem.devices))
-        if work.described is None
-        else tuple(device.name for device in work.described.machine.devices),
-        problem.link,
-        int(problem.memory_bytes) if math.isfinite(problem.memory_bytes) else 0,
-        0 if math.isinf(problem.cores) else int(problem.cores),
-    )
     here = host()
     single, single_threads = alone
-    parallel = work.data_parallel_ms(problem) if fits_whole(work, problem) else None
+    unlike = problem.unlike
+    if unlike is not None:
+        single *= _by_slowest(unlike, problem.batch)
+    parallel = _data_parallel_ms(work, problem) if unlike is not None or fits_whole(work, problem) else None
     # What one process and DistributedDataParallel take was found from steps of their own; that of the planner is rougher.
     bound = min(problem.bound_ms, replace(problem, layers=work.whole).bound_ms, single)
     if divided.layouts is not None:
@@ -152,7 +166,7 @@ def _document(
         FORMAT,
         PlanOrigin(__version__, str(torch.__version__), str(here), here.fingerprint(), work.threads),
         step=spec,
-        devices=devices,
+        devices=_plan_devices(work, problem),
         layers=problem.layers,
         ring=problem.ring,
         prefetch=problem.prefetch,
@@ -170,9 +184,33 @@ def _document(
         start_ms=problem.start_ms,
     )
     ways = rough.ways_ms
-    if not any(pipeline_plan.devices == pipeline_plan.replicas == 1 for pipeline_plan in priced) and len(ways) > 1:
+    fits = any(pipeline_plan.devices == pipeline_plan.replicas == 1 for pipeline_plan in priced)
+    fits |= unlike is not None and unlike.alone(problem.batch) is not None
+    if not fits and len(ways) > 1:
         del ways["single process"]  # it does not fit on one device
     return replace(rough, way=min(ways, key=lambda way: ways[way]))
+
+
+def _plan_devices(work: StepTimings, problem: PipelineProblem) -> PlanDevices:
+    described = None if work.described is None else work.described.machine.devices
+    ranks = tuple(f"rank {rank}" for rank in range(problem.devices))
+    return PlanDevices(
+        problem.devices,
+        here=described is None,
+        kind="cpu" if described is None else described[0].kind,
+        names=ranks if described is None else tuple(device.name for device in described),
+        link=problem.link,
+        memory_bytes=int(problem.memory_bytes) if math.isfinite(problem.memory_bytes) else 0,
+        cores=0 if math.isinf(problem.cores) else int(problem.cores),
+        unlike=problem.unlike,
+    )
+
+
+def _by_slowest(unlike: UnlikeDevices, batch: int) -> float:
+    """What a step takes on the fastest device that holds it, or on the fastest, by what it takes on the slowest."""
+    each = [unlike.step_ms(device, batch) for device in range(len(unlike.names))]
+    holder = unlike.alone(batch)
+    return (min(each) if holder is None else each[holder]) / (max(each) or 1.0)
 
 
 def _reprice_plan(one: PipelinePlan, problem: PipelineProblem, single: float, parallel: float | None) -> PipelinePlan:
@@ -184,34 +222,36 @@ def _reprice_plan(one: PipelinePlan, problem: PipelineProblem, single: float, pa
     return replace(one, step_ms=parallel, micro_batches=1) if whole and parallel is not None else one
 
 
+def _data_parallel_ms(work: StepTimings, problem: PipelineProblem) -> float | None:
+    """Of all devices with equal parts of the batch."""
+    if problem.unlike is None:
+        return work.data_parallel_ms(problem)
+    shares = equal_shares(problem)
+    return None if shares is None else shares.step_ms
+
+
 def _changes(problem: PipelineProblem, work: StepTimings, single: float) -> tuple[PlanChange, ...]:
     """The best plans with other links and devices."""
     asked = [
-        (
-            "links of ten times the bandwidth",
-            replace(problem, link=_faster(problem.link, 10.0), ring=_ring(problem, 10.0)),
-        )
+        (f"links of {words} the bandwidth", _with_links(problem, times))
+        for words, times in (("ten times", 10.0), ("a tenth of", 0.1))
     ]
-    asked.append(
-        (
-            "links of a tenth of the bandwidth",
-            replace(problem, link=_faster(problem.link, 0.1), ring=_ring(problem, 0.1)),
-        )
-    )
-    asked.append(("twice the devices", replace(problem, devices=2 * problem.devices)))
+    if problem.unlike is None:
+        asked.append(("twice the devices", replace(problem, devices=2 * problem.devices)))
     if math.isfinite(problem.cores):
         asked.append(("a core for each process", replace(problem, cores=math.inf)))
-    if problem.devices > 1:
+    if problem.devices > 1 and problem.unlike is None:
         asked.append(("half the devices", replace(problem, devices=problem.devices // 2)))
     if math.isfinite(problem.memory_bytes):
-        asked.append(("twice the memory", replace(problem, memory_bytes=2 * problem.memory_bytes)))
+        more = None if problem.unlike is None else problem.unlike.with_memory(2)
+        asked.append(("twice the memory", replace(problem, memory_bytes=2 * problem.memory_bytes, unlike=more)))
     changes = []
     for name, changed_problem in asked:
         try:
             plans = best_plans(changed_problem, count=1)
         except NoPipelinePlan:
             continue
-        parallel = work.data_parallel_ms(changed_problem)
+        parallel = _data_parallel_ms(work, changed_problem)
         best = min(
             (_reprice_plan(plan, changed_problem, single, parallel) for plan in plans), key=lambda plan: plan.step_ms
         )
@@ -219,8 +259,11 @@ def _changes(problem: PipelineProblem, work: StepTimings, single: float) -> tupl
     return tuple(changes)
 
 
-def _faster(link: Link, times: float) -> Link:
-    return replace(link, gbytes=link.gbytes * times)
+def _with_links(problem: PipelineProblem, times: float) -> PipelineProblem:
+    """The problem with links of `times` the bandwidth."""
+    link = replace(problem.link, gbytes=times * problem.link.gbytes)
+    unlike = None if problem.unlike is None else problem.unlike.with_links(times)
+    return replace(problem, link=link, ring=_ring(problem, times), unlike=unlike)
 
 
 def _limit_bandwidth(ring: Ring, gbytes: float) -> Ring:

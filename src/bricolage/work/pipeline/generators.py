@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from bricolage.work.pipeline.table import Pass, PassKind, PipelineSchedule
 
 
-def _row(
+def alternate_passes(
     stage: int, ahead: int, micro_batches: int, version: Callable[[PassKind, int], int] = lambda _kind, _micro: 0
 ) -> tuple[Pass, ...]:
-    """So many forward passes, then a backward and a forward pass in turns."""
+    """`ahead` forward passes, then a backward and a forward pass in turns."""
     ahead = min(ahead, micro_batches)
     passes = [Pass(stage, "F", micro, version("F", micro)) for micro in range(ahead)]
     for micro in range(micro_batches):
@@ -39,13 +39,13 @@ def one_f_one_b(devices: int, micro_batches: int) -> PipelineSchedule:
 
     Narayanan et al., "PipeDream", SOSP 2019, with a flush; Fan et al., "DAPPLE", PPoPP 2021 (their policy A).
     """
-    rows = tuple(_row(stage, devices - stage, micro_batches) for stage in range(devices))
+    rows = tuple(alternate_passes(stage, devices - stage, micro_batches) for stage in range(devices))
     return PipelineSchedule("1f1b", devices, micro_batches, rows, (1,) * devices)
 
 
 def dapple(devices: int, micro_batches: int) -> PipelineSchedule:
     """As 1F1B, with 2 (D - s) - 1 forward passes ahead, so that transfers are hidden (DAPPLE's policy B)."""
-    rows = tuple(_row(stage, 2 * (devices - stage) - 1, micro_batches) for stage in range(devices))
+    rows = tuple(alternate_passes(stage, 2 * (devices - stage) - 1, micro_batches) for stage in range(devices))
     return PipelineSchedule("dapple", devices, micro_batches, rows, (1,) * devices)
 
 
@@ -81,7 +81,7 @@ def _zero_bubble(
     rows = []
     for stage in range(devices):
         row: list[Pass] = []
-        for step in _row(stage, ahead[stage], micro_batches):
+        for step in alternate_passes(stage, ahead[stage], micro_batches):
             if step.kind == "F":
                 row.append(step)
                 continue
@@ -298,7 +298,7 @@ def pipedream(devices: int, micro_batches: int) -> PipelineSchedule:
     Stage s keeps D - s versions of its weights.
     """
     rows = tuple(
-        _row(stage, devices - stage, micro_batches, _make_update_counter(devices - stage, stashed=True))
+        alternate_passes(stage, devices - stage, micro_batches, _make_update_counter(devices - stage, stashed=True))
         for stage in range(devices)
     )
     copies = tuple(devices - stage for stage in range(devices))
@@ -319,7 +319,7 @@ def two_bw(devices: int, micro_batches: int, each: int | None = None) -> Pipelin
             f"2bw: new weights every {every} micro-batches need more than two versions on {devices} devices"
         )
     rows = tuple(
-        _row(stage, devices - stage, micro_batches, lambda _kind, micro: max(micro // every - 1, 0))
+        alternate_passes(stage, devices - stage, micro_batches, lambda _kind, micro: max(micro // every - 1, 0))
         for stage in range(devices)
     )
     return PipelineSchedule("2bw", devices, micro_batches, rows, (2,) * devices, synchronous=False)
@@ -331,7 +331,7 @@ def pipemare(devices: int, micro_batches: int) -> PipelineSchedule:
     Yang et al., "PipeMare: Asynchronous pipeline parallel DNN training", MLSys 2021.
     """
     rows = tuple(
-        _row(stage, devices - stage, micro_batches, _make_update_counter(devices - stage, stashed=False))
+        alternate_passes(stage, devices - stage, micro_batches, _make_update_counter(devices - stage, stashed=False))
         for stage in range(devices)
     )
     return PipelineSchedule("pipemare", devices, micro_batches, rows, (1,) * devices, synchronous=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from bricolage.work.simulator import Task, simulate
 
@@ -76,6 +76,18 @@ class PipelineSchedule:
         return tuple(peaks)
 
 
+class PassTimes(Protocol):
+    """What passes and messages take, milliseconds."""
+
+    def pass_ms(self, device: int, one: Pass) -> float:
+        """Of a pass on a device, by its row."""
+        ...
+
+    def sent_ms(self, boundary: int, source: int, target: int) -> float:
+        """Of what is handed on from a stage to the next, or back, from one device to another; `boundary` is the first of both."""
+        ...
+
+
 @dataclass(frozen=True)
 class StageTimes:
     """Milliseconds of one micro-batch on each stage; transfers between each stage and the next, in either direction."""
@@ -87,6 +99,14 @@ class StageTimes:
     """Empty where nothing takes time to move."""
     divided: Sequence[float] = ()
     """That a backward pass takes longer where it is divided: in its first half. Empty where that takes no time."""
+
+    def pass_ms(self, device: int, one: Pass) -> float:  # noqa: ARG002 - the shape of PassTimes
+        """On any device."""
+        return self.of(one)
+
+    def sent_ms(self, boundary: int, source: int, target: int) -> float:  # noqa: ARG002 - the shape of PassTimes
+        """Between any two devices."""
+        return self.send[boundary] if self.send else 0.0
 
     def of(self, one: Pass) -> float:
         """Of a pass."""
@@ -104,6 +124,24 @@ class StageTimes:
     ) -> StageTimes:
         """Stages of the same times."""
         return cls((forward,) * stages, (input_gradient,) * stages, (weight_gradient,) * stages)
+
+
+@dataclass(frozen=True)
+class DeviceStageTimes:
+    """Of devices that differ."""
+
+    devices: Sequence[StageTimes]
+    """By row what stages take there."""
+    sent: Callable[[int, int, int], float]
+    """What `sent_ms` is."""
+
+    def pass_ms(self, device: int, one: Pass) -> float:
+        """See `PassTimes`."""
+        return self.devices[device].of(one)
+
+    def sent_ms(self, boundary: int, source: int, target: int) -> float:
+        """See `PassTimes`."""
+        return self.sent(boundary, source, target)
 
 
 class TimedPass(NamedTuple):
@@ -148,7 +186,7 @@ class _Shared:
 
 
 def run_times(
-    schedule: PipelineSchedule, times: StageTimes, *, cores: float = math.inf, prefetch: bool = False
+    schedule: PipelineSchedule, times: PassTimes, *, cores: float = math.inf, prefetch: bool = False
 ) -> PipelineTimes:
     """Each pass runs after the one before it on its device, and after its input has come.
 
@@ -168,9 +206,10 @@ def run_times(
     needs = [_needs(step, schedule.stages) for _, step in flat]
     moved = [0.0] * len(flat)
     for index, ((device, step), before) in enumerate(zip(flat, needs, strict=True)):
-        if before is not None and before[0] != step.stage and times.send:
+        if before is not None and before[0] != step.stage:
             other = schedule.device[before[0], step.micro_batch]
-            moved[index] = times.send[min(before[0], step.stage)] if other != device else 0.0
+            if other != device:
+                moved[index] = times.sent_ms(min(before[0], step.stage), other, device)
     # Numbers of the passes among all tasks: what has to be received is a task before its pass.
     numbers = [index + count for index, count in enumerate(itertools.accumulate(int(ms > 0.0) for ms in moved))]
     computing: dict[tuple[int, PassKind, int], int] = {
@@ -185,7 +224,7 @@ def run_times(
             link = ("link", schedule.device[before[0], step.micro_batch], device)
             tasks.append(Task(ms, (link if prefetch else device,), after))
             after = (len(tasks) - 1,) if prefetch else ()
-        tasks.append(Task(times.of(step), (device,), after))
+        tasks.append(Task(times.pass_ms(device, step), (device,), after))
     sharing = cores < len(schedule.rows)
     task_times = simulate(tasks, contention=_Shared(cores) if sharing else None)
     return PipelineTimes(
