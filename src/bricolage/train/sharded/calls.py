@@ -1,6 +1,6 @@
-"""What DTensor takes but for computing and sending: measured once on processes of this machine, all at the same time.
+"""What partitioned steps take but for computing and sending: measured once on processes of this machine, all at the same time.
 
-A call of an operator passes DTensor's propagation in Python, a conversion also a collective with its wait. With small tensors that
+A call of an operator passes Python and PyTorch's dispatcher, a conversion also a collective with its wait. With small tensors that
 is all there is; with larger ones the line through their times is that of gloo's own algorithm.
 """
 
@@ -10,16 +10,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from bricolage.device.collective import CallTimes, Ring
-from bricolage.search.sharding.layouts import REPLICATED
+from bricolage.search.sharding.layouts import REPLICATED, Layout
 from bricolage.train.pipeline.layers import line
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
 from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
+from bricolage.train.sharded.signatures import to_placement
 from bricolage.train.sharded.step_graph import trace_joint
 from bricolage.train.step.spec import Optimiser
 from bricolage.train.step.step import TrainingStep, make_optimiser
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.tensor import DTensor
 
 _LONGEST_S = 120.0
 _SIZES = (1 << 12, 1 << 16, 1 << 19, 1 << 22)
@@ -114,8 +120,8 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import distribute_tensor
 
-    from bricolage.train.sharded.dtensor_step import distribute, run_sharded
-    from bricolage.train.sharded.signatures import to_placement
+    from bricolage.train.sharded.dtensor_step import distribute
+    from bricolage.train.sharded.partitioned_step import PartitionedStep
 
     mesh = init_device_mesh("cpu", (rank.size,))
     share = job.seconds / (len(_CONVERSIONS) * len(_SIZES) + 2)
@@ -124,13 +130,15 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
     nodes = [node for node in joint.graph.graph.nodes if node.name in set(joint.calls)]
     plan = _whole(joint.parameters, [(node.name, len(node.all_input_nodes), node) for node in nodes], rank.size)
     given = distribute(joint, plan, dict(step.module.named_parameters()), [*step.inputs, *step.targets], mesh)
-    parameters = [torch.nn.Parameter(tensor) for tensor in given[: len(joint.parameters)]]
+    program = PartitionedStep(joint, plan, given)
+    parts = [tensor.to_local() for tensor in given]
+    parameters = [torch.nn.Parameter(part) for part in parts[: len(joint.parameters)]]
     optimiser = make_optimiser(replace(job.optimiser, lr=0.0), parameters)
-    now = [*parameters, *given[len(parameters) :]]
-    gradients = run_sharded(joint, plan, now).gradients  # type: ignore[arg-type]
+    now = [*parameters, *parts[len(parameters) :]]
+    gradients = program.run(now).gradients
     for parameter, name in zip(parameters, joint.parameters, strict=True):
         parameter.grad = gradients[name]
-    operators = _median(lambda: run_sharded(joint, plan, now), share, rank) / len(nodes)  # type: ignore[arg-type]
+    operators = _median(lambda: program.run(now), share, rank) / len(nodes)
     updates = _median(optimiser.step, share, rank) / len(parameters)
     conversions: dict[str, tuple[tuple[int, float], ...]] = {}
     for kind, (source, target) in _CONVERSIONS.items():
@@ -139,10 +147,23 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
             rows = 4 * rank.size
             whole = torch.zeros(rows, max(rank.size, size // 4 // rows // rank.size * rank.size))
             placed = distribute_tensor(whole, mesh, [to_placement(source)])
-            ms = _median(partial(placed.redistribute, placements=[to_placement(target)]), share, rank)
+            ms = _median(_convert(placed, target), share, rank)
             seen.append((whole.numel() * 4, ms))
         conversions[kind] = tuple(seen)
     return CallsAnswer(operators, updates, conversions)
+
+
+def _convert(placed: DTensor, target: Layout) -> Callable[[], object]:
+    """A call that converts a tensor as a partitioned step does."""
+    from torch.distributed.tensor import DTensor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def redistribute(part: torch.Tensor) -> torch.Tensor:
+        tensor = DTensor.from_local(part, placed.device_mesh, placed.placements, run_check=False)
+        return tensor.redistribute(placements=[to_placement(target)]).to_local().contiguous()
+
+    part = placed.to_local()
+    return partial(make_fx(redistribute)(part), part)
 
 
 def _small(optimiser: Optimiser) -> TrainingStep:

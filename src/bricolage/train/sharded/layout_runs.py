@@ -16,8 +16,9 @@ from bricolage.device.host import host
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
 from bricolage.train.sharded.calls import measure_calls
-from bricolage.train.sharded.dtensor_step import distribute, run_sharded
+from bricolage.train.sharded.dtensor_step import distribute
 from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks, slowdown_of
+from bricolage.train.sharded.partitioned_step import PartitionedStep
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.step_graph import trace_joint
 from bricolage.train.step.spec import StepSpec
@@ -128,33 +129,32 @@ def work(job: LayoutJob, rank: Rank) -> LayoutRun:
     """What each process does."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor
 
     step = build(job.spec)
     joint = trace_joint(step)
     state: Mapping[str, torch.Tensor] = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
     mesh = init_device_mesh("cpu", (rank.size,))
     given = distribute(joint, job.plan, state, [*step.inputs, *step.targets], mesh)
-    parameters = [torch.nn.Parameter(tensor) for tensor in given[: len(joint.parameters)]]
-    rest = given[len(parameters) :]
-    now: list[DTensor] = [*parameters, *rest]  # type: ignore[list-item]
-    optimiser = make_optimiser(step.optimiser, parameters)
+    program = PartitionedStep(joint, job.plan, given)
+    parts = [tensor.to_local() for tensor in given]
+    parameters = {name: torch.nn.Parameter(part) for name, part in zip(joint.parameters, parts, strict=False)}
+    now = [*parameters.values(), *parts[len(parameters) :]]
+    optimiser = make_optimiser(step.optimiser, list(parameters.values()))
 
     loss = step.loss(step.module(*step.inputs), *step.targets)
     loss.backward()
-    first = run_sharded(joint, job.plan, now)
-    pairs = [(first.loss.to_local(), loss.detach())]
-    for name in joint.parameters:
-        gradient, whole = first.gradients[name], state[name].grad
+    last = program.run(now)
+    pairs = [(last.loss, loss.detach())]
+    for name, gradient in last.gradients.items():
+        whole = state[name].grad
         if gradient is not None and whole is not None:
-            pairs.append((gradient.full_tensor(), whole))
+            pairs.append((program.whole(name, gradient), whole))
     error = max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs)
-    last = first
 
     def once() -> None:
         nonlocal last
-        last = run_sharded(joint, job.plan, now)
-        for parameter, name in zip(parameters, joint.parameters, strict=True):
+        last = program.run(now)
+        for name, parameter in parameters.items():
             parameter.grad = last.gradients[name]
         optimiser.step()
 
@@ -162,7 +162,7 @@ def work(job: LayoutJob, rank: Rank) -> LayoutRun:
     alone = step.make_optimiser()
     single = _times(lambda: step.run(alone), job.steps, lambda: None) if rank.number == 0 else 0.0
     rank.dist.barrier()
-    return LayoutRun(error, times, single, float(last.loss.to_local()), tuple(dict.fromkeys(last.strayed)))
+    return LayoutRun(error, times, single, float(last.loss), program.strayed)
 
 
 def _times(run: Callable[[], object], steps: int, meet: Callable[[], object]) -> float:

@@ -55,7 +55,7 @@ def divided_plans(work: StepTimings, problem: PipelineProblem, known_ms: float =
         calls = calls.held(problem.devices, work.spec.devices.gbytes)
     least = calls.operator_ms * len(joint.calls)
     if least >= known_ms:
-        reason = f"calling {len(joint.calls)} operators by DTensor takes {least:.3g} ms, and another plan less in all"
+        reason = f"calling {len(joint.calls)} operators takes {least:.3g} ms, and another plan less in all"
         return _with_weights(work, problem, calls, f"no divided operators: {reason}")
     ring = calls.on(problem.ring) if problem.ring is not None else Ring.described(problem.devices, problem.link)
     peaks = share_of_peaks(host(), work.threads)
