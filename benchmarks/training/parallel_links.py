@@ -22,6 +22,8 @@ from bricolage.train.step.spec import Optimiser, StepSpec
 CODE = "benchmarks.training.training_networks"
 STEPS: dict[str, StepSpec] = {
     "encoder": StepSpec(f"{CODE}:encoder", f"{CODE}:token_batch", batch_size=16, optimiser=Optimiser("adam")),
+    "wide": StepSpec(f"{CODE}:wide_mlp", f"{CODE}:mlp_batch", batch_size=32, optimiser=Optimiser("adam")),
+    "words": StepSpec(f"{CODE}:word_classifier", f"{CODE}:word_batch", batch_size=32, optimiser=Optimiser("adam")),
     "mlp": StepSpec(f"{CODE}:mlp", f"{CODE}:mlp_batch", batch_size=256, optimiser=Optimiser("adam")),
 }
 _CLEAR = 0.05

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -14,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from bricolage.errors import BadOption
 from bricolage.train.pipeline.module_stages import Division, ModuleStage, batch_names, divide_module
 from bricolage.train.pipeline.pipeline_problem import PipelinePlan
-from bricolage.train.pipeline.schedule_loop import MicroBatches, ScheduleLoop, TimedPasses
+from bricolage.train.pipeline.schedule_loop import MicroBatches, ScheduleLoop, TimedPasses, new_group
 from bricolage.train.sharded.sharded_executors import divide_weights
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import LossFunction, TrainingStep, build, make_optimiser, on_device, users_code
@@ -312,12 +311,6 @@ class TorchRuntime:
 
 def _gradients(module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
     return {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
-
-
-def new_group(ranks: Sequence[int], timeout_s: float) -> ProcessGroup | None:
-    """Some of the processes; all processes make it. One that waits for another fails after `timeout_s` seconds."""
-    group: ProcessGroup | None = torch.distributed.new_group(list(ranks), timeout=timedelta(seconds=timeout_s))
-    return group
 
 
 def _pipeline_groups(seat: Seat, timeout: float) -> ProcessGroup | None:

@@ -102,6 +102,7 @@ def launch_plan(
         single_threads=plan.single_threads,
         layouts=plan.layouts,
         fully_sharded=plan.fully_sharded is not None,
+        grouped=plan.grouped,
     )
     if rank is None:
         answers: Sequence[ParallelAnswer] = run_group(

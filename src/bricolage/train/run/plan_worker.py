@@ -16,14 +16,15 @@ from bricolage.train.pipeline.weight_versions import VersionedPipeline, changes_
 from bricolage.train.run.document import table_of
 from bricolage.train.run.executors import DataParallel, Pipeline, SingleProcess, StepExecutor
 from bricolage.train.run.rank import Rank
-from bricolage.train.sharded.planned_layouts import LayoutPlan
+from bricolage.train.sharded.group_pipeline import GroupPipeline
+from bricolage.train.sharded.planned_layouts import GroupedPlan, LayoutPlan
 from bricolage.train.sharded.sharded_executors import FullyShardedStep, ShardedOperators
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import TrainingStep, build, on_device
 from bricolage.work.pipeline.csv import from_text
 from bricolage.work.pipeline.table import PipelineSchedule
 
-SINGLE, SHARDED, FULLY_SHARDED = "single process", "sharded", "fully sharded"
+SINGLE, SHARDED, FULLY_SHARDED, GROUPS = "single process", "sharded", "fully sharded", "groups"
 BOUND = 1e-6
 """Relative error of gradients that is accepted; or four times what rounding (float32) does to those of one process."""
 _OF_ITSELF = 4.0
@@ -71,6 +72,8 @@ class ParallelJob:
     """Of divided operators, where they take part."""
     fully_sharded: bool = False
     """Whether FSDP2 takes part."""
+    grouped: GroupedPlan | None = None
+    """Stages on groups of devices, where they take part."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
     engines = {
         name: executor.engine
         for name, executor in executors.items()
-        if isinstance(executor, Pipeline | VersionedPipeline)
+        if isinstance(executor, Pipeline | VersionedPipeline | GroupPipeline)
     }
     for way, check in checks.items():
         if not check.accepted:
@@ -172,7 +175,7 @@ def _make_executors(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecuto
         reason = ""
         try:
             executors[name] = make()
-        except NotShardable as error:
+        except (BadPlan, NotShardable) as error:
             reason = str(error.facts["reason"])
         if _any(bool(reason), rank):
             failures[name] = reason or "another process cannot divide the step"
@@ -190,6 +193,9 @@ def _collect_divided(job: ParallelJob, rank: Rank) -> dict[str, Callable[[], Ste
         makers[SHARDED] = partial(ShardedOperators, on_device(build(job.spec), rank.device), job.layouts)
     if job.fully_sharded:
         makers[FULLY_SHARDED] = partial(FullyShardedStep, on_device(build(job.spec), rank.device))
+    if job.grouped is not None:
+        step = on_device(build(job.spec), rank.device)
+        makers[GROUPS] = partial(GroupPipeline, step, job.grouped, rank.number, job.timeout_s)
     return makers
 
 

@@ -79,7 +79,7 @@ def plan_step(
     divided = divided_plans(
         work, problem, min((pipeline_plan.step_ms for pipeline_plan in pipeline_plans), default=math.inf)
     )
-    if refused is not None and divided.layouts is None and divided.fully_sharded is None:
+    if refused is not None and not divided.any:
         raise refused
     shown.start("planning for other devices")
     training_plan = _document(spec, work, problem, pipeline_plans, alone, divided, notes)
@@ -166,6 +166,7 @@ def _document(
         notes=(*notes, *divided.notes),
         layouts=divided.layouts,
         fully_sharded=divided.fully_sharded,
+        grouped=divided.grouped,
         bound=bound,
         start_ms=problem.start_ms,
     )

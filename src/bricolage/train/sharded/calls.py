@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bricolage.device.collective import CallTimes, Ring
+from bricolage.device.device import Link
 from bricolage.search.sharding.layouts import REPLICATED, Layout
 from bricolage.train.pipeline.layers import line
 from bricolage.train.run.process_group import run_group
@@ -64,6 +65,8 @@ class DispatchTimes:
     """Of the update of each parameter."""
     conversions: Mapping[str, CallTimes]
     """By kind: "reduce", "gather", "scatter", "exchange"."""
+    workers: int = 2
+    """Among which conversions were measured."""
 
     def on(self, ring: Ring) -> Ring:
         """A ring of these workers with collectives as they were measured."""
@@ -77,10 +80,42 @@ class DispatchTimes:
             exchange=self.conversions["exchange"],
         )
 
+    def among(self, workers: int, link: Link) -> Ring:
+        """A ring of some of these workers on links of a bandwidth: starts grow with the messages, bytes with their share of a
+        tensor, and what links take longer than was measured counts."""
+        if workers < 2:
+            return Ring.described(1, link)
+        steps, share = (workers - 1) / (self.workers - 1), (workers - 1) / workers * self.workers / (self.workers - 1)
+        scaled = replace(
+            self,
+            workers=workers,
+            conversions={
+                kind: CallTimes(steps * call_times.start_ms, share * call_times.ms_per_byte)
+                for kind, call_times in self.conversions.items()
+            },
+        )
+        return scaled.held(workers, link.gbytes).on(Ring.described(workers, link))
+
+    def described(self, workers: int, link: Link) -> Ring:
+        """The same on described links, whose latency comes on top of a call's start."""
+        ring = self.among(workers, link)
+        if workers < 2:
+            return ring
+        ways = {"latency_ms": 2.0, "gather": 1.0, "scatter": 1.0, "exchange": 1.0}
+        wait = {name: ways_ * (workers - 1) * link.latency_us / 1e3 for name, ways_ in ways.items()}
+        assert ring.gather is not None and ring.scatter is not None and ring.exchange is not None
+        return replace(
+            ring,
+            latency_ms=ring.latency_ms + wait["latency_ms"],
+            gather=replace(ring.gather, start_ms=ring.gather.start_ms + wait["gather"]),
+            scatter=replace(ring.scatter, start_ms=ring.scatter.start_ms + wait["scatter"]),
+            exchange=replace(ring.exchange, start_ms=ring.exchange.start_ms + wait["exchange"]),
+        )
+
     def held(self, workers: int, gbytes: float) -> DispatchTimes:
         """The same where links have less bandwidth than was measured."""
         other = (workers - 1) / workers
-        shares = {"reduce": 2 * other, "gather": other, "scatter": other, "exchange": other / workers}
+        shares = {"reduce": 2 * other, "gather": other, "scatter": other, "exchange": other}
         return replace(
             self,
             conversions={
@@ -110,7 +145,7 @@ def measure_calls(workers: int, threads: int, optimiser: Optimiser, seconds: flo
         per_byte, start = line(seen)
         lines[kind] = CallTimes(start, per_byte)
     return DispatchTimes(
-        max(answer.operator_ms for answer in answers), max(answer.update_ms for answer in answers), lines
+        max(answer.operator_ms for answer in answers), max(answer.update_ms for answer in answers), lines, workers
     )
 
 

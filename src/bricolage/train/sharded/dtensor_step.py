@@ -73,40 +73,52 @@ def run_sharded(joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]) ->
     """
     import torch
 
+    with torch.no_grad():
+        results, strayed = evaluate_sharded(joint, plan, given)
+        gradients: dict[str, DTensor | None] = {}
+        for name, gradient in zip(joint.parameters, results[1:], strict=True):
+            where = [to_placement(plan.parameters[name])]
+            gradients[name] = None if gradient is None else gradient.redistribute(placements=where)
+        loss = _tensor(results[0]).redistribute(placements=[to_placement(REPLICATED)])
+    return ShardedRun(loss, gradients, strayed)
+
+
+def evaluate_sharded(
+    joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]
+) -> tuple[list[DTensor | None], list[str]]:
+    """The graph's outputs as its operators lay them out, and operators that DTensor laid out in another way than planned.
+
+    Raises:
+        NotShardable: the plan is for a step with other operators.
+    """
     values: dict[torch.fx.Node, Value] = {}
     readers = {node: len(node.users) for node in joint.graph.graph.nodes}
     waiting = {operator_layouts.name: operator_layouts for operator_layouts in plan.operators}
     strayed: list[str] = []
     results: list[DTensor | None] = []
     mesh = given[0].device_mesh
-    with torch.no_grad():
-        for number, node in enumerate(joint.graph.graph.nodes):
-            if node.op == "placeholder":
-                values[node] = _relay_value(given[number], plan.relays.get(f"{node.name}.0"))
-            elif node.op == "output":
-                results = [None if output is None else _tensor(values[output]) for output in node.args[0]]
-            elif node.target is operator.getitem:
-                several = values[node.args[0]]
-                values[node] = _tensor(several[node.args[1]])
-            elif node.name not in waiting:
-                raise NotShardable(reason=f"its plan does not know '{node.name}'")
-            else:
-                outputs = _call(node, waiting[node.name], values, mesh, strayed)
-                values[node] = (
-                    [_relay_value(output, plan.relays.get(f"{node.name}.{n}")) for n, output in enumerate(outputs)]
-                    if isinstance(outputs, list)
-                    else _relay_value(outputs, plan.relays.get(f"{node.name}.0"))
-                )
-            for source in node.all_input_nodes:  # what is read no more is given back
-                readers[source] -= 1
-                if not readers[source]:
-                    del values[source]
-        gradients: dict[str, DTensor | None] = {}
-        for name, gradient in zip(joint.parameters, results[1:], strict=True):
-            where = [to_placement(plan.parameters[name])]
-            gradients[name] = None if gradient is None else gradient.redistribute(placements=where)
-    loss = _tensor(results[0]).redistribute(placements=[to_placement(REPLICATED)])
-    return ShardedRun(loss, gradients, strayed)
+    for number, node in enumerate(joint.graph.graph.nodes):
+        if node.op == "placeholder":
+            values[node] = _relay_value(given[number], plan.relays.get(f"{node.name}.0"))
+        elif node.op == "output":
+            results = [None if output is None else _tensor(values[output]) for output in node.args[0]]
+        elif node.target is operator.getitem:
+            several = values[node.args[0]]
+            values[node] = _tensor(several[node.args[1]])
+        elif node.name not in waiting:
+            raise NotShardable(reason=f"its plan does not know '{node.name}'")
+        else:
+            outputs = _call(node, waiting[node.name], values, mesh, strayed)
+            values[node] = (
+                [_relay_value(output, plan.relays.get(f"{node.name}.{n}")) for n, output in enumerate(outputs)]
+                if isinstance(outputs, list)
+                else _relay_value(outputs, plan.relays.get(f"{node.name}.0"))
+            )
+        for source in node.all_input_nodes:  # what is read no more is given back
+            readers[source] -= 1
+            if not readers[source]:
+                del values[source]
+    return results, strayed
 
 
 def _relay_value(value: DTensor, layout: Layout | None) -> DTensor:
