@@ -65,6 +65,8 @@ class StepTimings:
         """Samples of the micro-batches that are timed."""
         self.crowding = 1.0
         """A factor of all times where processes run at once, beyond that they share cores."""
+        self.scale = 1.0
+        """Of the planned devices' times by those here; after `layers`."""
         self._rows: dict[int, StepRow] = {}
 
     @property
@@ -122,6 +124,7 @@ class StepTimings:
             (timing,) = self._time_step(Variant(batch_size=2 * size, micro_batches=2), [self.threads])
             self._rows[size] = row = StepRow(timing.graph, timing.ms, names, 2)
             here = StepRow(timing.graph, timing.here, names, 2)
+            self.scale = sum(timing.ms) / max(sum(timing.here), 1e-9)
             if not refused:
                 try:
                     division, parts = self._parts(row.names[1:], size)

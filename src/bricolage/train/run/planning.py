@@ -144,6 +144,8 @@ def _document(
     bound = min(problem.bound_ms, replace(problem, layers=work.whole).bound_ms, single)
     if divided.layouts is not None:
         bound = min(bound, divided.layouts.bound_ms)
+    if divided.grouped is not None:  # its stages run without autograd, for which the bound counts
+        bound = min(bound, divided.grouped.step_ms)
     priced = [
         replace(_reprice_plan(pipeline_plan, problem, single, parallel), bound_ms=bound) for pipeline_plan in found
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -114,6 +114,11 @@ class GroupPipeline:
         """See `StepExecutor`."""
         return TimedPasses() if self._stage is None else self._stage.run()
 
+    def calls(self) -> Sequence[Callable[[], object]]:
+        """After `run`: a forward pass, a backward pass and the update of this process's stage, without collectives, for their
+        times. None where it has no stage. It runs no further step."""
+        return () if self._stage is None else self._stage.calls()
+
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """See `StepExecutor`. Whole, on each process of their stage: all have to ask."""
         return {} if self._stage is None else self._stage.gradients()
@@ -179,11 +184,39 @@ class _RunningStage:
         for _, work in messages.sent:
             work.wait()
         self._sums = self._programs.finish(self._sums)
+        self._update()
+        return timed
+
+    def _update(self) -> None:
         for name, parameter in self._programs.parameters.items():
             parameter.grad = self._sums.get(name)
         if self._optimiser is not None:
             self._optimiser.step()
-        return timed
+
+    def calls(self) -> Sequence[Callable[[], object]]:
+        """See `GroupPipeline`."""
+        self._programs.spare_collectives()
+        targets = self._batches.targets[0] if self._last else ()
+        batch = self._programs.batch([*self._batches.inputs[0], *targets])
+        given = self._zeros("F", self._number - 1) if self._number else []
+        seeds = [torch.ones(())] if self._last else self._zeros("B", self._number + 1)
+        _, kept = self._programs.forward(batch, given)
+
+        def forward() -> None:
+            self._programs.forward(batch, given)
+
+        def backward() -> None:
+            gradients, _ = self._programs.backward(kept, seeds)
+            self._add(gradients)
+
+        return forward, backward, self._update
+
+    def _zeros(self, kind: str, other: int) -> list[torch.Tensor]:
+        """Messages as this process gets them."""
+        empty = [handed.empty(torch.device("cpu")).zero_() for handed in self._kinds(kind, other)]
+        devices = self._here.devices
+        layouts = [message_layout(tensor.shape[0] if tensor.dim() else None, devices) for tensor in empty]
+        return [self._programs.part(tensor, layout) for tensor, layout in zip(empty, layouts, strict=True)]
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """Of this stage's weights, whole."""
@@ -194,6 +227,11 @@ class _RunningStage:
     ) -> None:
         seeds = [torch.tensor(1.0 / self._plan.micro_batches)] if self._last else given
         gradients, back = self._programs.backward(kept, seeds)
+        self._add(gradients)
+        if self._number:
+            self._send(stage_pass, self._number - 1, back, messages)
+
+    def _add(self, gradients: Sequence[torch.Tensor | None]) -> None:
         for name, gradient in zip(self._programs.parameters, gradients, strict=True):
             if gradient is None:
                 continue
@@ -204,8 +242,6 @@ class _RunningStage:
                 self._own.add(name)
             else:
                 self._sums[name] = gradient
-        if self._number:
-            self._send(stage_pass, self._number - 1, back, messages)
 
     # --- messages ----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Plans of two levels for a spec: its module in parts, runs of parts as stages on groups of devices, layouts inside each.
 
-Only runs of at most `_PARTS` parts and two numbers of micro-batches are tried: each run is traced and solved for each size of a
-group.
+Stages are runs of at most `_PARTS` parts, with about a micro-batch for each device: each run is traced, and solved for each size of
+a group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bricolage.train.pipeline.pipeline_problem import PipelineProblem, divisors
 from bricolage.train.pipeline.timings import StepTimings
 from bricolage.train.sharded.calls import DispatchTimes
 from bricolage.train.sharded.group_pipeline import stage_example
-from bricolage.train.sharded.layout_plan import Described, DeviceGroup, roofline_ms, share_of_peaks
+from bricolage.train.sharded.layout_plan import Described, DeviceGroup, share_of_peaks, slowdown_of
 from bricolage.train.sharded.planned_layouts import GroupedPlan, GroupStage, LayoutPlan
 from bricolage.train.sharded.step_graph import JointStep, trace_stage
 from bricolage.train.sharded.two_levels import Hosts, LayerRow, ShardedPipeline, plan_sharded
@@ -59,29 +59,16 @@ def grouped_plan(
         return None, ("no groups of devices: the module is one part",)
     names = tuple(problem.layers[begin].name for begin, _ in blocks[1:])
     hosts = hosts_of(work, problem, calls)
-    best: GroupedPlan | None = None
-    reason = "no number of micro-batches divides the batch"
-    for count in _counts(work.spec.batch_size, problem.devices):
-        try:
-            parts = _Parts(work, problem, calls, names, count)
-            plan = parts.plan(hosts, problem.layers)
-        except (BadPlan, NotShardable) as error:
-            return None, (f"no groups of devices: {error.facts['reason']}",)
-        except NoShardingPlan as error:
-            reason = str(error)
-            continue
-        if len(plan.stages) < 2:
-            reason = "one group of all devices takes less than several"
-        elif best is None or plan.step_ms < best.step_ms:
-            best = plan
-    return best, () if best is not None else (f"no groups of devices: {reason}",)
-
-
-def _counts(batch: int, devices: int) -> list[int]:
-    """Numbers of micro-batches: the most that divide the batch up to one for each device, and up to two."""
-    able = [divisor for divisor in divisors(batch) if divisor > 1]
-    chosen = {max((count for count in able if count <= most), default=1) for most in (devices, 2 * devices)}
-    return sorted(chosen - {1})
+    count = max(divisor for divisor in divisors(work.spec.batch_size) if divisor <= problem.devices)
+    try:
+        plan = _Parts(work, problem, calls, names, count).plan(hosts, problem.layers)
+    except (BadPlan, NotShardable) as error:
+        return None, (f"no groups of devices: {error.facts['reason']}",)
+    except NoShardingPlan as error:
+        return None, (f"no groups of devices: {error}",)
+    if len(plan.stages) < 2:
+        return None, ("no groups of devices: one group of all takes less than several",)
+    return plan, ()
 
 
 def hosts_of(work: StepTimings, problem: PipelineProblem, calls: DispatchTimes) -> Hosts:
@@ -127,6 +114,7 @@ class _Solved:
 
     described: Described
     problem: ShardingProblem
+    graph: JointStep
 
 
 class _Parts:
@@ -147,14 +135,12 @@ class _Parts:
         example = tuple(tensor[: self._samples] for tensor in self._step.inputs)
         self._division: Division = divide_module(self._step, names, example)
         self._graphs: dict[tuple[int, int], JointStep] = {}
-        self._solved: dict[tuple[int, int, int], _Solved] = {}
+        self._solved: dict[tuple[Hashable, int], _Solved] = {}
         self._memory = problem.memory_bytes
         self._peaks = share_of_peaks(host(), work.threads)
-        rooflines = sum(
-            roofline_ms(self._graph(number, number + 1), self._peaks) for number in range(len(names) + 1)
-        )
-        passes = work.crowd(problem) * work.passes_ms(self._samples)
-        self._slowdown = max(1.0, passes / max(rooflines, 1e-9))
+        graphs = [self._graph(number, number + 1) for number in range(len(names) + 1)]
+        factor = work.scale * work.crowd(problem)
+        self._slowdown = slowdown_of(graphs, self._peaks, calls.operator_ms, factor, work.threads)
 
     def _graph(self, begin: int, end: int) -> JointStep:
         if (begin, end) not in self._graphs:
@@ -183,7 +169,7 @@ class _Parts:
             problem, plans = described.choices(_LIMIT_S)
         except NoShardingPlan:
             return described.problem, ()
-        self._solved[begin, end, ring.workers] = _Solved(described, problem)
+        self._solved[self._alike(begin, end), ring.workers] = _Solved(described, problem, self._graph(begin, end))
         return problem, plans
 
     def plan(self, hosts: Hosts, layers: Sequence[PlannedLayer]) -> GroupedPlan:
@@ -197,7 +183,7 @@ class _Parts:
         row = LayerRow(
             len(self._names) + 1,
             self._choices,
-            lambda begin, end: (begin, end),
+            self._alike,
             forward / max(forward + backward, 1e-9),
             lambda begin: float(sum(handed.bytes for handed in self._division.handed[begin - 1])),
         )
@@ -217,13 +203,22 @@ class _Parts:
             pipeline.bubble,
             max(self._count * stage.layouts.conversion_ms for stage in stages),
             pipeline.peak_bytes,
+            pipeline.messages_ms,
         )
 
     def _layouts(self, begin: int, end: int, devices: int, choice: ShardingPlan) -> LayoutPlan:
-        solved = self._solved[begin, end, devices]
+        solved = self._solved[self._alike(begin, end), devices]
         try:
             _, whole = solved.described.best(_LIMIT_S, solved.described.kept_to(REPLICATED), relays=False)
             replicas = whole.ms
         except NoShardingPlan:
             replicas = float("inf")
-        return solved.described.plan(solved.problem, choice, replicas)
+        plan = solved.described.plan(solved.problem, choice, replicas)
+        graph = self._graph(begin, end)  # an equal one: only its weights have other names
+        parameters = [plan.parameters[name] for name in solved.graph.parameters]
+        buffers = [plan.buffers[name] for name in solved.graph.buffers]
+        return replace(
+            plan,
+            parameters=dict(zip(graph.parameters, parameters, strict=True)),
+            buffers=dict(zip(graph.buffers, buffers, strict=True)),
+        )

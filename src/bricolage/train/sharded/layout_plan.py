@@ -13,6 +13,8 @@ samples: all are choices of one programme.
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     import torch
 
 
+_RUNS = 4
+"""Of a graph whose time is taken."""
 _RELAYS_S = 10.0
 """For which graphs with shared conversions are looked for."""
 
@@ -109,9 +113,39 @@ def share_of_peaks(device: Device, threads: int, workers: int = 1) -> Peaks:
     return Peaks(device.peaks.gflops * min(1.0, threads / device.threads), device.peaks.gbytes / workers)
 
 
-def slowdown_of(joint: JointStep, peaks: Peaks, passes_ms: float) -> float:
-    """How much longer than its roofline a step's forward and backward phase takes, which took `passes_ms` milliseconds."""
-    return max(1.0, passes_ms / max(roofline_ms(joint, peaks), 1e-9))
+def slowdown_of(joints: Sequence[JointStep], peaks: Peaks, operator_ms: float, factor: float, threads: int) -> float:
+    """How much longer than their rooflines graphs take that are run here, on zeros, beyond the start of each operator.
+
+    Args:
+        joints: the graphs.
+        peaks: of this process.
+        operator_ms: of an operator, until it runs.
+        factor: by which the planned devices take longer.
+        threads: of each process.
+    """
+    roofline = sum(roofline_ms(joint, peaks) for joint in joints)
+    starts = operator_ms * sum(len(joint.calls) for joint in joints)
+    measured = sum(_graph_ms(joint, threads) for joint in joints)
+    return max(1.0, factor * (measured - starts) / max(roofline, 1e-9))
+
+
+def _graph_ms(joint: JointStep, threads: int) -> float:
+    """The least of a few runs in this process."""
+    import torch
+
+    values = [node.meta["val"] for node in joint.graph.graph.nodes if node.op == "placeholder"]
+    given = [torch.zeros(tuple(value.shape), dtype=value.dtype) for value in values]
+    before, least = torch.get_num_threads(), math.inf
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            for _ in range(_RUNS):
+                begun = time.perf_counter()
+                joint.graph(*given)
+                least = min(least, (time.perf_counter() - begun) * 1e3)
+    finally:
+        torch.set_num_threads(before)
+    return least
 
 
 class Described:
@@ -264,12 +298,15 @@ class Described:
         return message_layout(value.shape[0] if value.dim() else None, self._group.workers)
 
     def choices(self, limit_s: float) -> tuple[ShardingProblem, list[ShardingPlan]]:
-        """Choices of signatures that hold, from the fastest to one that keeps little (`frontier`), with their problem.
+        """Choices of signatures that hold, with their problem: the fastest alone where all micro-batches at once would fit with it,
+        else those from the fastest to one that keeps little (`frontier`).
 
         Raises:
             NoShardingPlan: no layouts fit into the devices' memory.
         """
-        now, _ = self.best(limit_s, relays=False)
+        now, fastest = self.best(limit_s, relays=False)
+        if self._micro_batches * fastest.peak_bytes <= now.memory_bytes:
+            return now, [fastest]
         while True:
             plans = frontier(now)
             refused = [held for held in (self._held(now, plan) for plan in plans) if held is not None]

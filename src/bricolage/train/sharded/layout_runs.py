@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bricolage.base.torch_library import load_torch
 from bricolage.device.host import host
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
@@ -22,11 +21,9 @@ from bricolage.train.sharded.partitioned_step import PartitionedStep
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.step_graph import trace_joint
 from bricolage.train.step.spec import StepSpec
-from bricolage.train.step.step import TrainingStep, build, make_optimiser
+from bricolage.train.step.step import build, make_optimiser
 
 _LONGEST_S = 600.0
-_ROUNDS = 5
-"""Of the step in one process."""
 
 
 @dataclass(frozen=True)
@@ -73,27 +70,10 @@ def here(spec: StepSpec, workers: int, *, threads: int = 1, seconds: float = 2.0
     ring, _ = measure_ring(spec, workers, threads, seconds)
     calls = measure_calls(workers, threads, spec.optimiser, seconds)
     peaks = share_of_peaks(device, threads, workers)
-    step = build(spec)
-    slowdown = slowdown_of(trace_joint(step), peaks, _alone_ms(step, threads))
+    joint = trace_joint(build(spec))
+    slowdown = slowdown_of([joint], peaks, calls.operator_ms, 1.0, threads)
     memory = device.memory_bytes / workers
     return DeviceGroup(workers, calls.on(ring), peaks, memory, calls.operator_ms, slowdown, calls.update_ms)
-
-
-def _alone_ms(step: TrainingStep, threads: int) -> float:
-    """Of the forward and backward phase in this process."""
-    torch = load_torch()
-    kept = torch.get_num_threads()
-    torch.set_num_threads(threads)
-
-    def once() -> None:
-        step.loss(step.module(*step.inputs), *step.targets).backward()
-
-    try:
-        once()
-        return _times(once, _ROUNDS, lambda: None)
-    finally:
-        step.module.zero_grad()
-        torch.set_num_threads(kept)
 
 
 def plan_spec(spec: StepSpec, group: DeviceGroup, *, limit_s: float = 60.0) -> LayoutPlan:

@@ -7,7 +7,7 @@ longer at each operator than many operators themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,3 +81,28 @@ class PartitionedStep:
         return DTensor.from_local(
             gradient, self._mesh, placements, run_check=False, shape=shape, stride=stride
         ).full_tensor()
+
+
+def without_collectives(program: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The same operators on the same shapes, with this process's own parts in the place of what others would send."""
+    import torch
+
+    def gather(part: torch.Tensor, count: int, _group: str) -> torch.Tensor:
+        return torch.cat([part] * count)
+
+    def scatter(whole: torch.Tensor, _reduce: str, count: int, _group: str) -> torch.Tensor:
+        return whole[: whole.shape[0] // count].clone()
+
+    collectives = torch.ops._c10d_functional
+    alone: dict[object, Callable[..., torch.Tensor]] = {
+        collectives.all_reduce.default: lambda part, _reduce, _group: part.clone(),
+        collectives.all_gather_into_tensor.default: gather,
+        collectives.reduce_scatter_tensor.default: scatter,
+        collectives.wait_tensor.default: lambda part: part,
+    }
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(program.graph, {}))
+    for node in graph.nodes:
+        if node.target in alone:
+            node.target = alone[node.target]
+    return torch.fx.GraphModule(program, graph)

@@ -103,6 +103,8 @@ class GroupedPlan:
     """Of a step, what the stage that converts most spends on it."""
     peak_bytes: float
     """On the device that holds most."""
+    messages_ms: tuple[float, ...] = ()
+    """Of a micro-batch, between each stage and the next."""
 
     def __post_init__(self) -> None:
         cuts = [0, *(stage.end for stage in self.stages)]

@@ -14,7 +14,7 @@ from bricolage.errors import NotShardable
 from bricolage.train.pipeline.module_stages import ModuleStage
 from bricolage.train.pipeline.schedule_loop import TimedPasses
 from bricolage.train.sharded.dtensor_step import FullySharded, distribute
-from bricolage.train.sharded.partitioned_step import PartitionedStep
+from bricolage.train.sharded.partitioned_step import PartitionedStep, without_collectives
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.step_graph import trace_joint
 from bricolage.train.step.step import TrainingStep, make_optimiser
@@ -51,11 +51,23 @@ class ShardedOperators:
 
     def run(self) -> TimedPasses:
         """See `StepExecutor`."""
+        self.compute()
+        self.update()
+        return TimedPasses()
+
+    def compute(self) -> None:
+        """The forward and backward phase."""
         self._gradients = self._program.run(self._given).gradients
+
+    def update(self) -> None:
+        """What follows it."""
         for name, parameter in self._parameters.items():
             parameter.grad = self._gradients[name]
         self._optimiser.step()
-        return TimedPasses()
+
+    def spare_collectives(self) -> None:
+        """From now on it only computes, for its time."""
+        self._program.program = without_collectives(self._program.program)
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """See `StepExecutor`. Whole, on each process: all have to ask."""

@@ -16,6 +16,7 @@ from bricolage.train.sharded.dtensor_step import sharded_modules
 from bricolage.train.sharded.grouped_plans import grouped_plan
 from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks, slowdown_of
 from bricolage.train.sharded.planned_layouts import GroupedPlan, LayoutPlan
+from bricolage.train.sharded.program_times import ProgramsJob, price_programs
 from bricolage.train.sharded.step_graph import JointStep, trace_joint
 from bricolage.train.step.step import build
 
@@ -65,7 +66,11 @@ def divided_plans(work: StepTimings, problem: PipelineProblem, known_ms: float =
     grouped, reasons = grouped_plan(work, problem, calls)
     layouts, notes = _one_group(joint, work, problem, held, known_ms)
     plans = _with_weights(work, problem, held, *notes, *reasons)
-    return replace(plans, layouts=layouts, grouped=grouped)
+    if layouts is None and grouped is None:
+        return plans
+    job = ProgramsJob(work.spec, layouts, grouped, work.seconds, together=here)
+    priced = price_programs(job, problem.devices, work.threads, work.scale, problem.start_ms)
+    return replace(plans, layouts=priced.layouts, grouped=priced.grouped)
 
 
 def _one_group(
@@ -83,7 +88,7 @@ def _one_group(
         peaks,
         problem.memory_bytes,
         calls.operator_ms,
-        slowdown_of(joint, peaks, work.crowd(problem) * work.passes_ms(work.spec.batch_size)),
+        slowdown_of([joint], peaks, calls.operator_ms, work.scale * work.crowd(problem), work.threads),
         calls.update_ms,
     )
     try:

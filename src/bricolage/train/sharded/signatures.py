@@ -71,7 +71,8 @@ class Signatures:
         self._held: dict[tuple[object, Pair], bool] = {}
 
     def of(self, node: torch.fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[Pair]:
-        """Layouts of what a node reads and what it writes, those first in which all is whole.
+        """Layouts of what a node reads and what it writes, those first in which all is whole; without those that `holds` has
+        refused.
 
         Args:
             node: calls an operator; what it reads has a `val`.
@@ -80,7 +81,7 @@ class Signatures:
         args, kwargs, key, read = self._key(node)
         if key not in self._known:
             self._known[key] = self._collect_pairs(node.target, args, kwargs, read, shapes)
-        return self._known[key]
+        return [pair for pair in self._known[key] if self._held.get((key, pair), True)]
 
     def _key(self, node: torch.fx.Node) -> tuple[Ordered, Named, object, list[torch.Tensor]]:
         """Its arguments with the places of tensors, what its layouts depend on, and the tensors."""

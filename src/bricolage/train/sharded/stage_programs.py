@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bricolage.errors import NotShardable
 from bricolage.search.sharding.layouts import split_axis
 from bricolage.train.sharded.dtensor_step import evaluate_sharded
+from bricolage.train.sharded.partitioned_step import without_collectives
 from bricolage.train.sharded.planned_layouts import LayoutPlan, message_layout
 from bricolage.train.sharded.signatures import to_placement
 from bricolage.train.sharded.step_graph import JointStep, StageExample, stage_state, trace_stage
@@ -114,6 +115,12 @@ class StagePrograms:
         if self._finish is None:
             self._finish = make_fx(convert)(*gradients.values())
         return dict(zip(gradients, self._finish(*gradients.values()), strict=True))
+
+    def spare_collectives(self) -> None:
+        """From now on it only computes, for its time."""
+        self._forward, self._backward = without_collectives(self._forward), without_collectives(self._backward)
+        if self._finish is not None:
+            self._finish = without_collectives(self._finish)
 
     def whole(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
         """A parameter's gradient from all processes' parts: all have to ask."""

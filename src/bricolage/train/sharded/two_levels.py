@@ -105,6 +105,8 @@ class ShardedPipeline:
     peak_bytes: float
     solved: int
     """Problems of sharding."""
+    messages_ms: tuple[float, ...]
+    """Of a micro-batch, between each stage and the next."""
 
 
 def plan_sharded(
@@ -149,7 +151,9 @@ def plan_sharded(
         hosts.message_ms(row.sent_bytes(after.begin), sender, receiver)
         for after, (sender, receiver) in zip(stages[1:], itertools.pairwise(ranges), strict=True)
     ]
-    ran = simulate_groups([stage.cost.ms for stage in stages], row.forward_share, transfers, micro_batches)
+    forward = [stage.cost.ms * row.forward_share for stage in stages]
+    backward = [stage.cost.ms - ms for stage, ms in zip(stages, forward, strict=True)]
+    ran = simulate_groups(forward, backward, transfers, micro_batches)
     depth = len(stages)
     peak = max(
         sharded_stage.cost.lasting_bytes + min(depth - place, micro_batches) * sharded_stage.cost.kept_bytes
@@ -158,19 +162,16 @@ def plan_sharded(
     step = max(pass_.end_ms for pass_ in ran.passes)
     choices = tuple(solver.choice(stage) for stage in stages)
     return ShardedPipeline(
-        stages, tuple(firsts), choices, step, stage_plan.ms, ran.bubble, peak, solver.solved
+        stages, tuple(firsts), choices, step, stage_plan.ms, ran.bubble, peak, solver.solved, tuple(transfers)
     )
 
 
 def simulate_groups(
-    times: Sequence[float], forward_share: float, transfers: Sequence[float], micro_batches: int
+    forward: Sequence[float], backward: Sequence[float], transfers: Sequence[float], micro_batches: int
 ) -> PipelineTimes:
-    """1F1B on groups of devices: stages of so many milliseconds for a micro-batch, and messages between them."""
-    forward = [ms * forward_share for ms in times]
-    backward = [ms - way for ms, way in zip(times, forward, strict=True)]
-    schedule = SCHEDULES["1f1b"](len(times), micro_batches)
-    stage_times = StageTimes(forward, backward, [0.0] * len(times), transfers)
-    return run_times(schedule, stage_times, prefetch=True)
+    """1F1B on groups of devices: milliseconds of passes of a micro-batch, and of messages between stages."""
+    schedule = SCHEDULES["1f1b"](len(forward), micro_batches)
+    return run_times(schedule, StageTimes(forward, backward, [0.0] * len(forward), transfers), prefetch=True)
 
 
 class _Solver:
