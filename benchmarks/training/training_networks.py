@@ -33,7 +33,7 @@ def mlp_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(size, 784, generator=torch.Generator().manual_seed(seed)), _classes(size, seed, 10)
 
 
-def wide_mlp(layers: int = 4, width: int = 1024) -> nn.Module:
+def wide_mlp(layers: int = 3, width: int = 4096) -> nn.Module:
     """Linear layers of one width behind the first: many weights for the work that a small batch is."""
     inner = [part for _ in range(layers - 2) for part in (nn.Linear(width, width), nn.ReLU())]
     return nn.Sequential(nn.Linear(784, width), nn.ReLU(), *inner, nn.Linear(width, 16))

@@ -160,9 +160,9 @@ class _Parts:
             ring,
             self._peaks,
             self._memory,
-            self._calls.operator_ms,
-            self._slowdown,
-            self._calls.update_ms,
+            start_ms=self._calls.operator_ms,
+            update_ms=self._calls.update_ms,
+            slowdown=self._slowdown,
         )
         described = Described(self._graph(begin, end), self._step.optimiser, group, self._count)
         try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bricolage.device.collective import Ring
@@ -57,11 +57,11 @@ class DeviceGroup:
     """Of each."""
     memory_bytes: float = math.inf
     """Of each."""
-    start_ms: float = 0.002
+    start_ms: float = field(default=0.002, kw_only=True)
     """Of each operator, views too: until it runs."""
-    update_ms: float = 0.0
+    update_ms: float = field(default=0.0, kw_only=True)
     """Of the update of each parameter, but for its bytes."""
-    slowdown: float = 1.0
+    slowdown: float = field(default=1.0, kw_only=True)
     """By which operators take longer than their rooflines."""
 
     def ms(self, flops: float, size: float) -> float:

@@ -73,7 +73,15 @@ def here(spec: StepSpec, workers: int, *, threads: int = 1, seconds: float = 2.0
     joint = trace_joint(build(spec))
     slowdown = slowdown_of([joint], peaks, calls.operator_ms, 1.0, threads)
     memory = device.memory_bytes / workers
-    return DeviceGroup(workers, calls.on(ring), peaks, memory, calls.operator_ms, slowdown, calls.update_ms)
+    return DeviceGroup(
+        workers,
+        calls.on(ring),
+        peaks,
+        memory,
+        start_ms=calls.operator_ms,
+        update_ms=calls.update_ms,
+        slowdown=slowdown,
+    )
 
 
 def plan_spec(spec: StepSpec, group: DeviceGroup, *, limit_s: float = 60.0) -> LayoutPlan:

@@ -87,9 +87,9 @@ def _one_group(
         _collectives(work, problem, calls),
         peaks,
         problem.memory_bytes,
-        calls.operator_ms,
-        slowdown_of([joint], peaks, calls.operator_ms, work.scale * work.crowd(problem), work.threads),
-        calls.update_ms,
+        start_ms=calls.operator_ms,
+        update_ms=calls.update_ms,
+        slowdown=slowdown_of([joint], peaks, calls.operator_ms, work.scale * work.crowd(problem), work.threads),
     )
     try:
         layouts = plan_layouts(joint, work.spec.optimiser, group, limit_s=_PROGRAMME_S)
