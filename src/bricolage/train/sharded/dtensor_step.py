@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.errors import NotShardable
-from bricolage.search.sharding.layouts import REPLICATED, Layout
+from bricolage.search.sharding.layouts import MEAN, REPLICATED, Layout, is_partial
+from bricolage.train.sharded.partitioned_operators import PARTITIONED, run_partitioned
 from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
 from bricolage.train.sharded.signatures import LOCAL, to_layout, to_placement
 from bricolage.train.sharded.step_graph import JointStep, called_with, tensor_arguments
@@ -124,7 +125,20 @@ def evaluate_sharded(
 def _relay_value(value: DTensor, layout: Layout | None) -> DTensor:
     if layout is None or to_layout(value.placements[0]) == layout:
         return value
-    return _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
+    return convert(value, layout)
+
+
+def convert(value: DTensor, layout: Layout) -> DTensor:
+    """A tensor in another layout, its parts contiguous. Of a whole tensor, which DTensor does not make summands of, the first process
+    keeps it and the others have zeros; for a mean each keeps it."""
+    from torch.distributed.tensor import DTensor
+
+    if not is_partial(layout):
+        return _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
+    part = value.to_local()
+    if layout != MEAN and value.device_mesh.get_local_rank():
+        part = part.new_zeros(part.shape)
+    return _in_one_piece(DTensor.from_local(part, value.device_mesh, [to_placement(layout)], run_check=False))
 
 
 def _tensor(value: object) -> DTensor:
@@ -145,19 +159,22 @@ def _call(
     from torch.distributed.tensor import DTensor
 
     wanted = iter(layouts.inputs)
-    alone = not tensor_arguments(node) or str(node.target._name).partition(".")[0] in LOCAL  # type: ignore[union-attr]
+    name = str(node.target._name).partition(".")[0]  # type: ignore[union-attr]
+    substituted = PARTITIONED.get(name) == (layouts.inputs, layouts.outputs)
+    alone = not tensor_arguments(node) or name in LOCAL or substituted
 
     def read(one: torch.fx.Node) -> object:
         value, layout = _tensor(values[one]), next(wanted)
         there = value
         if to_layout(value.placements[0]) != layout:
-            there = _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
+            there = convert(value, layout)
         elif node.target is torch.ops.aten.view.default:
             there = _in_one_piece(there)
         return there.to_local() if alone else there
 
     args, kwargs = called_with(node, read)
-    out = node.target(*args, **kwargs)  # type: ignore[operator]
+    function = run_partitioned(name, mesh.get_local_rank(), mesh.size()) if substituted else node.target
+    out = function(*args, **kwargs)  # type: ignore[operator]
     several = list(out) if isinstance(out, (list, tuple)) else [out]
     outputs = iter(layouts.outputs)
     for place, output in enumerate(several):

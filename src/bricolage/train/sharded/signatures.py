@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bricolage.errors import NotShardable
 from bricolage.search.sharding.layouts import MEAN, PARTIAL, REPLICATED, Layout, split_along, split_axis, splits
+from bricolage.train.sharded.partitioned_operators import partitioned_pair
 from bricolage.train.sharded.step_graph import called_with
 from bricolage.train.sharded.verify import VerifiedOperator
 
@@ -113,7 +114,14 @@ class Signatures:
                 pairs[(split_along(axis),) * len(read)] = (split_along(axis),) * len(shapes)
         if name in LOCAL or not read:
             return list(pairs.items())
-        options = [[REPLICATED, PARTIAL, MEAN, *splits(tuple(tensor.shape), self.workers)] for tensor in read]
+        options = [
+            [
+                REPLICATED,
+                *((PARTIAL, MEAN) if tensor.is_floating_point() else ()),
+                *splits(tuple(tensor.shape), self.workers),
+            ]
+            for tensor in read
+        ]
         waiting = list(_first(options))
         seen: set[tuple[Layout, ...]] = set()
         while waiting:
@@ -131,7 +139,10 @@ class Signatures:
                     waiting.append(tuple(layout for layout in wanted if layout is not None))
             elif len(outputs) == len(shapes) == len(plain) and _even(plain, shapes, self.workers):
                 pairs[inputs] = plain
-        return list(pairs.items())
+        rows = (read[0].shape if name == "aten::embedding" else shapes[0] or (0,))[0]
+        divided = partitioned_pair(name, rows, args, self.workers)
+        choices = list(pairs.items())
+        return choices if divided is None or divided in choices else [*choices, divided]
 
     def holds(self, node: torch.fx.Node, pair: Pair) -> bool:
         """Whether a node gives in these layouts what it gives whole (`VerifiedOperator`); asked of those that a search has
