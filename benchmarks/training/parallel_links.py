@@ -112,7 +112,13 @@ def _host(given: PlanProcesses, processes: int) -> int | None:
 
 def _apart(processes: int, gbytes: float) -> DeviceTables:
     """Devices of one core each, as fast as one here, on links of a bandwidth."""
-    device = {"name": "core", "kind": "cpu", "cores": 1, "scale": 1.0, "memory_gb": host().memory_bytes / processes / 1e9}
+    device = {
+        "name": "core",
+        "kind": "cpu",
+        "cores": 1,
+        "scale": 1.0,
+        "memory_gb": host().memory_bytes / processes / 1e9,
+    }
     link = {"between": ["core", "core"], "gbytes": gbytes, "latency_us": _LATENCY_US}
     return decode(DeviceTables, {"count": processes, "device": [device], "link": [link]})
 

@@ -154,7 +154,9 @@ class DeviceTables:
         if self.here is None and self.gbytes is not None:
             raise ValueError("gbytes is of processes here; a described link has its own")
         if self.host is not None and (self.here is None or self.gbytes is None or self.here % self.host):
-            raise ValueError("host divides the processes of `here` into equal parts, between which `gbytes` holds links")
+            raise ValueError(
+                "host divides the processes of `here` into equal parts, between which `gbytes` holds links"
+            )
         if self.here is not None and (self.link or self.count != 1):
             raise ValueError("links and counts are of described devices; those of processes here are measured")
         if self.device:

@@ -1,4 +1,4 @@
-"""Unity's substitutions as choices of the programme: partition, combine, replicate and reduce, inner dimensions included. Each choice
+"""Unity's substitutions as choices of the programme: partition, combine, replicate and reduce, inner dimensions included. Each
 computes what the whole graph computes, on numbers, and none is cheaper than the one that is found."""
 
 from __future__ import annotations

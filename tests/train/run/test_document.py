@@ -51,7 +51,7 @@ def test_passes_may_change_places_and_must_all_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("format", 0, "format is not between 1 and 3"),
+        ("format", 0, "format is not between 1 and 4"),
         ("single_ms", "fast", "single_ms is no float"),
         ("unit", "seconds", "unknown field 'unit'"),
         ("layers", [], "layers has 0 items"),

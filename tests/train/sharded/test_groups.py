@@ -32,18 +32,24 @@ from tests.train.run.made import plan
 FREE = CallTimes(0.0, 1e-9)
 
 
-def grouped(made: TrainingPlan, memory: float, gbytes: float = 100.0) -> tuple[GroupedPlan | None, tuple[str, ...]]:
+def grouped(made: TrainingPlan, memory: float, gbytes: float = 3e-4) -> tuple[GroupedPlan | None, tuple[str, ...]]:
     """Of four devices in two hosts, whose times are not measured: slow ones, so that it pays to divide operators."""
     spec = replace(made.step, devices=DeviceTables(here=4, gbytes=gbytes, host=2))
     work = StepTimings(spec, 4, None, 0.1)
-    work.scale = 1e4
+    work.scale = 30.0
     link = Link(("0", "1"), gbytes, 0.0)
     problem = PipelineProblem(made.layers, 4, 8, link, memory, cores=2, ring=Ring.described(4, link))
-    return grouped_plan(work, problem, DispatchTimes(0.0, 0.0, dict.fromkeys(("reduce", "gather", "scatter", "exchange"), FREE), 4))
+    return grouped_plan(
+        work, problem, DispatchTimes(0.0, 0.0, dict.fromkeys(("reduce", "gather", "scatter", "exchange"), FREE), 4)
+    )
 
 
-@pytest.mark.parametrize(("rows", "senders", "receivers"), [(8, 1, 2), (8, 2, 4), (8, 4, 2), (6, 4, 2), (6, 2, 4), (None, 2, 1)])
-def test_each_receiver_gets_its_rows_once_from_one_that_has_them(rows: int | None, senders: int, receivers: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "senders", "receivers"), [(8, 1, 2), (8, 2, 4), (8, 4, 2), (6, 4, 2), (6, 2, 4), (None, 2, 1)]
+)
+def test_each_receiver_gets_its_rows_once_from_one_that_has_them(
+    rows: int | None, senders: int, receivers: int
+) -> None:
     length = 1 if rows is None else rows
 
     def held(device: int, devices: int) -> set[int]:
@@ -104,7 +110,10 @@ def test_hosts_are_what_faster_links_join() -> None:
     inside = (("left", "left", 10.0), ("right", "right", 8.0))
     size, fast, slow = described_hosts(tables(*inside, ("left", "right", 1.0)).described())
     assert (size, fast.gbytes, slow.gbytes) == (2, 8.0, 1.0)
-    assert described_hosts(tables(("left", "left", 10.0), ("right", "right", 1.0), ("left", "right", 1.0)).described())[0] == 4
+    assert (
+        described_hosts(tables(("left", "left", 10.0), ("right", "right", 1.0), ("left", "right", 1.0)).described())[0]
+        == 4
+    )
     spec = plan(4).step
     with pytest.raises(BadTrainingSpec, match=r"'left.0' and 'right.0' have no link"):
         slowest_link(tables(*inside).described(), spec)

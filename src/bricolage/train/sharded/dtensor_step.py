@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bricolage.errors import NotShardable
 from bricolage.search.sharding.layouts import MEAN, REPLICATED, Layout, is_partial
@@ -129,7 +129,7 @@ def _relay_value(value: DTensor, layout: Layout | None) -> DTensor:
 
 
 def convert(value: DTensor, layout: Layout) -> DTensor:
-    """A tensor in another layout, its parts contiguous. Of a whole tensor, which DTensor does not make summands of, the first process
+    """A tensor in another layout, its parts contiguous. Summands of a whole tensor, which DTensor does not make: the first process
     keeps it and the others have zeros; for a mean each keeps it."""
     from torch.distributed.tensor import DTensor
 
@@ -174,7 +174,7 @@ def _call(
 
     args, kwargs = called_with(node, read)
     function = run_partitioned(name, mesh.get_local_rank(), mesh.size()) if substituted else node.target
-    out = function(*args, **kwargs)  # type: ignore[operator]
+    out: Any = function(*args, **kwargs)  # type: ignore[operator]
     several = list(out) if isinstance(out, (list, tuple)) else [out]
     outputs = iter(layouts.outputs)
     for place, output in enumerate(several):

@@ -67,9 +67,7 @@ def message_pieces(rows: int | None, senders: int, receivers: int) -> list[Piece
     return pieces
 
 
-def stage_example(
-    step: TrainingStep, division: Division, stage: tuple[int, int], samples: int
-) -> StageExample:
+def stage_example(step: TrainingStep, division: Division, stage: tuple[int, int], samples: int) -> StageExample:
     """Parts from the first to before the second as a stage, with a micro-batch of `samples`."""
     begin, end = stage
     last = end == len(division.stages)
@@ -262,9 +260,7 @@ class _RunningStage:
             return
         sender, asked = self._plan.stages[other], []
         for number, handed in enumerate(self._kinds(kind, other)):
-            mine = [
-                piece for piece in self._pieces(handed, sender, self._here) if piece.receiver == self._place
-            ]
+            mine = [piece for piece in self._pieces(handed, sender, self._here) if piece.receiver == self._place]
             rows = sum(piece.end - piece.begin for piece in mine)
             buffer = torch.empty((rows, *handed.shape[1:]) if handed.shape else (), dtype=handed.dtype)
             works = []

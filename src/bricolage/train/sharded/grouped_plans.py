@@ -83,7 +83,9 @@ def hosts_of(work: StepTimings, problem: PipelineProblem, calls: DispatchTimes) 
     devices = work.spec.devices
     assert devices is not None
     size = devices.host or count
-    free = replace(problem.link, gbytes=max(problem.link.gbytes, 1e3 / max(calls.conversions["reduce"].ms_per_byte, 1e-9) / 1e9))
+    free = replace(
+        problem.link, gbytes=max(problem.link.gbytes, 1e3 / max(calls.conversions["reduce"].ms_per_byte, 1e-9) / 1e9)
+    )
     inside = problem.link if devices.host is None else free
     return Hosts(count, size, inside, problem.link, memory_bytes=memory, shared=True, collectives=calls.among)
 
@@ -192,7 +194,13 @@ class _Parts:
 
     def _document(self, pipeline: ShardedPipeline) -> GroupedPlan:
         stages = [
-            GroupStage(stage.begin, stage.end, first, stage.devices, self._layouts(stage.begin, stage.end, stage.devices, choice))
+            GroupStage(
+                stage.begin,
+                stage.end,
+                first,
+                stage.devices,
+                self._layouts(stage.begin, stage.end, stage.devices, choice),
+            )
             for stage, first, choice in zip(pipeline.stages, pipeline.firsts, pipeline.choices, strict=True)
         ]
         return GroupedPlan(

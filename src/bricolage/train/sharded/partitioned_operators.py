@@ -45,7 +45,8 @@ def run_partitioned(name: str, rank: int, workers: int) -> Callable[..., torch.T
 
     def lookup(table: torch.Tensor, indices: torch.Tensor, *_more: object) -> torch.Tensor:
         own, held = inside(indices, table.shape[0])
-        return torch.ops.aten.embedding.default(table, own) * held
+        found: torch.Tensor = torch.ops.aten.embedding.default(table, own)
+        return found * held
 
     def row_sums(
         gradient: torch.Tensor, indices: torch.Tensor, count: int, padding: int, *_more: object
@@ -53,6 +54,11 @@ def run_partitioned(name: str, rank: int, workers: int) -> Callable[..., torch.T
         rows = count // workers
         own, held = inside(indices, rows)
         held = held & (indices != padding).unsqueeze(-1)
-        return torch.ops.aten.embedding_dense_backward.default(gradient * held, own, rows, -1, False)
+        sums: torch.Tensor = torch.ops.aten.embedding_dense_backward.default(gradient * held, own, rows, -1, False)
+        return sums
 
-    return {"aten::embedding": lookup, "aten::embedding_dense_backward": row_sums}[name]
+    functions: dict[str, Callable[..., torch.Tensor]] = {
+        "aten::embedding": lookup,
+        "aten::embedding_dense_backward": row_sums,
+    }
+    return functions[name]

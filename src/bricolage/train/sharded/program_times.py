@@ -1,6 +1,6 @@
 """What the programs of chosen plans compute: run on processes here without their collectives, which are priced by themselves.
 
-The searches price operators by their rooflines and one common factor. What they chose is priced again by what its own programs take.
+The searches price operators by their rooflines and one common factor. What they chose is priced again by what its programs take.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def price_programs(job: ProgramsJob, workers: int, threads: int, scale: float, s
     answers = run_group(work, [job] * workers, ProgramTimes, threads, _LONGEST_S + 20 * workers * job.seconds)
     layouts, grouped = job.layouts, job.grouped
     if layouts is not None:
-        ms = layouts.conversion_ms + scale * sum(max(parts) for parts in zip(*(a.layouts for a in answers), strict=True))
+        ms = layouts.conversion_ms + scale * sum(
+            max(parts) for parts in zip(*(a.layouts for a in answers), strict=True)
+        )
         layouts = replace(layouts, ms=ms, bound_ms=min(layouts.bound_ms, ms))
     if grouped is not None:
         grouped = _simulate_again(grouped, [answer.stage for answer in answers], scale, start_ms)
@@ -128,4 +130,3 @@ def _median_of(call: Callable[[], object], seconds: float) -> float:
         call()
         durations.append((time.perf_counter() - begun) * 1e3)
     return sorted(durations)[len(durations) // 2]
-

@@ -42,9 +42,7 @@ class ShardedOperators:
         given = distribute(joint, plan, state, [*step.inputs, *step.targets], mesh)
         self._program = PartitionedStep(joint, plan, given)
         parts = [tensor.to_local() for tensor in given]
-        self._parameters = {
-            name: torch.nn.Parameter(part) for name, part in zip(joint.parameters, parts, strict=False)
-        }
+        self._parameters = {name: torch.nn.Parameter(part) for name, part in zip(joint.parameters, parts, strict=False)}
         self._given = [*self._parameters.values(), *parts[len(self._parameters) :]]
         self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), list(self._parameters.values()))
         self._gradients: Mapping[str, torch.Tensor | None] = {}

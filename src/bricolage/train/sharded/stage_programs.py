@@ -1,7 +1,7 @@
 """A stage on a group of processes as three programs of each: the forward pass, the backward pass, and what ends a step.
 
-A stage's graph has gradients of its outputs among what it is given. What depends on none of them is the forward pass; the rest, with
-what it reads of the first, is the backward pass. Gradients of weights stay as operators lay them out while micro-batches add to
+A stage's graph is given gradients of its outputs, too. What depends on none of them is the forward pass; the rest, with what it reads
+of the first, is the backward pass. Gradients of weights stay as operators lay them out while micro-batches add to
 them, and are converted once, before the update.
 """
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.placement_types import Placement
 
 Parts = Sequence["torch.Tensor"]
 
@@ -128,7 +129,7 @@ class StagePrograms:
             return gradient
         return self._as_whole(name, gradient, [to_placement(self._plan.parameters[name])]).full_tensor()
 
-    def _as_whole(self, name: str, part: torch.Tensor, placements: Sequence[object]) -> DTensor:
+    def _as_whole(self, name: str, part: torch.Tensor, placements: Sequence[Placement]) -> DTensor:
         from torch.distributed.tensor import DTensor
 
         weight = self._wholes[name]
@@ -148,13 +149,11 @@ class StagePrograms:
         named = {**plan.parameters, **plan.buffers}
         layouts = [*(named[name] for name in (*joint.parameters, *joint.buffers)), *plan.batch]
         placed = [[to_placement(layout)] for layout in layouts]
-        self._laid: dict[str, Sequence[object]] = {}
+        self._laid: dict[str, Sequence[Placement]] = {}
 
         def run(*parts: torch.Tensor) -> list[torch.Tensor | None]:
             tensors = [
-                DTensor.from_local(
-                    part, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride()
-                )
+                DTensor.from_local(part, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride())
                 for part, placements, whole in zip(parts, placed, wholes, strict=True)
             ]
             results, _ = evaluate_sharded(joint, plan, tensors)
@@ -199,13 +198,15 @@ def _in_two(
     read = [source for node in nodes if node in later for source in node.all_input_nodes]
     read += [node for node in gradients if node is not None]
     kept = list(dict.fromkeys(node for node in read if node not in later))
-    forward, copies = torch.fx.Graph(), {}
+    forward = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in nodes:
         if node.op != "output" and node not in later:
             copies[node] = forward.node_copy(node, lambda source: copies[source])
     forward.output([copies[node] for node in (*outputs, *kept)])
     forward.eliminate_dead_code()
-    backward, copies = torch.fx.Graph(), {}
+    backward = torch.fx.Graph()
+    copies = {}
     for node in (*kept, *seeds):
         copies[node] = backward.placeholder(node.name)
     for node in nodes:

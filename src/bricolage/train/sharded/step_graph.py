@@ -153,7 +153,10 @@ def trace_stage(example: StageExample) -> JointStep:
 
 
 def _run_parts(
-    example: StageExample, state: dict[str, torch.Tensor], inputs: Sequence[torch.Tensor], carried: Sequence[torch.Tensor]
+    example: StageExample,
+    state: dict[str, torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    carried: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:
     """The outputs of all parts, with weights and buffers of a state."""
     import torch

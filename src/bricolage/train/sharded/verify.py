@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from bricolage.frontends.torch_operators import call_of, is_view, operator_name, tensors_of
 from bricolage.search.sharding.layouts import MEAN, Layout, is_partial, split_axis
-from bricolage.train.sharded.partitioned_operators import PARTITIONED, run_partitioned
 from bricolage.train.predict.operator_costs import UNSUITABLE, make_arguments
+from bricolage.train.sharded.partitioned_operators import PARTITIONED, run_partitioned
 
 if TYPE_CHECKING:
     import torch
