@@ -116,8 +116,8 @@ def test_a_plan_without_pipelines_has_no_table(tmp_path: Path) -> None:
 
 def test_a_plan_of_a_later_format_is_refused_although_it_has_other_fields(tmp_path: Path) -> None:
     write_plan(plan(2), tmp_path)
-    (tmp_path / PLAN).write_text('{"format": 4, "new": 1}')
-    with pytest.raises(NewerTrainingPlan, match="has format 4; this version reads up to 3"):
+    (tmp_path / PLAN).write_text('{"format": 5, "new": 1}')
+    with pytest.raises(NewerTrainingPlan, match="has format 5; this version reads up to 4"):
         read_training_plan(tmp_path)
 
 

@@ -6,21 +6,23 @@ is all there is; with larger ones the line through their times is that of gloo's
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bricolage.device.collective import CallTimes, Ring
-from bricolage.device.device import Link
+from bricolage.device.device import Link, Peaks
 from bricolage.search.sharding.layouts import REPLICATED, Layout
 from bricolage.train.pipeline.layers import line
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
+from bricolage.train.sharded.layout_plan import roofline_ms
 from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
 from bricolage.train.sharded.signatures import to_placement
-from bricolage.train.sharded.step_graph import trace_joint
+from bricolage.train.sharded.step_graph import JointStep, trace_joint
 from bricolage.train.step.spec import Optimiser
 from bricolage.train.step.step import TrainingStep, make_optimiser
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.tensor import DTensor
 
+_RUNS = 4
+"""Of a graph whose time is taken."""
 _LONGEST_S = 120.0
 _SIZES = (1 << 12, 1 << 16, 1 << 19, 1 << 22)
 """Bytes of the whole tensors that are converted."""
@@ -252,3 +256,38 @@ def _median(act: Callable[[], object], seconds: float, rank: Rank) -> float:
         act()
         times.append((time.perf_counter() - begun) * 1e3)
     return sorted(times)[len(times) // 2]
+
+
+def slowdown_of(joints: Sequence[JointStep], peaks: Peaks, operator_ms: float, factor: float, threads: int) -> float:
+    """How much longer than their rooflines graphs take that are run here, on zeros, beyond the start of each operator.
+
+    Args:
+        joints: the graphs.
+        peaks: of this process.
+        operator_ms: of an operator, until it runs.
+        factor: by which the planned devices take longer.
+        threads: of each process.
+    """
+    roofline = sum(roofline_ms(joint, peaks) for joint in joints)
+    starts = operator_ms * sum(len(joint.calls) for joint in joints)
+    measured = sum(_graph_ms(joint, threads) for joint in joints)
+    return max(1.0, factor * (measured - starts) / max(roofline, 1e-9))
+
+
+def _graph_ms(joint: JointStep, threads: int) -> float:
+    """The least of a few runs in this process."""
+    import torch
+
+    values = [node.meta["val"] for node in joint.graph.graph.nodes if node.op == "placeholder"]
+    given = [torch.zeros(tuple(value.shape), dtype=value.dtype) for value in values]
+    before, least = torch.get_num_threads(), math.inf
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            for _ in range(_RUNS):
+                begun = time.perf_counter()
+                joint.graph(*given)
+                least = min(least, (time.perf_counter() - begun) * 1e3)
+    finally:
+        torch.set_num_threads(before)
+    return least

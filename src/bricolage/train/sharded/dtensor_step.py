@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.errors import NotShardable
 from bricolage.search.sharding.layouts import MEAN, REPLICATED, Layout, is_partial
@@ -174,7 +174,7 @@ def _call(
 
     args, kwargs = called_with(node, read)
     function = run_partitioned(name, mesh.get_local_rank(), mesh.size()) if substituted else node.target
-    out: Any = function(*args, **kwargs)  # type: ignore[operator]
+    out = function(*args, **kwargs)  # type: ignore[operator]
     several = list(out) if isinstance(out, (list, tuple)) else [out]
     outputs = iter(layouts.outputs)
     for place, output in enumerate(several):
@@ -185,7 +185,7 @@ def _call(
             several[place] = DTensor.from_local(output, mesh, [to_placement(layout)], run_check=False)
         elif to_layout(output.placements[0]) != layout:
             strayed.append(node.name)
-    return several if isinstance(out, (list, tuple)) else several[0]
+    return several if isinstance(out, (list, tuple)) else several[0]  # type: ignore[return-value]
 
 
 def _in_one_piece(value: DTensor) -> DTensor:

@@ -21,9 +21,9 @@ from bricolage.train.pipeline.layers import even_blocks
 from bricolage.train.pipeline.module_stages import Division, divide_module
 from bricolage.train.pipeline.pipeline_problem import PipelineProblem, divisors
 from bricolage.train.pipeline.timings import StepTimings
-from bricolage.train.sharded.calls import DispatchTimes
+from bricolage.train.sharded.calls import DispatchTimes, slowdown_of
 from bricolage.train.sharded.group_pipeline import stage_example
-from bricolage.train.sharded.layout_plan import Described, DeviceGroup, share_of_peaks, slowdown_of
+from bricolage.train.sharded.layout_plan import Described, DeviceGroup, share_of_peaks
 from bricolage.train.sharded.planned_layouts import GroupedPlan, GroupStage, LayoutPlan
 from bricolage.train.sharded.step_graph import JointStep, trace_stage
 from bricolage.train.sharded.two_levels import Hosts, LayerRow, ShardedPipeline, plan_sharded
@@ -207,11 +207,11 @@ class _Parts:
             self._names,
             tuple(stages),
             self._count,
-            pipeline.step_ms,
-            pipeline.bubble,
-            max(self._count * stage.layouts.conversion_ms for stage in stages),
-            pipeline.peak_bytes,
-            pipeline.messages_ms,
+            step_ms=pipeline.step_ms,
+            bubble=pipeline.bubble,
+            exchange_ms=max(self._count * stage.layouts.conversion_ms for stage in stages),
+            peak_bytes=pipeline.peak_bytes,
+            messages_ms=pipeline.messages_ms,
         )
 
     def _layouts(self, begin: int, end: int, devices: int, choice: ShardingPlan) -> LayoutPlan:

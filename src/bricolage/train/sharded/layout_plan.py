@@ -13,8 +13,6 @@ samples: all are choices of one programme.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
     import torch
 
 
-_RUNS = 4
-"""Of a graph whose time is taken."""
 _RELAYS_S = 10.0
 """For which graphs with shared conversions are looked for."""
 
@@ -111,41 +107,6 @@ def roofline_ms(joint: JointStep, peaks: Peaks) -> float:
 def share_of_peaks(device: Device, threads: int, workers: int = 1) -> Peaks:
     """Of one of several processes on a device, at a number of threads."""
     return Peaks(device.peaks.gflops * min(1.0, threads / device.threads), device.peaks.gbytes / workers)
-
-
-def slowdown_of(joints: Sequence[JointStep], peaks: Peaks, operator_ms: float, factor: float, threads: int) -> float:
-    """How much longer than their rooflines graphs take that are run here, on zeros, beyond the start of each operator.
-
-    Args:
-        joints: the graphs.
-        peaks: of this process.
-        operator_ms: of an operator, until it runs.
-        factor: by which the planned devices take longer.
-        threads: of each process.
-    """
-    roofline = sum(roofline_ms(joint, peaks) for joint in joints)
-    starts = operator_ms * sum(len(joint.calls) for joint in joints)
-    measured = sum(_graph_ms(joint, threads) for joint in joints)
-    return max(1.0, factor * (measured - starts) / max(roofline, 1e-9))
-
-
-def _graph_ms(joint: JointStep, threads: int) -> float:
-    """The least of a few runs in this process."""
-    import torch
-
-    values = [node.meta["val"] for node in joint.graph.graph.nodes if node.op == "placeholder"]
-    given = [torch.zeros(tuple(value.shape), dtype=value.dtype) for value in values]
-    before, least = torch.get_num_threads(), math.inf
-    torch.set_num_threads(threads)
-    try:
-        with torch.no_grad():
-            for _ in range(_RUNS):
-                begun = time.perf_counter()
-                joint.graph(*given)
-                least = min(least, (time.perf_counter() - begun) * 1e3)
-    finally:
-        torch.set_num_threads(before)
-    return least
 
 
 class Described:

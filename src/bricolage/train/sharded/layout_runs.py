@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from bricolage.device.host import host
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
-from bricolage.train.sharded.calls import measure_calls
+from bricolage.train.sharded.calls import measure_calls, slowdown_of
 from bricolage.train.sharded.dtensor_step import distribute
-from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks, slowdown_of
+from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks
 from bricolage.train.sharded.partitioned_step import PartitionedStep
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.step_graph import trace_joint

@@ -40,21 +40,23 @@ def run_partitioned(name: str, rank: int, workers: int) -> Callable[..., torch.T
     import torch
 
     def inside(indices: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-        own = indices - rank * rows
-        return own.clamp(0, rows - 1), ((own >= 0) & (own < rows)).unsqueeze(-1)
+        local_rows = indices - rank * rows
+        return local_rows.clamp(0, rows - 1), ((local_rows >= 0) & (local_rows < rows)).unsqueeze(-1)
 
     def lookup(table: torch.Tensor, indices: torch.Tensor, *_more: object) -> torch.Tensor:
-        own, held = inside(indices, table.shape[0])
-        found: torch.Tensor = torch.ops.aten.embedding.default(table, own)
-        return found * held
+        local_rows, held = inside(indices, table.shape[0])
+        rows_here: torch.Tensor = torch.ops.aten.embedding.default(table, local_rows)
+        return rows_here * held
 
     def row_sums(
         gradient: torch.Tensor, indices: torch.Tensor, count: int, padding: int, *_more: object
     ) -> torch.Tensor:
         rows = count // workers
-        own, held = inside(indices, rows)
+        local_rows, held = inside(indices, rows)
         held = held & (indices != padding).unsqueeze(-1)
-        sums: torch.Tensor = torch.ops.aten.embedding_dense_backward.default(gradient * held, own, rows, -1, False)
+        sums: torch.Tensor = torch.ops.aten.embedding_dense_backward.default(
+            gradient * held, local_rows, rows, -1, False
+        )
         return sums
 
     functions: dict[str, Callable[..., torch.Tensor]] = {

@@ -78,7 +78,7 @@ def _simulate_again(
         forward.append(start_ms + ways[0] + share * stage.layouts.conversion_ms)
         backward.append(start_ms + ways[1] + (1.0 - share) * stage.layouts.conversion_ms + ways[2] / plan.micro_batches)
     times = simulate_groups(forward, backward, plan.messages_ms, plan.micro_batches)
-    return replace(plan, step_ms=max(one.end_ms for one in times.passes), bubble=times.bubble)
+    return replace(plan, step_ms=max(timed_pass.end_ms for timed_pass in times.passes), bubble=times.bubble)
 
 
 def work(job: ProgramsJob, rank: Rank) -> ProgramTimes:

@@ -11,10 +11,10 @@ from bricolage.errors import NoShardingPlan, NotShardable
 from bricolage.train.pipeline.pipeline_problem import PipelineProblem
 from bricolage.train.pipeline.timings import StepTimings
 from bricolage.train.run.document import FullyShardedPlan
-from bricolage.train.sharded.calls import DispatchTimes, measure_calls
+from bricolage.train.sharded.calls import DispatchTimes, measure_calls, slowdown_of
 from bricolage.train.sharded.dtensor_step import sharded_modules
 from bricolage.train.sharded.grouped_plans import grouped_plan
-from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks, slowdown_of
+from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks
 from bricolage.train.sharded.planned_layouts import GroupedPlan, LayoutPlan
 from bricolage.train.sharded.program_times import ProgramsJob, price_programs
 from bricolage.train.sharded.step_graph import JointStep, trace_joint

@@ -1,7 +1,7 @@
 """A stage on a group of processes as three programs of each: the forward pass, the backward pass, and what ends a step.
 
-A stage's graph is given gradients of its outputs, too. What depends on none of them is the forward pass; the rest, with what it reads
-of the first, is the backward pass. Gradients of weights stay as operators lay them out while micro-batches add to
+A stage's graph is given gradients of its outputs, too. What depends on none of them is the forward pass; the rest, with what it
+reads of the first, is the backward pass. Gradients of weights stay as operators lay them out while micro-batches add to
 them, and are converted once, before the update.
 """
 
@@ -46,8 +46,8 @@ class StagePrograms:
         joint = trace_stage(example)
         if (1 if mesh is None else mesh.size()) != plan.workers or set(joint.parameters) != set(plan.parameters):
             raise NotShardable(reason="its plan is for a stage with other parameters, or on other devices")
-        known = {operator.name for operator in plan.operators}
-        unknown = next((call for call in joint.calls if call not in known), None)
+        planned_names = {operator.name for operator in plan.operators}
+        unknown = next((call for call in joint.calls if call not in planned_names), None)
         if unknown is not None:
             raise NotShardable(reason=f"its plan does not know '{unknown}'")
         self._joint, self._plan, self._mesh = joint, plan, mesh
@@ -161,8 +161,8 @@ class StagePrograms:
             gradients = dict(zip(joint.parameters, results[ends[0] : ends[1]], strict=True))
             self._laid = {name: tensor.placements for name, tensor in gradients.items() if tensor is not None}
             messages = [_as_message(tensor, mesh) for tensor in (*results[: ends[0]], *results[ends[1] :])]
-            own = [None if tensor is None else tensor.to_local() for tensor in gradients.values()]
-            return [*messages[: ends[0]], *own, *messages[ends[0] :]]
+            parts_here = [None if tensor is None else tensor.to_local() for tensor in gradients.values()]
+            return [*messages[: ends[0]], *parts_here, *messages[ends[0] :]]
 
         examples = [
             self.part(torch.zeros(tuple(whole.shape), dtype=whole.dtype), layout)

@@ -40,7 +40,7 @@ class Hosts:
     shared: bool = False
     """Whether the devices of a host share one way to others."""
     collectives: Callable[[int, Link], Ring] | None = None
-    """What was measured of collectives, among so many devices on such links; None: rings of the links."""
+    """What was measured of collectives, among a number of devices on a link; None: rings of the links."""
 
     def ring(self, devices: int) -> Ring:
         """Of a number of them, on the slowest of its links."""
@@ -154,22 +154,33 @@ def plan_sharded(
     forward = [stage.cost.ms * row.forward_share for stage in stages]
     backward = [stage.cost.ms - ms for stage, ms in zip(stages, forward, strict=True)]
     ran = simulate_groups(forward, backward, transfers, micro_batches)
-    depth = len(stages)
-    peak = max(
-        sharded_stage.cost.lasting_bytes + min(depth - place, micro_batches) * sharded_stage.cost.kept_bytes
-        for place, sharded_stage in enumerate(stages)
-    )
     step = max(pass_.end_ms for pass_ in ran.passes)
     choices = tuple(solver.choice(stage) for stage in stages)
     return ShardedPipeline(
-        stages, tuple(firsts), choices, step, stage_plan.ms, ran.bubble, peak, solver.solved, tuple(transfers)
+        stages,
+        tuple(firsts),
+        choices,
+        step_ms=step,
+        formula_ms=stage_plan.ms,
+        bubble=ran.bubble,
+        peak_bytes=max(_held_bytes(stages, micro_batches)),
+        solved=solver.solved,
+        messages_ms=tuple(transfers),
     )
+
+
+def _held_bytes(stages: Sequence[PlannedStage], micro_batches: int) -> list[float]:
+    """On each device of each stage."""
+    return [
+        stage.cost.lasting_bytes + min(len(stages) - place, micro_batches) * stage.cost.kept_bytes
+        for place, stage in enumerate(stages)
+    ]
 
 
 def simulate_groups(
     forward: Sequence[float], backward: Sequence[float], transfers: Sequence[float], micro_batches: int
 ) -> PipelineTimes:
-    """1F1B on groups of devices: milliseconds of passes of a micro-batch, and of messages between stages."""
+    """1F1B on groups of devices, by milliseconds of passes of a micro-batch, and of messages between stages."""
     schedule = SCHEDULES["1f1b"](len(forward), micro_batches)
     return run_times(schedule, StageTimes(forward, backward, [0.0] * len(forward), transfers), prefetch=True)
 
