@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -24,6 +25,21 @@ GOODPUT = 0.94
 """Of a bandwidth, what TCP over Ethernet frames of 1,500 bytes hands over."""
 BANDWIDTHS = {"10gbit": 10e9, "1gbit": 1e9, "400mbit": 400e6}
 """Bits a second."""
+
+
+@dataclass(frozen=True)
+class PlanProcesses:
+    """Processes that run a plan in networks."""
+
+    seconds: float
+    """For the race."""
+    timeout_s: float
+    pipelines: int
+    """That take part."""
+    host: int = 1
+    """Processes in each network: a host, inside which messages are not held."""
+    apart: bool = False
+    """Whether each has a core of its own, and no other."""
 
 
 class NoNetworks(Exception):
@@ -92,34 +108,37 @@ class Networks:
         """Of one of the networks, as the others see it."""
         return f"{_NETWORK}.{number + 1}"
 
-    def run_plan(self, folder: Path, *, seconds: float, timeout_s: float, pipelines: int) -> None:
-        """Runs a plan with a process in each network; its folder gets `result.json`.
+    def run_plan(self, folder: Path, processes: PlanProcesses) -> None:
+        """Runs a plan; its folder gets `result.json`.
 
         Raises:
             RuntimeError: a process fails, or the plan takes more than ten times `timeout_s`.
         """
         started: list[subprocess.Popen[str]] = []
-        arguments = ["--seconds", str(seconds), "--timeout", str(timeout_s), "--pipelines", str(pipelines)]
+        arguments = ["--seconds", str(processes.seconds), "--timeout", str(processes.timeout_s)]
+        arguments += ["--pipelines", str(processes.pipelines)]
+        count = processes.host * len(self.names)
         try:
-            for rank in range(len(self.names)):
+            for rank in range(count):
                 own = {
                     "RANK": str(rank),
-                    "WORLD_SIZE": str(len(self.names)),
+                    "WORLD_SIZE": str(count),
                     "MASTER_ADDR": self.address(0),
                     "MASTER_PORT": str(_PORT),
                     "GLOO_SOCKET_IFNAME": "eth0",
                 }
-                command = [*self.inside(rank), sys.executable, "-m", "bricolage.train", "run", str(folder)]
+                core = ["taskset", "-c", str(rank)] if processes.apart else []
+                command = [*self.inside(rank // processes.host), *core, sys.executable, "-m", "bricolage.train"]
                 started.append(
                     subprocess.Popen(
-                        [*command, *arguments],
+                        [*command, "run", str(folder), *arguments],
                         env={**os.environ, **own},
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.PIPE,
                         text=True,
                     )
                 )
-            self._wait(started, 10 * timeout_s)
+            self._wait(started, 10 * processes.timeout_s)
         finally:
             for one in started:
                 one.kill()

@@ -4,6 +4,7 @@
     python -m benchmarks.training.parallel_plans --devices 8 --layers 24 --hidden 1024 --batch 64 --bandwidth 1.25 --memory 16
     python -m benchmarks.training.parallel_plans --devices 64 --layers 96 --hidden 4096 --batch 256
     python -m benchmarks.training.parallel_plans --links 10gbit,1gbit,400mbit --json
+    python -m benchmarks.training.parallel_plans --links 1gbit,400mbit --networks wide --processes 4 --link-host 2 --json
     python -m benchmarks.training.parallel_plans --sharding --devices 64 --layers 32 --hidden 4096 --batch 512 --memory 80 --json
     python -m benchmarks.training.parallel_plans --sharding --devices 4096 --layers 3125 --hidden 4096 --batch 4096 --memory 80 \\
         --micro-batches 512 --clusters 64 --groups 16,32,64
@@ -23,9 +24,11 @@ predicts; nothing is measured but `seconds`, the time of planning.
 
 With `--links` steps of benchmarks/training/training_networks.py are planned for processes here, joined by links that are held to
 each bandwidth (benchmarks/tools/links.py; root and iproute2 are needed), and the plans are run: `predicted_ms`, `measured_ms` and
-`error` of the best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`,
+`error` of the best pipelines, divided operators, plain data parallelism and a single process; `median_error`, `worst_error`,
 `median_relative_error` (by the single process's times, predicted and measured); of all pairs whose measured times
-differ by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
+differ by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two last;
+`layouts_ratio`, the best time of divided operators by that of data parallelism. With cores enough each process has one of its own.
+With `--link-host` so many processes are a host: messages inside it are not held.
 
 With `--step-operators` a step of PyTorch is planned as `bricolage train plan` does, on `--devices` described devices: printed are
 its seconds by what it does (`phases`), and its operators, forward and backward, as counted.
@@ -41,7 +44,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.tools.links import BANDWIDTHS, NoNetworks
+from benchmarks.tools.links import BANDWIDTHS, NoNetworks, PlanProcesses
 from benchmarks.training.parallel_growth import growth, write
 from benchmarks.training.sharded_steps import report
 from bricolage.device.device import Link
@@ -92,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--networks", default="encoder,mlp", help="whose steps are run with --links")
     parser.add_argument("--processes", type=int, default=2, help="with --links and --spec")
+    parser.add_argument("--link-host", type=int, default=1, help="processes of a host with --links")
     parser.add_argument("--pipelines", type=int, default=2, help="of each plan that are run with --links")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each race with --links")
     parser.add_argument("--json", action="store_true")
@@ -187,10 +191,13 @@ def _over_links(parser: argparse.ArgumentParser, given: argparse.Namespace) -> i
     from benchmarks.training.parallel_links import STEPS, run, show  # imports PyTorch
 
     bandwidths, networks = given.links.split(","), given.networks.split(",")
+    if given.link_host < 1 or given.processes % given.link_host:
+        parser.error("hosts have equal numbers of processes")
     if not set(bandwidths) <= set(BANDWIDTHS) or not set(networks) <= set(STEPS):
         parser.error(f"bandwidths are {', '.join(BANDWIDTHS)}; networks are {', '.join(STEPS)}")
     try:
-        show(run(networks, bandwidths, given.processes, given.seconds, given.pipelines), as_json=given.json)
+        processes = PlanProcesses(given.seconds, 120.0, given.pipelines, given.link_host)
+        show(run(networks, bandwidths, given.processes, processes), as_json=given.json)
     except NoNetworks as error:
         print(f"no networks can be made here: {error}", file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
 from bricolage.errors import NoShardingPlan
 from bricolage.search.sharding.contraction import contraction_layouts
-from bricolage.search.sharding.layout_programme import best_sharding
+from bricolage.search.sharding.layout_programme import best_sharding, frontier
 from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, split_axis, splits
 from bricolage.search.sharding.sharding_problem import (
     DividedOperator,
@@ -48,12 +48,17 @@ class DescribedTransformer:
 
         return LayerRow(
             clusters,
-            lambda begin, end, ring: self.problem(min(count(begin, end), most), ring),
+            lambda begin, end, ring: self.choices(min(count(begin, end), most), ring),
             lambda begin, end: min(count(begin, end), most),
             1 / 3,
-            2.0 * self.samples * self.tokens * self.hidden,
+            lambda _begin: 2.0 * self.samples * self.tokens * self.hidden,
             lambda begin, end: max(1.0, count(begin, end) / most),
         )
+
+    def choices(self, layers: int, ring: Ring) -> tuple[ShardingProblem, list[ShardingPlan]]:
+        """The problem, and its layouts from the fastest to those that keep little."""
+        problem = self.problem(layers, ring)
+        return problem, frontier(problem)
 
     def problem(self, layers: int, ring: Ring) -> ShardingProblem:
         """Forward and backward passes of a micro-batch, and a share of the updates."""

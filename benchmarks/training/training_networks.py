@@ -33,6 +33,31 @@ def mlp_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(size, 784, generator=torch.Generator().manual_seed(seed)), _classes(size, seed, 10)
 
 
+def wide_mlp(layers: int = 3, width: int = 4096) -> nn.Module:
+    """Linear layers of one width behind the first: many weights for the work that a small batch is."""
+    inner = [part for _ in range(layers - 2) for part in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(nn.Linear(784, width), nn.ReLU(), *inner, nn.Linear(width, 16))
+
+
+def word_classifier(words: int = 8192, width: int = 256) -> nn.Module:
+    """A mean over the words' rows of a table, and a layer of as many classes: nearly all of it are two large tables."""
+    return nn.Sequential(nn.Embedding(words, width), MeanOfWords(), nn.Linear(width, words))
+
+
+class MeanOfWords(nn.Module):
+    """Over the second axis."""
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """[N, words, width] to [N, width]."""
+        return words.mean(1)
+
+
+def word_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """16 words [size, 16] of 8,192, and the next."""
+    words = torch.randint(8192, (size, 16), generator=torch.Generator().manual_seed(seed))
+    return words, _classes(size, seed, 8192)
+
+
 class Residual(nn.Module):
     """He et al.'s basic block."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tools.links import Networks, NoNetworks, link_of
+from benchmarks.tools.links import Networks, NoNetworks, PlanProcesses, link_of
 from bricolage.train.run.document import write_plan
 from tests.train.run.made import plan
 
@@ -58,7 +58,7 @@ def test_a_slow_link_holds_back_what_exchanges_gradients(tmp_path: Path) -> None
 
     write_plan(plan(2, module="wide"), tmp_path)
     with networks("400mbit") as joined:
-        joined.run_plan(tmp_path, seconds=0.1, timeout_s=60.0, pipelines=1)
+        joined.run_plan(tmp_path, PlanProcesses(0.1, 60.0, 1))
     found = read_result(tmp_path)
     assert found is not None and not found.failures
     # Each process sends and receives the gradients of all weights once.

@@ -141,6 +141,8 @@ class DeviceTables:
     """Processes on this machine, which share its cores."""
     gbytes: Annotated[float, Within(1e-6, 1e9)] | None = None
     """10⁹ bytes a second between processes here, where something holds their links to less than was measured."""
+    host: Annotated[int, Within(1, 256)] | None = None
+    """Processes here that count as one host: `gbytes` then holds what leaves a host, for all of its processes together."""
     count: Annotated[int, Within(1, 4096)] = 1
     """Of each described device as many, "name.0", "name.1" ...; a link from "name" to "name" is between any two of them."""
     device: Annotated[tuple[_DeviceTable, ...], Length(0, 8)] = ()
@@ -151,6 +153,10 @@ class DeviceTables:
             raise ValueError("devices are either `here = N` processes, or tables [[devices.device]]")
         if self.here is None and self.gbytes is not None:
             raise ValueError("gbytes is of processes here; a described link has its own")
+        if self.host is not None and (self.here is None or self.gbytes is None or self.here % self.host):
+            raise ValueError(
+                "host divides the processes of `here` into equal parts, between which `gbytes` holds links"
+            )
         if self.here is not None and (self.link or self.count != 1):
             raise ValueError("links and counts are of described devices; those of processes here are measured")
         if self.device:

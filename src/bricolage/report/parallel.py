@@ -83,6 +83,12 @@ def _plan_rows(made: TrainingPlan) -> list[list[str]]:
     if (whole := made.fully_sharded) is not None:
         title = f"fully sharded, {words.count(made.devices.count, 'device')}"
         rows.append((whole.step_ms, row(title, whole.step_ms, whole.exchange_ms, whole.peak_bytes)))
+    if (grouped := made.grouped) is not None:
+        sizes = " + ".join(str(stage.devices) for stage in grouped.stages)
+        title = f"layouts in stages, {sizes} devices, {grouped.micro_batches} micro-batches"
+        rows.append(
+            (grouped.step_ms, row(title, grouped.step_ms, grouped.exchange_ms, grouped.peak_bytes, grouped.bubble))
+        )
     return [cells for _, cells in sorted(rows, key=lambda pair: pair[0])]
 
 

@@ -53,10 +53,10 @@ def conversion(source: str, target: str, size: float, ring: Ring) -> float:
     p, copy = ring.workers, ring.copy_ms_per_byte / 2
     if source == target:
         return 0.0
+    if source == "R":
+        return 0.0  # of summands the first device has it, the others zeros
     if target == "P":
         return math.inf
-    if source == "R":
-        return 0.0
     inner = [one for one in (source, target) if one not in ("R", "P", "S(0)")]
     if source == "P":
         ways = 2 if target == "R" else 1

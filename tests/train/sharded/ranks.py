@@ -75,7 +75,7 @@ STEPS = {"transformer": transformer, "perceptron": perceptron}
 def group(workers: int, *, gbytes: float = 1e4, memory: float = float("inf"), latency_us: float = 0.0) -> DeviceGroup:
     """Slow devices: it pays to divide what little these networks compute."""
     ring = Ring.described(workers, Link(("0", "1"), gbytes, latency_us), gbytes)
-    return DeviceGroup(workers, ring, Peaks(1.0, 1.0), memory, 0.0)
+    return DeviceGroup(workers, ring, Peaks(1.0, 1.0), memory, start_ms=0.0)
 
 
 @dataclass(frozen=True)

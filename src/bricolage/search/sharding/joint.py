@@ -2,7 +2,9 @@
 
 Unity (Unger et al., OSDI 2022) has operators that partition, combine, replicate and reduce, and substitutions that put them
 into a graph; a best-first queue keeps graphs that cost at most α times the best, each priced by a dynamic programme over its
-layouts. Here edges convert by themselves, and each reader for itself. The substitution is an operator that takes a tensor in any
+layouts. Here the four are conversions on edges, and an operator that is partitioned along an inner dimension, with summands as its
+output, is one of its signatures: those substitutions are choices of the programme, which is exact. Edges convert each reader for
+itself. What is left to search is sharing. The substitution is an operator that takes a tensor in any
 layout and gives it on in the same: behind it, what all readers want is made once. Which tensors have one is searched by such a
 queue, and a graph's price is that of its best layouts.
 """

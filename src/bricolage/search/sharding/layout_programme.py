@@ -91,7 +91,9 @@ def without_limit(problem: ShardingProblem, prices: Sequence[float] | None = Non
     sizes = [len(operator.signatures) for operator in problem.operators]
     single, pairs = _tables(problem, prices)
     factors = [Factor((number,), table) for number, table in enumerate(single)]
-    factors += [Factor(ends, table) for ends, table in pairs.items()]
+    for ends, table in pairs.items():  # an operator with one signature joins no others
+        free = tuple(end for end in ends if sizes[end] > 1) or ends[:1]
+        factors.append(Factor(free, table.reshape([sizes[end] for end in free])))
     order = elimination_order(sizes, [factor.scope for factor in factors])
     if order.largest > MAX_TABLE or order.entries > _MAX_ENTRIES:
         return None

@@ -92,14 +92,13 @@ def packed_bytes(source: Layout, target: Layout, size: float, workers: int) -> f
 def conversion_ms(source: Layout, target: Layout, size: float, ring: Ring) -> float:
     """Milliseconds of a conversion of a tensor of `size` bytes among the devices of a ring, packing included.
 
-    Infinite where summands are wanted of what is none: DTensor does not make them.
+    Summands are made of whole tensors alone, without a message: one device keeps it, the others have zeros. Infinite where they are
+    wanted of parts, or a mean of a sum.
     """
-    if source == target:
+    if source in (target, REPLICATED):
         return 0.0
     if is_partial(target):
         return math.inf
-    if source == REPLICATED:
-        return 0.0
     packing = ring.copy_ms(packed_bytes(source, target, size, ring.workers))
     if is_partial(source):
         ms = ring.all_reduce_ms(size) if target == REPLICATED else ring.reduce_scatter_ms(size)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -22,7 +23,7 @@ from bricolage.train.step.step import LossFunction, Tensors
 from bricolage.work.pipeline.table import Pass, PipelineSchedule
 
 if TYPE_CHECKING:
-    from torch.distributed import Work
+    from torch.distributed import ProcessGroup, Work
 
 _AHEAD = 2
 """Passes whose messages are asked for before it is their turn."""
@@ -237,3 +238,9 @@ class ScheduleLoop:
         """The first of a pass's messages, apart from those of all other passes."""
         most = max(map(len, self._division.handed), default=1) + (self._machine is not None)
         return (((kind == "B") * self._schedule.stages + stage) * len(self.batches) + micro) * most
+
+
+def new_group(ranks: Sequence[int], timeout_s: float) -> ProcessGroup | None:
+    """Some of the processes; all processes make it. One that waits for another fails after `timeout_s` seconds."""
+    group: ProcessGroup | None = torch.distributed.new_group(list(ranks), timeout=timedelta(seconds=timeout_s))
+    return group

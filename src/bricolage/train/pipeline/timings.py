@@ -67,6 +67,8 @@ class StepTimings:
         """Samples of the micro-batches that are timed."""
         self.crowding = 1.0
         """A factor of all times where processes run at once, beyond that they share cores."""
+        self.scale = 1.0
+        """Of the planned devices' times by those here; after `layers`."""
         self._rows: dict[int, StepRow] = {}
         self._kinds = () if described is None else tuple(unlike_kinds(described))
         self.kind_layers: list[tuple[PlannedLayer, ...]] = []
@@ -141,6 +143,7 @@ class StepTimings:
             here = StepRow(timing.graph, timing.here, names, 2)
             for mine, ms in zip(kinds, timing.kinds, strict=True):
                 mine[size] = StepRow(timing.graph, ms, names, 2)
+            self.scale = sum(timing.ms) / max(sum(timing.here), 1e-9)
             if not refused:
                 try:
                     division, parts = self._parts(row.names[1:], size)

@@ -24,7 +24,7 @@ from bricolage.train.pipeline.pipeline_problem import (
     PlannedLayer,
     UnlikeDevices,
 )
-from bricolage.train.sharded.planned_layouts import LayoutPlan
+from bricolage.train.sharded.planned_layouts import GroupedPlan, LayoutPlan
 from bricolage.train.step.spec import StepSpec
 from bricolage.work.pipeline.csv import from_text, table_text
 from bricolage.work.pipeline.generators import SCHEDULES
@@ -33,11 +33,12 @@ from bricolage.work.pipeline.table import PipelineSchedule
 
 FORMAT = 4
 """Version of the format. Readers refuse a higher one; in 1 no operators were divided, in 2 no stages of a pipeline, and in 3 all
-devices were alike."""
+devices were alike and there were no groups of them."""
 PLAN, TABLE, RESULT = "plan.json", "schedule.csv", "result.json"
 """Files of a plan's folder."""
-Way: TypeAlias = Literal["pipeline", "data parallel", "single process", "sharded", "fully sharded"]
-"""How a step is run: "sharded" has operators divided by layouts, "fully sharded" is FSDP2."""
+Way: TypeAlias = Literal["pipeline", "data parallel", "single process", "sharded", "fully sharded", "groups"]
+"""How a step is run: "sharded" has operators divided by layouts, "fully sharded" is FSDP2, "groups" has stages on groups of devices
+with layouts inside."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class TrainingPlan:
     """The step with its operators divided among all devices; None where they cannot be, and on one device."""
     fully_sharded: FullyShardedPlan | None = None
     """None where plain data parallelism fits, or this does not either."""
+    grouped: GroupedPlan | None = None
+    """Stages on groups of devices; None where there are few devices, or nothing fits."""
     bound: float | None = None
     """No way takes less, milliseconds; None where the chosen pipeline says it."""
     start_ms: Annotated[float, Within(0.0, 1e6)] = 0.0
@@ -155,7 +158,11 @@ class TrainingPlan:
                 raise ValueError("its stages are on groups of devices, and it does not say which, or these are alike")
         if self.layouts is not None and self.layouts.workers != self.devices.count:
             raise ValueError(f"its layouts are for {self.layouts.workers} devices of {self.devices.count}")
-        if self.way in ("sharded", "fully sharded") and self.way not in self.ways_ms:
+        if self.grouped is not None and self.grouped.devices > self.devices.count:
+            raise ValueError(f"its groups take {self.grouped.devices} devices of {self.devices.count}")
+        if self.grouped is not None and self.step.batch_size % self.grouped.micro_batches:
+            raise ValueError(f"{self.grouped.micro_batches} micro-batches do not divide the batch")
+        if self.way in ("sharded", "fully sharded", "groups") and self.way not in self.ways_ms:
             raise ValueError(f"it chooses '{self.way}', and has no such plan")
 
     @cached_property
@@ -204,6 +211,8 @@ class TrainingPlan:
             predicted_ms["sharded"] = self.layouts.ms
         if self.fully_sharded is not None:
             predicted_ms["fully sharded"] = self.fully_sharded.step_ms
+        if self.grouped is not None:
+            predicted_ms["groups"] = self.grouped.step_ms
         return predicted_ms
 
     @property

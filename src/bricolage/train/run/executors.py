@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -15,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from bricolage.errors import BadOption
 from bricolage.train.pipeline.module_stages import Division, ModuleStage, batch_names, divide_module
 from bricolage.train.pipeline.pipeline_problem import PipelinePlan
-from bricolage.train.pipeline.schedule_loop import MicroBatches, ScheduleLoop, TimedPasses
+from bricolage.train.pipeline.schedule_loop import MicroBatches, ScheduleLoop, TimedPasses, new_group
 from bricolage.train.run.pace import Pace, PacedMachine
 from bricolage.train.sharded.sharded_executors import divide_weights
 from bricolage.train.step.spec import StepSpec
@@ -319,12 +318,6 @@ class TorchRuntime:
 
 def _gradients(module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
     return {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
-
-
-def new_group(ranks: Sequence[int], timeout_s: float) -> ProcessGroup | None:
-    """Some of the processes; all processes make it. One that waits for another fails after `timeout_s` seconds."""
-    group: ProcessGroup | None = torch.distributed.new_group(list(ranks), timeout=timedelta(seconds=timeout_s))
-    return group
 
 
 def _pipeline_groups(seat: Seat, timeout: float) -> ProcessGroup | None:

@@ -139,6 +139,7 @@ def _parallel_job(
         single_threads=plan.single_threads,
         layouts=plan.layouts,
         fully_sharded=plan.fully_sharded is not None,
+        grouped=plan.grouped,
         machine=machine,
         single_rank=0 if unlike is None else unlike.alone(plan.step.batch_size) or 0,
     )

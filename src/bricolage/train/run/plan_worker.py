@@ -17,14 +17,15 @@ from bricolage.train.run.document import table_of
 from bricolage.train.run.executors import DataParallel, Pipeline, Seat, SingleProcess, StepExecutor
 from bricolage.train.run.pace import Pace, PacedMachine
 from bricolage.train.run.rank import Rank
-from bricolage.train.sharded.planned_layouts import LayoutPlan
+from bricolage.train.sharded.group_pipeline import GroupPipeline
+from bricolage.train.sharded.planned_layouts import GroupedPlan, LayoutPlan
 from bricolage.train.sharded.sharded_executors import FullyShardedStep, ShardedOperators
 from bricolage.train.step.spec import StepSpec
 from bricolage.train.step.step import TrainingStep, build, on_device
 from bricolage.work.pipeline.csv import from_text
 from bricolage.work.pipeline.table import PipelineSchedule
 
-SINGLE, SHARDED, FULLY_SHARDED = "single process", "sharded", "fully sharded"
+SINGLE, SHARDED, FULLY_SHARDED, GROUPS = "single process", "sharded", "fully sharded", "groups"
 BOUND = 1e-6
 """Relative error of gradients that is accepted; or four times what rounding (float32) does to those of one process."""
 _OF_ITSELF = 4.0
@@ -76,6 +77,8 @@ class ParallelJob:
     """Where processes of this machine are in the place of unlike devices: they are as slow."""
     single_rank: int = 0
     """The process that runs the step alone."""
+    grouped: GroupedPlan | None = None
+    """Stages on groups of devices, where they take part."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
     engines = {
         name: executor.engine
         for name, executor in executors.items()
-        if isinstance(executor, Pipeline | VersionedPipeline)
+        if isinstance(executor, Pipeline | VersionedPipeline | GroupPipeline)
     }
     for way, check in checks.items():
         if not check.accepted:
@@ -178,7 +181,7 @@ def _make_executors(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecuto
         reason = ""
         try:
             executors[name] = make()
-        except NotShardable as error:
+        except (BadPlan, NotShardable) as error:
             reason = str(error.facts["reason"])
         if _any(bool(reason), rank):
             failures[name] = reason or "another process cannot divide the step"
@@ -199,6 +202,9 @@ def _collect_divided(job: ParallelJob, rank: Rank) -> dict[str, Callable[[], Ste
         makers[SHARDED] = partial(ShardedOperators, on_device(build(job.spec), rank.device), job.layouts)
     if job.fully_sharded:
         makers[FULLY_SHARDED] = partial(FullyShardedStep, on_device(build(job.spec), rank.device))
+    if job.grouped is not None:
+        step = on_device(build(job.spec), rank.device)
+        makers[GROUPS] = partial(GroupPipeline, step, job.grouped, rank.number, job.timeout_s)
     return makers
 
 

@@ -81,7 +81,7 @@ def plan_step(
     shown.start("dividing its operators")
     known_ms = min((pipeline_plan.step_ms for pipeline_plan in pipeline_plans), default=math.inf)
     divided = _ALIKE_ALONE if problem.unlike is not None else divided_plans(work, problem, known_ms)
-    if refused is not None and divided.layouts is None and divided.fully_sharded is None:
+    if refused is not None and not divided.any:
         raise refused
     shown.start("planning for other devices")
     training_plan = _document(spec, work, problem, pipeline_plans, alone, divided, notes)
@@ -158,6 +158,8 @@ def _document(
     bound = min(problem.bound_ms, replace(problem, layers=work.whole).bound_ms, single)
     if divided.layouts is not None:
         bound = min(bound, divided.layouts.bound_ms)
+    if divided.grouped is not None:  # its stages run without autograd, for which the bound counts
+        bound = min(bound, divided.grouped.step_ms)
     priced = [
         replace(_reprice_plan(pipeline_plan, problem, single, parallel), bound_ms=bound) for pipeline_plan in found
     ]
@@ -180,6 +182,7 @@ def _document(
         notes=(*notes, *divided.notes),
         layouts=divided.layouts,
         fully_sharded=divided.fully_sharded,
+        grouped=divided.grouped,
         bound=bound,
         start_ms=problem.start_ms,
     )

@@ -1,26 +1,37 @@
-"""What DTensor takes but for computing and sending: measured once on processes of this machine, all at the same time.
+"""What partitioned steps take but for computing and sending: measured once on processes of this machine, all at the same time.
 
-A call of an operator passes DTensor's propagation in Python, a conversion also a collective with its wait. With small tensors that
+A call of an operator passes Python and PyTorch's dispatcher, a conversion also a collective with its wait. With small tensors that
 is all there is; with larger ones the line through their times is that of gloo's own algorithm.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from bricolage.device.collective import CallTimes, Ring
-from bricolage.search.sharding.layouts import REPLICATED
+from bricolage.device.device import Link, Peaks
+from bricolage.search.sharding.layouts import REPLICATED, Layout
 from bricolage.train.pipeline.layers import line
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
+from bricolage.train.sharded.layout_plan import roofline_ms
 from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
-from bricolage.train.sharded.step_graph import trace_joint
+from bricolage.train.sharded.signatures import to_placement
+from bricolage.train.sharded.step_graph import JointStep, trace_joint
 from bricolage.train.step.spec import Optimiser
 from bricolage.train.step.step import TrainingStep, make_optimiser
 
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.tensor import DTensor
+
+_RUNS = 4
+"""Of a graph whose time is taken."""
 _LONGEST_S = 120.0
 _SIZES = (1 << 12, 1 << 16, 1 << 19, 1 << 22)
 """Bytes of the whole tensors that are converted."""
@@ -58,6 +69,8 @@ class DispatchTimes:
     """Of the update of each parameter."""
     conversions: Mapping[str, CallTimes]
     """By kind: "reduce", "gather", "scatter", "exchange"."""
+    workers: int = 2
+    """Among which conversions were measured."""
 
     def on(self, ring: Ring) -> Ring:
         """A ring of these workers with collectives as they were measured."""
@@ -71,10 +84,42 @@ class DispatchTimes:
             exchange=self.conversions["exchange"],
         )
 
+    def among(self, workers: int, link: Link) -> Ring:
+        """A ring of some of these workers on links of a bandwidth: starts grow with the messages, bytes with their share of a
+        tensor, and what links take longer than was measured counts."""
+        if workers < 2:
+            return Ring.described(1, link)
+        steps, share = (workers - 1) / (self.workers - 1), (workers - 1) / workers * self.workers / (self.workers - 1)
+        scaled = replace(
+            self,
+            workers=workers,
+            conversions={
+                kind: CallTimes(steps * call_times.start_ms, share * call_times.ms_per_byte)
+                for kind, call_times in self.conversions.items()
+            },
+        )
+        return scaled.held(workers, link.gbytes).on(Ring.described(workers, link))
+
+    def described(self, workers: int, link: Link) -> Ring:
+        """The same on described links, whose latency comes on top of a call's start."""
+        ring = self.among(workers, link)
+        if workers < 2:
+            return ring
+        ways = {"latency_ms": 2.0, "gather": 1.0, "scatter": 1.0, "exchange": 1.0}
+        wait = {name: ways_ * (workers - 1) * link.latency_us / 1e3 for name, ways_ in ways.items()}
+        assert ring.gather is not None and ring.scatter is not None and ring.exchange is not None
+        return replace(
+            ring,
+            latency_ms=ring.latency_ms + wait["latency_ms"],
+            gather=replace(ring.gather, start_ms=ring.gather.start_ms + wait["gather"]),
+            scatter=replace(ring.scatter, start_ms=ring.scatter.start_ms + wait["scatter"]),
+            exchange=replace(ring.exchange, start_ms=ring.exchange.start_ms + wait["exchange"]),
+        )
+
     def held(self, workers: int, gbytes: float) -> DispatchTimes:
         """The same where links have less bandwidth than was measured."""
         other = (workers - 1) / workers
-        shares = {"reduce": 2 * other, "gather": other, "scatter": other, "exchange": other / workers}
+        shares = {"reduce": 2 * other, "gather": other, "scatter": other, "exchange": other}
         return replace(
             self,
             conversions={
@@ -104,7 +149,7 @@ def measure_calls(workers: int, threads: int, optimiser: Optimiser, seconds: flo
         per_byte, start = line(seen)
         lines[kind] = CallTimes(start, per_byte)
     return DispatchTimes(
-        max(answer.operator_ms for answer in answers), max(answer.update_ms for answer in answers), lines
+        max(answer.operator_ms for answer in answers), max(answer.update_ms for answer in answers), lines, workers
     )
 
 
@@ -114,8 +159,8 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import distribute_tensor
 
-    from bricolage.train.sharded.dtensor_step import distribute, run_sharded
-    from bricolage.train.sharded.signatures import to_placement
+    from bricolage.train.sharded.dtensor_step import distribute
+    from bricolage.train.sharded.partitioned_step import PartitionedStep
 
     mesh = init_device_mesh("cpu", (rank.size,))
     share = job.seconds / (len(_CONVERSIONS) * len(_SIZES) + 2)
@@ -124,13 +169,15 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
     nodes = [node for node in joint.graph.graph.nodes if node.name in set(joint.calls)]
     plan = _whole(joint.parameters, [(node.name, len(node.all_input_nodes), node) for node in nodes], rank.size)
     given = distribute(joint, plan, dict(step.module.named_parameters()), [*step.inputs, *step.targets], mesh)
-    parameters = [torch.nn.Parameter(tensor) for tensor in given[: len(joint.parameters)]]
+    program = PartitionedStep(joint, plan, given)
+    parts = [tensor.to_local() for tensor in given]
+    parameters = [torch.nn.Parameter(part) for part in parts[: len(joint.parameters)]]
     optimiser = make_optimiser(replace(job.optimiser, lr=0.0), parameters)
-    now = [*parameters, *given[len(parameters) :]]
-    gradients = run_sharded(joint, plan, now).gradients  # type: ignore[arg-type]
+    now = [*parameters, *parts[len(parameters) :]]
+    gradients = program.run(now).gradients
     for parameter, name in zip(parameters, joint.parameters, strict=True):
         parameter.grad = gradients[name]
-    operators = _median(lambda: run_sharded(joint, plan, now), share, rank) / len(nodes)  # type: ignore[arg-type]
+    operators = _median(lambda: program.run(now), share, rank) / len(nodes)
     updates = _median(optimiser.step, share, rank) / len(parameters)
     conversions: dict[str, tuple[tuple[int, float], ...]] = {}
     for kind, (source, target) in _CONVERSIONS.items():
@@ -139,10 +186,23 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
             rows = 4 * rank.size
             whole = torch.zeros(rows, max(rank.size, size // 4 // rows // rank.size * rank.size))
             placed = distribute_tensor(whole, mesh, [to_placement(source)])
-            ms = _median(partial(placed.redistribute, placements=[to_placement(target)]), share, rank)
+            ms = _median(_convert(placed, target), share, rank)
             seen.append((whole.numel() * 4, ms))
         conversions[kind] = tuple(seen)
     return CallsAnswer(operators, updates, conversions)
+
+
+def _convert(placed: DTensor, target: Layout) -> Callable[[], object]:
+    """A call that converts a tensor as a partitioned step does."""
+    from torch.distributed.tensor import DTensor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def redistribute(part: torch.Tensor) -> torch.Tensor:
+        tensor = DTensor.from_local(part, placed.device_mesh, placed.placements, run_check=False)
+        return tensor.redistribute(placements=[to_placement(target)]).to_local().contiguous()
+
+    part = placed.to_local()
+    return partial(make_fx(redistribute)(part), part)
 
 
 def _small(optimiser: Optimiser) -> TrainingStep:
@@ -196,3 +256,38 @@ def _median(act: Callable[[], object], seconds: float, rank: Rank) -> float:
         act()
         times.append((time.perf_counter() - begun) * 1e3)
     return sorted(times)[len(times) // 2]
+
+
+def slowdown_of(joints: Sequence[JointStep], peaks: Peaks, operator_ms: float, factor: float, threads: int) -> float:
+    """How much longer than their rooflines graphs take that are run here, on zeros, beyond the start of each operator.
+
+    Args:
+        joints: the graphs.
+        peaks: of this process.
+        operator_ms: of an operator, until it runs.
+        factor: by which the planned devices take longer.
+        threads: of each process.
+    """
+    roofline = sum(roofline_ms(joint, peaks) for joint in joints)
+    starts = operator_ms * sum(len(joint.calls) for joint in joints)
+    measured = sum(_graph_ms(joint, threads) for joint in joints)
+    return max(1.0, factor * (measured - starts) / max(roofline, 1e-9))
+
+
+def _graph_ms(joint: JointStep, threads: int) -> float:
+    """The least of a few runs in this process."""
+    import torch
+
+    values = [node.meta["val"] for node in joint.graph.graph.nodes if node.op == "placeholder"]
+    given = [torch.zeros(tuple(value.shape), dtype=value.dtype) for value in values]
+    before, least = torch.get_num_threads(), math.inf
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            for _ in range(_RUNS):
+                begun = time.perf_counter()
+                joint.graph(*given)
+                least = min(least, (time.perf_counter() - begun) * 1e3)
+    finally:
+        torch.set_num_threads(before)
+    return least

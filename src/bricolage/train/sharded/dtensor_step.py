@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.errors import NotShardable
-from bricolage.search.sharding.layouts import REPLICATED, Layout
+from bricolage.search.sharding.layouts import MEAN, REPLICATED, Layout, is_partial
+from bricolage.train.sharded.partitioned_operators import PARTITIONED, run_partitioned
 from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
 from bricolage.train.sharded.signatures import LOCAL, to_layout, to_placement
 from bricolage.train.sharded.step_graph import JointStep, called_with, tensor_arguments
@@ -73,46 +74,71 @@ def run_sharded(joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]) ->
     """
     import torch
 
+    with torch.no_grad():
+        results, strayed = evaluate_sharded(joint, plan, given)
+        gradients: dict[str, DTensor | None] = {}
+        for name, gradient in zip(joint.parameters, results[1:], strict=True):
+            where = [to_placement(plan.parameters[name])]
+            gradients[name] = None if gradient is None else gradient.redistribute(placements=where)
+        loss = _tensor(results[0]).redistribute(placements=[to_placement(REPLICATED)])
+    return ShardedRun(loss, gradients, strayed)
+
+
+def evaluate_sharded(
+    joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]
+) -> tuple[list[DTensor | None], list[str]]:
+    """The graph's outputs as its operators lay them out, and operators that DTensor laid out in another way than planned.
+
+    Raises:
+        NotShardable: the plan is for a step with other operators.
+    """
     values: dict[torch.fx.Node, Value] = {}
     readers = {node: len(node.users) for node in joint.graph.graph.nodes}
     waiting = {operator_layouts.name: operator_layouts for operator_layouts in plan.operators}
     strayed: list[str] = []
     results: list[DTensor | None] = []
     mesh = given[0].device_mesh
-    with torch.no_grad():
-        for number, node in enumerate(joint.graph.graph.nodes):
-            if node.op == "placeholder":
-                values[node] = _relay_value(given[number], plan.relays.get(f"{node.name}.0"))
-            elif node.op == "output":
-                results = [None if output is None else _tensor(values[output]) for output in node.args[0]]
-            elif node.target is operator.getitem:
-                several = values[node.args[0]]
-                values[node] = _tensor(several[node.args[1]])
-            elif node.name not in waiting:
-                raise NotShardable(reason=f"its plan does not know '{node.name}'")
-            else:
-                outputs = _call(node, waiting[node.name], values, mesh, strayed)
-                values[node] = (
-                    [_relay_value(output, plan.relays.get(f"{node.name}.{n}")) for n, output in enumerate(outputs)]
-                    if isinstance(outputs, list)
-                    else _relay_value(outputs, plan.relays.get(f"{node.name}.0"))
-                )
-            for source in node.all_input_nodes:  # what is read no more is given back
-                readers[source] -= 1
-                if not readers[source]:
-                    del values[source]
-        gradients: dict[str, DTensor | None] = {}
-        for name, gradient in zip(joint.parameters, results[1:], strict=True):
-            where = [to_placement(plan.parameters[name])]
-            gradients[name] = None if gradient is None else gradient.redistribute(placements=where)
-    loss = _tensor(results[0]).redistribute(placements=[to_placement(REPLICATED)])
-    return ShardedRun(loss, gradients, strayed)
+    for number, node in enumerate(joint.graph.graph.nodes):
+        if node.op == "placeholder":
+            values[node] = _relay_value(given[number], plan.relays.get(f"{node.name}.0"))
+        elif node.op == "output":
+            results = [None if output is None else _tensor(values[output]) for output in node.args[0]]
+        elif node.target is operator.getitem:
+            several = values[node.args[0]]
+            values[node] = _tensor(several[node.args[1]])
+        elif node.name not in waiting:
+            raise NotShardable(reason=f"its plan does not know '{node.name}'")
+        else:
+            outputs = _call(node, waiting[node.name], values, mesh, strayed)
+            values[node] = (
+                [_relay_value(output, plan.relays.get(f"{node.name}.{n}")) for n, output in enumerate(outputs)]
+                if isinstance(outputs, list)
+                else _relay_value(outputs, plan.relays.get(f"{node.name}.0"))
+            )
+        for source in node.all_input_nodes:  # what is read no more is given back
+            readers[source] -= 1
+            if not readers[source]:
+                del values[source]
+    return results, strayed
 
 
 def _relay_value(value: DTensor, layout: Layout | None) -> DTensor:
     if layout is None or to_layout(value.placements[0]) == layout:
         return value
-    return _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
+    return convert(value, layout)
+
+
+def convert(value: DTensor, layout: Layout) -> DTensor:
+    """A tensor in another layout, its parts contiguous. Summands of a whole tensor, which DTensor does not make: the first process
+    keeps it and the others have zeros; for a mean each keeps it."""
+    from torch.distributed.tensor import DTensor
+
+    if not is_partial(layout):
+        return _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
+    part = value.to_local()
+    if layout != MEAN and value.device_mesh.get_local_rank():
+        part = part.new_zeros(part.shape)
+    return _in_one_piece(DTensor.from_local(part, value.device_mesh, [to_placement(layout)], run_check=False))
 
 
 def _tensor(value: object) -> DTensor:
@@ -133,19 +159,22 @@ def _call(
     from torch.distributed.tensor import DTensor
 
     wanted = iter(layouts.inputs)
-    alone = not tensor_arguments(node) or str(node.target._name).partition(".")[0] in LOCAL  # type: ignore[union-attr]
+    name = str(node.target._name).partition(".")[0]  # type: ignore[union-attr]
+    substituted = PARTITIONED.get(name) == (layouts.inputs, layouts.outputs)
+    alone = not tensor_arguments(node) or name in LOCAL or substituted
 
     def read(one: torch.fx.Node) -> object:
         value, layout = _tensor(values[one]), next(wanted)
         there = value
         if to_layout(value.placements[0]) != layout:
-            there = _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
+            there = convert(value, layout)
         elif node.target is torch.ops.aten.view.default:
             there = _in_one_piece(there)
         return there.to_local() if alone else there
 
     args, kwargs = called_with(node, read)
-    out = node.target(*args, **kwargs)  # type: ignore[operator]
+    function = run_partitioned(name, mesh.get_local_rank(), mesh.size()) if substituted else node.target
+    out = function(*args, **kwargs)  # type: ignore[operator]
     several = list(out) if isinstance(out, (list, tuple)) else [out]
     outputs = iter(layouts.outputs)
     for place, output in enumerate(several):
@@ -156,7 +185,7 @@ def _call(
             several[place] = DTensor.from_local(output, mesh, [to_placement(layout)], run_check=False)
         elif to_layout(output.placements[0]) != layout:
             strayed.append(node.name)
-    return several if isinstance(out, (list, tuple)) else several[0]
+    return several if isinstance(out, (list, tuple)) else several[0]  # type: ignore[return-value]
 
 
 def _in_one_piece(value: DTensor) -> DTensor:

@@ -13,7 +13,7 @@ samples: all are choices of one programme.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bricolage.device.collective import Ring
@@ -21,8 +21,8 @@ from bricolage.device.device import Device, Peaks
 from bricolage.errors import NoShardingPlan
 from bricolage.frontends.torch_operators import flops_of, is_view, operator_name, size_of, tensors_of
 from bricolage.search.sharding.joint import RELAY, shared_conversions
-from bricolage.search.sharding.layout_programme import best_sharding
-from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, split_axis, splits
+from bricolage.search.sharding.layout_programme import best_sharding, frontier
+from bricolage.search.sharding.layouts import MEAN, PARTIAL, REPLICATED, Layout, held_bytes, split_axis, splits
 from bricolage.search.sharding.sharding_problem import (
     DividedOperator,
     DividedTensor,
@@ -30,7 +30,7 @@ from bricolage.search.sharding.sharding_problem import (
     ShardingProblem,
     Signature,
 )
-from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
+from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts, message_layout
 from bricolage.train.sharded.signatures import Pair, signatures_on
 from bricolage.train.sharded.step_graph import JointStep, called_with, tensor_arguments
 from bricolage.train.step.spec import Optimiser
@@ -53,11 +53,11 @@ class DeviceGroup:
     """Of each."""
     memory_bytes: float = math.inf
     """Of each."""
-    start_ms: float = 0.002
+    start_ms: float = field(default=0.002, kw_only=True)
     """Of each operator, views too: until it runs."""
-    update_ms: float = 0.0
+    update_ms: float = field(default=0.0, kw_only=True)
     """Of the update of each parameter, but for its bytes."""
-    slowdown: float = 1.0
+    slowdown: float = field(default=1.0, kw_only=True)
     """By which operators take longer than their rooflines."""
 
     def ms(self, flops: float, size: float) -> float:
@@ -109,16 +109,12 @@ def share_of_peaks(device: Device, threads: int, workers: int = 1) -> Peaks:
     return Peaks(device.peaks.gflops * min(1.0, threads / device.threads), device.peaks.gbytes / workers)
 
 
-def slowdown_of(joint: JointStep, peaks: Peaks, passes_ms: float) -> float:
-    """How much longer than its roofline a step's forward and backward phase takes, which took `passes_ms` milliseconds."""
-    return max(1.0, passes_ms / max(roofline_ms(joint, peaks), 1e-9))
-
-
 class Described:
     """A traced step as numbers: tensors, and operators with their signatures."""
 
-    def __init__(self, joint: JointStep, optimiser: Optimiser, group: DeviceGroup) -> None:
-        self._joint, self._group = joint, group
+    def __init__(self, joint: JointStep, optimiser: Optimiser, group: DeviceGroup, micro_batches: int = 1) -> None:
+        """`micro_batches`: of a step, of which `joint` is one; gradients are added up and weights updated once."""
+        self._joint, self._group, self._micro_batches = joint, group, micro_batches
         self._signatures = signatures_on(group.workers)
         self._refuted: set[str] = set()
         self._tensors: list[DividedTensor] = []
@@ -136,7 +132,9 @@ class Described:
         for node in nodes:
             if node.op == "call_function":
                 self._call(node)
-        self._updates(next(graph_node for graph_node in nodes if graph_node.op == "output"))
+        output = next(graph_node for graph_node in nodes if graph_node.op == "output")
+        self._updates(output)
+        self._leave(output)
         self.problem = ShardingProblem(tuple(self._operators), tuple(self._tensors), group.ring, group.memory_bytes)
 
     def _add(self, node: str, output: int, shape: torch.Tensor, lasting: float = 0.0, root: int = -1) -> int:
@@ -151,9 +149,11 @@ class Described:
         trained, kept = len(self._joint.parameters), len(self._joint.parameters) + len(self._joint.buffers)
         lasting = 1.0 + self._states if number < trained else 1.0
         tensor = self._add(node.name, 0, value, lasting)
-        layouts = [REPLICATED, *splits(tuple(value.shape), self._group.workers)]
-        if number >= trained and number < kept:
-            layouts = [REPLICATED]
+        layouts = [REPLICATED]
+        if number >= kept + self._joint.batch:
+            layouts = [self._message(value)]
+        elif self._group.workers > 1 and (number < trained or number >= kept):
+            layouts += splits(tuple(value.shape), self._group.workers)
         self._given.append(node.name)
         ways = tuple(Signature((), (layout,), 0.0) for layout in layouts)
         self._operators.append(DividedOperator(node.name, (), (tensor,), ways))
@@ -176,7 +176,9 @@ class Described:
             for n, tensor in enumerate(value if isinstance(value, (list, tuple)) else [value])
             if tensor is not None
         }
-        pairs = self._signatures.of(node, [tuple(tensor.shape) for tensor in outputs.values()])
+        shapes = [tuple(tensor.shape) for tensor in outputs.values()]
+        whole: Pair = ((REPLICATED,) * len(read), (REPLICATED,) * len(shapes))
+        pairs = self._signatures.of(node, shapes) if self._group.workers > 1 else [whole]
         reads = tuple(self._of[argument.name, 0] for argument in read)
         view = is_view(node.target) and bool(reads)  # type: ignore[arg-type]
         writes = tuple(self._add(node.name, n, tensor, root=reads[0] if view else -1) for n, tensor in outputs.items())
@@ -203,7 +205,7 @@ class Described:
 
     def _updates(self, output: torch.fx.Node) -> None:
         """Each parameter is updated where it lies, by a gradient that lies so."""
-        gradients = list(output.args[0])[1:]  # type: ignore[arg-type]
+        gradients = list(output.args[0])[self._joint.outputs :][: len(self._joint.parameters)]  # type: ignore[arg-type]
         for name, gradient in zip(self._given, gradients, strict=False):
             if gradient is None:
                 continue
@@ -218,9 +220,60 @@ class Described:
             )
             self._single += ways[0].ms
             reads = (parameter, self._of[gradient.name, 0])
-            self._operators.append(DividedOperator("update", reads, (), ways, in_place=(0,)))
+            weight = 1.0 / self._micro_batches
+            if self._micro_batches > 1:
+                reads = (parameter, self._sum(self._of[gradient.name, 0], name))
+            self._operators.append(DividedOperator("update", reads, (), ways, in_place=(0,), weight=weight))
             self._names.append("")
             self._nodes.append(None)
+
+    def _sum(self, gradient: int, name: str) -> int:
+        """Gradients of micro-batches are added up as operators lay them out."""
+        size = self._tensors[gradient].bytes
+        total = len(self._tensors)
+        self._tensors.append(DividedTensor(f"{name} gradient", size, size))
+        axes = {layout for way in self._operators[self._given.index(name)].signatures for layout in way.outputs}
+        ways = [
+            Signature((layout,), (layout,), self._group.ms(0.0, 3 * held_bytes(layout, size, self._group.workers)))
+            for layout in sorted({*axes, PARTIAL, MEAN})
+        ]
+        self._operators.append(DividedOperator("sum", (gradient,), (total,), tuple(ways)))
+        self._names.append("")
+        self._nodes.append(None)
+        return total
+
+    def _leave(self, output: torch.fx.Node) -> None:
+        """What a stage hands on, and gradients that go back, leave as messages lie."""
+        results = list(output.args[0])  # type: ignore[arg-type]
+        count = self._joint.outputs
+        sent = [*(results[:count] if self._joint.cotangents else ()), *results[count + len(self._joint.parameters) :]]
+        for result in sent:
+            if result is None:
+                continue
+            way = Signature((self._message(result.meta["val"]),), (), 0.0)
+            self._operators.append(DividedOperator("message", (self._of[result.name, 0],), (), (way,)))
+            self._names.append("")
+            self._nodes.append(None)
+
+    def _message(self, value: torch.Tensor) -> Layout:
+        return message_layout(value.shape[0] if value.dim() else None, self._group.workers)
+
+    def choices(self, limit_s: float) -> tuple[ShardingProblem, list[ShardingPlan]]:
+        """Choices of signatures that hold, with their problem: the fastest alone where all micro-batches at once would fit with it,
+        else those from the fastest to one that keeps little (`frontier`).
+
+        Raises:
+            NoShardingPlan: no layouts fit into the devices' memory.
+        """
+        now, fastest = self.best(limit_s, relays=False)
+        if self._micro_batches * fastest.peak_bytes <= now.memory_bytes:
+            return now, [fastest]
+        while True:
+            plans = frontier(now)
+            refused = [held for held in (self._held(now, plan) for plan in plans) if held is not None]
+            if not refused:
+                return now, plans
+            now = refused[0]
 
     def best(
         self, limit_s: float, problem: ShardingProblem | None = None, *, relays: bool = True

@@ -11,21 +11,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bricolage.base.torch_library import load_torch
 from bricolage.device.host import host
 from bricolage.train.run.process_group import run_group
 from bricolage.train.run.rank import Rank
-from bricolage.train.sharded.calls import measure_calls
-from bricolage.train.sharded.dtensor_step import distribute, run_sharded
-from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks, slowdown_of
+from bricolage.train.sharded.calls import measure_calls, slowdown_of
+from bricolage.train.sharded.dtensor_step import distribute
+from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks
+from bricolage.train.sharded.partitioned_step import PartitionedStep
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.step_graph import trace_joint
 from bricolage.train.step.spec import StepSpec
-from bricolage.train.step.step import TrainingStep, build, make_optimiser
+from bricolage.train.step.step import build, make_optimiser
 
 _LONGEST_S = 600.0
-_ROUNDS = 5
-"""Of the step in one process."""
 
 
 @dataclass(frozen=True)
@@ -72,27 +70,18 @@ def here(spec: StepSpec, workers: int, *, threads: int = 1, seconds: float = 2.0
     ring, _ = measure_ring(spec, workers, threads, seconds)
     calls = measure_calls(workers, threads, spec.optimiser, seconds)
     peaks = share_of_peaks(device, threads, workers)
-    step = build(spec)
-    slowdown = slowdown_of(trace_joint(step), peaks, _alone_ms(step, threads))
+    joint = trace_joint(build(spec))
+    slowdown = slowdown_of([joint], peaks, calls.operator_ms, 1.0, threads)
     memory = device.memory_bytes / workers
-    return DeviceGroup(workers, calls.on(ring), peaks, memory, calls.operator_ms, slowdown, calls.update_ms)
-
-
-def _alone_ms(step: TrainingStep, threads: int) -> float:
-    """Of the forward and backward phase in this process."""
-    torch = load_torch()
-    kept = torch.get_num_threads()
-    torch.set_num_threads(threads)
-
-    def once() -> None:
-        step.loss(step.module(*step.inputs), *step.targets).backward()
-
-    try:
-        once()
-        return _times(once, _ROUNDS, lambda: None)
-    finally:
-        step.module.zero_grad()
-        torch.set_num_threads(kept)
+    return DeviceGroup(
+        workers,
+        calls.on(ring),
+        peaks,
+        memory,
+        start_ms=calls.operator_ms,
+        update_ms=calls.update_ms,
+        slowdown=slowdown,
+    )
 
 
 def plan_spec(spec: StepSpec, group: DeviceGroup, *, limit_s: float = 60.0) -> LayoutPlan:
@@ -128,33 +117,32 @@ def work(job: LayoutJob, rank: Rank) -> LayoutRun:
     """What each process does."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor
 
     step = build(job.spec)
     joint = trace_joint(step)
     state: Mapping[str, torch.Tensor] = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
     mesh = init_device_mesh("cpu", (rank.size,))
     given = distribute(joint, job.plan, state, [*step.inputs, *step.targets], mesh)
-    parameters = [torch.nn.Parameter(tensor) for tensor in given[: len(joint.parameters)]]
-    rest = given[len(parameters) :]
-    now: list[DTensor] = [*parameters, *rest]  # type: ignore[list-item]
-    optimiser = make_optimiser(step.optimiser, parameters)
+    program = PartitionedStep(joint, job.plan, given)
+    parts = [tensor.to_local() for tensor in given]
+    parameters = {name: torch.nn.Parameter(part) for name, part in zip(joint.parameters, parts, strict=False)}
+    now = [*parameters.values(), *parts[len(parameters) :]]
+    optimiser = make_optimiser(step.optimiser, list(parameters.values()))
 
     loss = step.loss(step.module(*step.inputs), *step.targets)
     loss.backward()
-    first = run_sharded(joint, job.plan, now)
-    pairs = [(first.loss.to_local(), loss.detach())]
-    for name in joint.parameters:
-        gradient, whole = first.gradients[name], state[name].grad
+    last = program.run(now)
+    pairs = [(last.loss, loss.detach())]
+    for name, gradient in last.gradients.items():
+        whole = state[name].grad
         if gradient is not None and whole is not None:
-            pairs.append((gradient.full_tensor(), whole))
+            pairs.append((program.whole(name, gradient), whole))
     error = max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs)
-    last = first
 
     def once() -> None:
         nonlocal last
-        last = run_sharded(joint, job.plan, now)
-        for parameter, name in zip(parameters, joint.parameters, strict=True):
+        last = program.run(now)
+        for name, parameter in parameters.items():
             parameter.grad = last.gradients[name]
         optimiser.step()
 
@@ -162,7 +150,7 @@ def work(job: LayoutJob, rank: Rank) -> LayoutRun:
     alone = step.make_optimiser()
     single = _times(lambda: step.run(alone), job.steps, lambda: None) if rank.number == 0 else 0.0
     rank.dist.barrier()
-    return LayoutRun(error, times, single, float(last.loss.to_local()), tuple(dict.fromkeys(last.strayed)))
+    return LayoutRun(error, times, single, float(last.loss), program.strayed)
 
 
 def _times(run: Callable[[], object], steps: int, meet: Callable[[], object]) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bricolage.search.sharding.layouts import Layout, split_axis
+from bricolage.search.sharding.layouts import REPLICATED, Layout, split_along, split_axis
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,68 @@ class LayoutPlan:
     def divided_parameters(self) -> int:
         """Parameters that do not lie whole on each device."""
         return sum(split_axis(parameter) is not None for parameter in self.parameters.values())
+
+
+@dataclass(frozen=True)
+class GroupStage:
+    """Parts of the module from `begin` to before `end` on a group of neighbouring devices."""
+
+    begin: int
+    end: int
+    first: int
+    """Of its devices."""
+    devices: int
+    layouts: LayoutPlan
+    """Of a micro-batch."""
+
+    @property
+    def ranks(self) -> range:
+        """Of its devices."""
+        return range(self.first, self.first + self.devices)
+
+
+@dataclass(frozen=True)
+class GroupedPlan:
+    """Stages of a 1F1B pipeline on groups of devices, with layouts inside each (Alpa's two levels). Times in milliseconds.
+
+    Raises ValueError where stages leave out a part, or share a device.
+    """
+
+    parts: tuple[str, ...]
+    """Paths of the modules with which parts begin, but for the first."""
+    stages: tuple[GroupStage, ...]
+    micro_batches: int
+    step_ms: float
+    """By the simulator."""
+    bubble: float
+    exchange_ms: float
+    """Of a step, what the stage that converts most spends on it."""
+    peak_bytes: float
+    """On the device that holds most."""
+    messages_ms: tuple[float, ...] = ()
+    """Of a micro-batch, between each stage and the next."""
+
+    def __post_init__(self) -> None:
+        cuts = [0, *(stage.end for stage in self.stages)]
+        if [stage.begin for stage in self.stages] != cuts[:-1] or cuts[-1] != len(self.parts) + 1:
+            raise ValueError("its stages are not all parts of the module in their order")
+        devices = [rank for stage in self.stages for rank in stage.ranks]
+        if len(devices) != len(set(devices)) or any(stage.layouts.workers != stage.devices for stage in self.stages):
+            raise ValueError("two of its stages have a device in common, or layouts for other devices")
+        if self.micro_batches < 1 or any(begin >= end for begin, end in itertools.pairwise(cuts)):
+            raise ValueError("a plan needs a micro-batch, and each stage a part")
+
+    @property
+    def devices(self) -> int:
+        """That work, and those before them."""
+        return max(stage.first + stage.devices for stage in self.stages)
+
+
+def message_layout(rows: int | None, devices: int) -> Layout:
+    """How a message between stages lies on a group: divided along its first axis where that goes evenly, else whole.
+
+    Args:
+        rows: of the tensor; None where it has no axis.
+        devices: of the group.
+    """
+    return split_along(0) if rows and devices > 1 and rows % devices == 0 else REPLICATED

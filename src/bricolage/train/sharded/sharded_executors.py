@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 
 from bricolage.errors import NotShardable
 from bricolage.train.pipeline.module_stages import ModuleStage
 from bricolage.train.pipeline.schedule_loop import TimedPasses
-from bricolage.train.sharded.dtensor_step import FullySharded, distribute, run_sharded
+from bricolage.train.sharded.dtensor_step import FullySharded, distribute
+from bricolage.train.sharded.partitioned_step import PartitionedStep, without_collectives
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.step_graph import trace_joint
 from bricolage.train.step.step import TrainingStep, make_optimiser
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ShardedOperators:
-    """The step's traced graph on all processes, each operator in its planned layouts."""
+    """The step's traced graph on all processes, each operator in its planned layouts, as a program of each process."""
 
     def __init__(self, step: TrainingStep, plan: LayoutPlan) -> None:
         """All processes of the default group make it.
@@ -32,31 +32,48 @@ class ShardedOperators:
         Raises:
             NotShardable: the plan is for another number of processes, or for another step.
         """
-        self._joint, self._plan = trace_joint(step), plan
+        joint = trace_joint(step)
         planned_names = {operator.name for operator in plan.operators}
-        unknown = next((call for call in self._joint.calls if call not in planned_names), None)
+        unknown = next((call for call in joint.calls if call not in planned_names), None)
         if unknown is not None:
             raise NotShardable(reason=f"its plan does not know '{unknown}'")
         mesh = init_device_mesh(step.inputs[0].device.type, (torch.distributed.get_world_size(),))
         state = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
-        given = distribute(self._joint, plan, state, [*step.inputs, *step.targets], mesh)
-        count = len(self._joint.parameters)
-        self._parameters = [torch.nn.Parameter(tensor) for tensor in given[:count]]
-        self._given: list[DTensor] = [*self._parameters, *given[count:]]  # type: ignore[list-item]
-        self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), self._parameters)
-        self._gradients: Mapping[str, DTensor | None] = {}
+        given = distribute(joint, plan, state, [*step.inputs, *step.targets], mesh)
+        self._program = PartitionedStep(joint, plan, given)
+        parts = [tensor.to_local() for tensor in given]
+        self._parameters = {name: torch.nn.Parameter(part) for name, part in zip(joint.parameters, parts, strict=False)}
+        self._given = [*self._parameters.values(), *parts[len(self._parameters) :]]
+        self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), list(self._parameters.values()))
+        self._gradients: Mapping[str, torch.Tensor | None] = {}
 
     def run(self) -> TimedPasses:
         """See `StepExecutor`."""
-        self._gradients = run_sharded(self._joint, self._plan, self._given).gradients
-        for parameter, name in zip(self._parameters, self._joint.parameters, strict=True):
+        self.compute()
+        self.update()
+        return TimedPasses()
+
+    def compute(self) -> None:
+        """The forward and backward phase."""
+        self._gradients = self._program.run(self._given).gradients
+
+    def update(self) -> None:
+        """What follows it."""
+        for name, parameter in self._parameters.items():
             parameter.grad = self._gradients[name]
         self._optimiser.step()
-        return TimedPasses()
+
+    def spare_collectives(self) -> None:
+        """From now on it only computes, for its time."""
+        self._program.program = without_collectives(self._program.program)
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """See `StepExecutor`. Whole, on each process: all have to ask."""
-        return {name: gradient.full_tensor() for name, gradient in self._gradients.items() if gradient is not None}
+        return {
+            name: self._program.whole(name, gradient)
+            for name, gradient in self._gradients.items()
+            if gradient is not None
+        }
 
 
 class FullyShardedStep:

@@ -1,4 +1,4 @@
-"""Plans of a step that divide its operators or its weights: layouts for all devices as one group, and FSDP2."""
+"""Plans of a step that divide its operators or its weights: layouts for all devices as one group or inside stages, and FSDP2."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from bricolage.errors import NoShardingPlan, NotShardable
 from bricolage.train.pipeline.pipeline_problem import PipelineProblem
 from bricolage.train.pipeline.timings import StepTimings
 from bricolage.train.run.document import FullyShardedPlan
-from bricolage.train.sharded.calls import DispatchTimes, measure_calls
+from bricolage.train.sharded.calls import DispatchTimes, measure_calls, slowdown_of
 from bricolage.train.sharded.dtensor_step import sharded_modules
-from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks, slowdown_of
-from bricolage.train.sharded.planned_layouts import LayoutPlan
-from bricolage.train.sharded.step_graph import trace_joint
+from bricolage.train.sharded.grouped_plans import grouped_plan
+from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks
+from bricolage.train.sharded.planned_layouts import GroupedPlan, LayoutPlan
+from bricolage.train.sharded.program_times import ProgramsJob, price_programs
+from bricolage.train.sharded.step_graph import JointStep, trace_joint
 from bricolage.train.step.step import build
 
 _PROGRAMME_S = 10.0
@@ -28,7 +30,13 @@ class DividedPlans:
 
     layouts: LayoutPlan | None = None
     fully_sharded: FullyShardedPlan | None = None
+    grouped: GroupedPlan | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a plan."""
+        return self.layouts is not None or self.fully_sharded is not None or self.grouped is not None
 
 
 def divided_plans(work: StepTimings, problem: PipelineProblem, known_ms: float = math.inf) -> DividedPlans:
@@ -52,29 +60,54 @@ def divided_plans(work: StepTimings, problem: PipelineProblem, known_ms: float =
     # Described devices have links of their own; what Python takes is measured on two processes here.
     calls = measure_calls(problem.devices if here else 2, work.threads, work.spec.optimiser, work.seconds)
     if here and work.spec.devices is not None and work.spec.devices.gbytes is not None:
-        calls = calls.held(problem.devices, work.spec.devices.gbytes)
+        held = calls.held(problem.devices, work.spec.devices.gbytes)
+    else:
+        held = calls
+    grouped, reasons = grouped_plan(work, problem, calls)
+    layouts, notes = _one_group(joint, work, problem, held, known_ms)
+    plans = _with_weights(work, problem, held, *notes, *reasons)
+    if layouts is None and grouped is None:
+        return plans
+    job = ProgramsJob(work.spec, layouts, grouped, work.seconds, together=here)
+    priced = price_programs(job, problem.devices, work.threads, work.scale, problem.start_ms)
+    return replace(plans, layouts=priced.layouts, grouped=priced.grouped)
+
+
+def _one_group(
+    joint: JointStep, work: StepTimings, problem: PipelineProblem, calls: DispatchTimes, known_ms: float
+) -> tuple[LayoutPlan | None, tuple[str, ...]]:
+    """Layouts for all devices as one group, and why there are none."""
     least = calls.operator_ms * len(joint.calls)
     if least >= known_ms:
-        reason = f"calling {len(joint.calls)} operators by DTensor takes {least:.3g} ms, and another plan less in all"
-        return _with_weights(work, problem, calls, f"no divided operators: {reason}")
-    ring = calls.on(problem.ring) if problem.ring is not None else Ring.described(problem.devices, problem.link)
+        reason = f"calling {len(joint.calls)} operators takes {least:.3g} ms, and another plan less in all"
+        return None, (f"no divided operators: {reason}",)
     peaks = share_of_peaks(host(), work.threads)
     group = DeviceGroup(
         problem.devices,
-        ring,
+        _collectives(work, problem, calls),
         peaks,
         problem.memory_bytes,
-        calls.operator_ms,
-        slowdown_of(joint, peaks, work.crowd(problem) * work.passes_ms(work.spec.batch_size)),
-        calls.update_ms,
+        start_ms=calls.operator_ms,
+        update_ms=calls.update_ms,
+        slowdown=slowdown_of([joint], peaks, calls.operator_ms, work.scale * work.crowd(problem), work.threads),
     )
     try:
         layouts = plan_layouts(joint, work.spec.optimiser, group, limit_s=_PROGRAMME_S)
     except NoShardingPlan as error:
-        return _with_weights(work, problem, calls, f"no divided operators: {error}")
+        return None, (f"no divided operators: {error}",)
     if not layouts.divides:
-        return _with_weights(work, problem, calls, "no divided operators: what devices would exchange takes longer")
-    return replace(_with_weights(work, problem, calls), layouts=layouts)
+        return None, ("no divided operators: what devices would exchange takes longer",)
+    return layouts, ()
+
+
+def _collectives(work: StepTimings, problem: PipelineProblem, calls: DispatchTimes | None) -> Ring:
+    """Of all devices: as measured; on described processors their links with the starts of calls here; else their links alone."""
+    if problem.ring is not None:
+        return problem.ring if calls is None else calls.on(problem.ring)
+    processors = work.described is not None and all(d.kind == "cpu" for d in work.described.machine.devices)
+    if calls is not None and processors:
+        return calls.described(problem.devices, problem.link)
+    return Ring.described(problem.devices, problem.link)
 
 
 def _with_weights(
@@ -96,9 +129,7 @@ def _with_weights(
     if peak > problem.memory_bytes:
         refusal = f"weights divided by FSDP2 need {peak / 1e9:.3g} GB of each device, which has {problem.memory_bytes / 1e9:.3g}"
         return DividedPlans(notes=(*notes, refusal))
-    ring = problem.ring or Ring.described(workers, problem.link)
-    if calls is not None and problem.ring is not None:
-        ring = calls.on(ring)
+    ring = _collectives(work, problem, calls)
     # A module's weights are gathered for each pass, and its gradients added up behind the second.
     moving = sum(2 * ring.all_gather_ms(size) + ring.reduce_scatter_ms(size) for size in units if size)
     crowd = work.crowd(problem)
@@ -106,7 +137,7 @@ def _with_weights(
         calls.update_ms * len(seen) if calls is not None else 0.0
     )
     return DividedPlans(
-        None, FullyShardedPlan(crowd * (work.passes_ms(samples) + update) + moving, moving, peak), notes
+        fully_sharded=FullyShardedPlan(crowd * (work.passes_ms(samples) + update) + moving, moving, peak), notes=notes
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bricolage.errors import NotShardable
 from bricolage.search.sharding.layouts import MEAN, PARTIAL, REPLICATED, Layout, split_along, split_axis, splits
+from bricolage.train.sharded.partitioned_operators import partitioned_pair
 from bricolage.train.sharded.step_graph import called_with
 from bricolage.train.sharded.verify import VerifiedOperator
 
@@ -71,7 +72,8 @@ class Signatures:
         self._held: dict[tuple[object, Pair], bool] = {}
 
     def of(self, node: torch.fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[Pair]:
-        """Layouts of what a node reads and what it writes, those first in which all is whole.
+        """Layouts of what a node reads and what it writes, those first in which all is whole; without those that `holds` has
+        refused.
 
         Args:
             node: calls an operator; what it reads has a `val`.
@@ -80,7 +82,7 @@ class Signatures:
         args, kwargs, key, read = self._key(node)
         if key not in self._known:
             self._known[key] = self._collect_pairs(node.target, args, kwargs, read, shapes)
-        return self._known[key]
+        return [pair for pair in self._known[key] if self._held.get((key, pair), True)]
 
     def _key(self, node: torch.fx.Node) -> tuple[Ordered, Named, object, list[torch.Tensor]]:
         """Its arguments with the places of tensors, what its layouts depend on, and the tensors."""
@@ -112,7 +114,14 @@ class Signatures:
                 pairs[(split_along(axis),) * len(read)] = (split_along(axis),) * len(shapes)
         if name in LOCAL or not read:
             return list(pairs.items())
-        options = [[REPLICATED, PARTIAL, MEAN, *splits(tuple(tensor.shape), self.workers)] for tensor in read]
+        options = [
+            [
+                REPLICATED,
+                *((PARTIAL, MEAN) if tensor.is_floating_point() else ()),
+                *splits(tuple(tensor.shape), self.workers),
+            ]
+            for tensor in read
+        ]
         waiting = list(_first(options))
         seen: set[tuple[Layout, ...]] = set()
         while waiting:
@@ -130,7 +139,10 @@ class Signatures:
                     waiting.append(tuple(layout for layout in wanted if layout is not None))
             elif len(outputs) == len(shapes) == len(plain) and _even(plain, shapes, self.workers):
                 pairs[inputs] = plain
-        return list(pairs.items())
+        rows = (read[0].shape if name == "aten::embedding" else shapes[0] or (0,))[0]
+        divided = partitioned_pair(name, rows, args, self.workers)
+        choices = list(pairs.items())
+        return choices if divided is None or divided in choices else [*choices, divided]
 
     def holds(self, node: torch.fx.Node, pair: Pair) -> bool:
         """Whether a node gives in these layouts what it gives whole (`VerifiedOperator`); asked of those that a search has

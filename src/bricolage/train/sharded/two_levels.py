@@ -7,6 +7,7 @@ out.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +16,10 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import NoShardingPlan
 from bricolage.search.sharding.alpa_stages import PlannedStage, StageCost, plan_stages, submeshes
-from bricolage.search.sharding.layout_programme import best_sharding, frontier
+from bricolage.search.sharding.layout_programme import best_sharding
 from bricolage.search.sharding.sharding_problem import ShardingPlan, ShardingProblem
 from bricolage.work.pipeline.generators import SCHEDULES
-from bricolage.work.pipeline.table import StageTimes, run_times
+from bricolage.work.pipeline.table import PipelineTimes, StageTimes, run_times
 
 _DEPTHS = (1, 2, 4)
 """Of the micro-batches that may be on their way at most, parts for which a stage has a way that fits."""
@@ -36,10 +37,37 @@ class Hosts:
     copy_gbytes: float = math.inf
     """10⁹ bytes a second that a device copies within its memory."""
     memory_bytes: float = math.inf
+    shared: bool = False
+    """Whether the devices of a host share one way to others."""
+    collectives: Callable[[int, Link], Ring] | None = None
+    """What was measured of collectives, among a number of devices on a link; None: rings of the links."""
 
     def ring(self, devices: int) -> Ring:
         """Of a number of them, on the slowest of its links."""
-        return Ring.described(devices, self.inside if devices <= self.host else self.across, self.copy_gbytes)
+        link = self.inside if devices <= self.host else self.across
+        if self.collectives is not None:
+            return self.collectives(devices, link)
+        return Ring.described(devices, link, self.copy_gbytes)
+
+    def groups(self) -> list[int]:
+        """Numbers of devices that a group may have so that groups lie in hosts or cover them whole (`place_groups`)."""
+        sizes = submeshes(self.devices, self.host)
+        return [size for size in sizes if size % self.host == 0 or self.host % size == 0]
+
+    def message_ms(self, size: float, sender: range, receiver: range) -> float:
+        """Of bytes from one group of devices to another, each of which sends and receives its part."""
+        if {device // self.host for device in sender} == {device // self.host for device in receiver}:
+            return self.inside.ms(size / min(len(sender), len(receiver)))
+        return self.across.ms(size if self.shared else size / min(len(sender), len(receiver)))
+
+
+def place_groups(groups: Sequence[int]) -> list[int]:
+    """The first device of each group: large ones come first, so that powers of two lie in hosts, as in Alpa."""
+    firsts, behind = [0] * len(groups), 0
+    for number in sorted(range(len(groups)), key=lambda group: (-groups[group], group)):
+        firsts[number] = behind
+        behind += groups[number]
+    return firsts
 
 
 @dataclass(frozen=True)
@@ -47,14 +75,15 @@ class LayerRow:
     """Layers in a row, as problems of sharding for one micro-batch."""
 
     count: int
-    problem: Callable[[int, int, Ring], ShardingProblem]
-    """Of layers from the first to before the second on a ring: forward passes, backward passes, updates that weigh less."""
+    choices: Callable[[int, int, Ring], tuple[ShardingProblem, Sequence[ShardingPlan]]]
+    """Of layers from the first to before the second on a ring: the problem (forward passes, backward passes, updates that weigh
+    less), and choices from the fastest to one that keeps little, none where nothing fits."""
     alike: Callable[[int, int], Hashable]
     """Two runs of layers of which this is equal have one problem, whatever `times` is."""
     forward_share: float
     """Part of the passes' time that is the forward pass."""
-    sent_bytes: float
-    """Of a micro-batch between two layers."""
+    sent_bytes: Callable[[int], float]
+    """Of a micro-batch into a layer."""
     times: Callable[[int, int], float] = lambda _begin, _end: 1.0
     """How often a run has what its problem has: of layers that repeat a few are solved in the place of all, in their share of the
     memory."""
@@ -65,6 +94,10 @@ class ShardedPipeline:
     """Stages on groups of devices. Times in milliseconds."""
 
     stages: tuple[PlannedStage, ...]
+    firsts: tuple[int, ...]
+    """By stage the first of its devices."""
+    choices: tuple[ShardingPlan, ...]
+    """By stage, of the problem that was solved for it."""
     step_ms: float
     """By the simulator."""
     formula_ms: float
@@ -72,6 +105,8 @@ class ShardedPipeline:
     peak_bytes: float
     solved: int
     """Problems of sharding."""
+    messages_ms: tuple[float, ...]
+    """Of a micro-batch, between each stage and the next."""
 
 
 def plan_sharded(
@@ -109,23 +144,45 @@ def plan_sharded(
     )
     if stage_plan is None:
         raise NoShardingPlan(workers=hosts.devices, memory=f"{hosts.memory_bytes / 1e9:.3g} GB")
-    times = [stage.cost.ms for stage in stage_plan.stages]
-    depth = len(times)
+    stages = stage_plan.stages
+    firsts = place_groups([stage.devices for stage in stages])
+    ranges = [range(first, first + stage.devices) for first, stage in zip(firsts, stages, strict=True)]
     transfers = [
-        (hosts.inside if hosts.devices <= hosts.host else hosts.across).ms(
-            row.sent_bytes / min(sender.devices, other.devices)
-        )
-        for sender, other in zip(stage_plan.stages, stage_plan.stages[1:], strict=False)
+        hosts.message_ms(row.sent_bytes(after.begin), sender, receiver)
+        for after, (sender, receiver) in zip(stages[1:], itertools.pairwise(ranges), strict=True)
     ]
-    forward = [ms * row.forward_share for ms in times]
-    backward = [ms - way for ms, way in zip(times, forward, strict=True)]
-    ran = run_times(SCHEDULES["1f1b"](depth, micro_batches), StageTimes(forward, backward, [0.0] * depth, transfers))
-    peak = max(
-        sharded_stage.cost.lasting_bytes + min(depth - place, micro_batches) * sharded_stage.cost.kept_bytes
-        for place, sharded_stage in enumerate(stage_plan.stages)
-    )
+    forward = [stage.cost.ms * row.forward_share for stage in stages]
+    backward = [stage.cost.ms - ms for stage, ms in zip(stages, forward, strict=True)]
+    ran = simulate_groups(forward, backward, transfers, micro_batches)
     step = max(pass_.end_ms for pass_ in ran.passes)
-    return ShardedPipeline(stage_plan.stages, step, stage_plan.ms, ran.bubble, peak, solver.solved)
+    choices = tuple(solver.choice(stage) for stage in stages)
+    return ShardedPipeline(
+        stages,
+        tuple(firsts),
+        choices,
+        step_ms=step,
+        formula_ms=stage_plan.ms,
+        bubble=ran.bubble,
+        peak_bytes=max(_held_bytes(stages, micro_batches)),
+        solved=solver.solved,
+        messages_ms=tuple(transfers),
+    )
+
+
+def _held_bytes(stages: Sequence[PlannedStage], micro_batches: int) -> list[float]:
+    """On each device of each stage."""
+    return [
+        stage.cost.lasting_bytes + min(len(stages) - place, micro_batches) * stage.cost.kept_bytes
+        for place, stage in enumerate(stages)
+    ]
+
+
+def simulate_groups(
+    forward: Sequence[float], backward: Sequence[float], transfers: Sequence[float], micro_batches: int
+) -> PipelineTimes:
+    """1F1B on groups of devices, by milliseconds of passes of a micro-batch, and of messages between stages."""
+    schedule = SCHEDULES["1f1b"](len(forward), micro_batches)
+    return run_times(schedule, StageTimes(forward, backward, [0.0] * len(forward), transfers), prefetch=True)
 
 
 class _Solver:
@@ -134,6 +191,7 @@ class _Solver:
     def __init__(self, row: LayerRow, hosts: Hosts, micro_batches: int) -> None:
         self._row, self._hosts, self._micro_batches = row, hosts, micro_batches
         self._known: dict[Hashable, tuple[StageCost, ...]] = {}
+        self._plans: dict[tuple[Hashable, StageCost], ShardingPlan] = {}
         self.solved = 0
 
     def cost(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
@@ -156,13 +214,25 @@ class _Solver:
         ways = dict.fromkeys(stage_costs)
         return tuple(StageCost(times * way.ms, times * way.kept_bytes, times * way.lasting_bytes) for way in ways)
 
+    def choice(self, stage: PlannedStage) -> ShardingPlan:
+        """The layouts of which a stage has the cost."""
+        key = (self._row.alike(stage.begin, stage.end), stage.devices)
+        times = self._row.times(stage.begin, stage.end)
+        return next(
+            self._plans[key, way]
+            for way in self._known[key]
+            if StageCost(times * way.ms, times * way.kept_bytes, times * way.lasting_bytes) == stage.cost
+        )
+
     def _solve(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
-        problem = self._row.problem(begin, end, self._hosts.ring(devices))
+        problem, plans = self._row.choices(begin, end, self._hosts.ring(devices))
         self.solved += 1
         stage_costs = []
-        for sharding_plan in frontier(problem):
+        for sharding_plan in plans:
             lasting = lasting_bytes(problem, sharding_plan)
-            stage_costs.append(StageCost(sharding_plan.ms, max(0.0, sharding_plan.peak_bytes - lasting), lasting))
+            cost = StageCost(sharding_plan.ms, max(0.0, sharding_plan.peak_bytes - lasting), lasting)
+            stage_costs.append(cost)
+            self._plans[(self._row.alike(begin, end), devices), cost] = sharding_plan
         return tuple(stage_costs)
 
 

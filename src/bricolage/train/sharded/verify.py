@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bricolage.frontends.torch_operators import call_of, is_view, operator_name, tensors_of
 from bricolage.search.sharding.layouts import MEAN, Layout, is_partial, split_axis
 from bricolage.train.predict.operator_costs import UNSUITABLE, make_arguments
+from bricolage.train.sharded.partitioned_operators import PARTITIONED, run_partitioned
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,8 @@ class VerifiedOperator:
 
         name, read = operator_name(function), tensors_of((args, kwargs))
         shaped = name not in _NAMED and any(str(argument.type) in _SHAPED for argument in function._schema.arguments)
-        self._run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] | None = None
+        self._name = name
+        self._run: Callable[..., list[torch.Tensor]] | None = None
         if is_view(function) or shaped or sum(tensor.numel() * tensor.element_size() for tensor in read) > MOST_BYTES:
             return
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -45,12 +47,14 @@ class VerifiedOperator:
             places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
             self._read = [leaves[place] for place in places]
 
-            def run(given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            def run(
+                given: Sequence[torch.Tensor], other: Callable[..., torch.Tensor] | None = None
+            ) -> list[torch.Tensor]:
                 now = list(leaves)
                 for place, tensor in zip(places, given, strict=True):
                     now[place] = tensor
                 ordered, named = tree_unflatten(now, shape)
-                return tensors_of(function(*ordered, **named))
+                return tensors_of((other or function)(*ordered, **named))
 
             try:
                 self._whole = run(self._read)
@@ -67,8 +71,15 @@ class VerifiedOperator:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(1)
             given = [_parts(tensor, layout, workers) for tensor, layout in zip(self._read, inputs, strict=True)]
+            substituted = PARTITIONED.get(self._name) == (tuple(inputs), tuple(outputs))
             try:
-                worker_outputs = [self._run([parts[worker] for parts in given]) for worker in range(workers)]
+                worker_outputs = [
+                    self._run(
+                        [parts[worker] for parts in given],
+                        run_partitioned(self._name, worker, workers) if substituted else None,
+                    )
+                    for worker in range(workers)
+                ]
             except UNSUITABLE:
                 return False
         return all(
