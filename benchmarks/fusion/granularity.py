@@ -29,11 +29,11 @@ from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.cpu.threads import MEETING_MS
 from bricolage.native.module import generate, kernel_shares
 from bricolage.native.select.algorithm import KernelRequest
 
 NETWORKS = "inception-v3,nasnet-a-large,squeezenet,bert-base"
-_MEETING_S = 0.4e-6
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def grain(name: str, threads: int) -> Grain:
         plan = plan_fused_kernels(region, target, FLOAT32, {})
         requests = [KernelRequest(kernel, plan, target, FLOAT32) for kernel in plan.kernels]
         shares = [share for request in requests for share in kernel_shares(request)]
-        met = generate(plan, target).meetings * _MEETING_S
+        met = generate(plan, target).meetings * MEETING_MS / 1e3
     work = float(sum(one.count * one.work for one in shares))
 
     def lost(pieces: Callable[[ParallelRange], int]) -> float:

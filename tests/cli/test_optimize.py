@@ -94,6 +94,13 @@ def test_kernels_of_the_native_engine_are_shown_and_written(model: Path) -> None
     (region,) = json.loads(found_json.stdout)["regions"]
     (kernel,) = region["kernels"]
     assert kernel["kind"] == "elementwise" and kernel["ms"] > 0 and region["peaks"]["gflops"] > 0
+    shown = run.invoke(app, ["explain", "out.bricolage", "--on-threads", "4,8"])
+    assert shown.exit_code == 0 and "No order below" in shown.stdout and "on 4 threads" in shown.stdout
+    orders = json.loads(run.invoke(app, ["explain", "out.bricolage", "--on-threads", "4", "--json"]).stdout)
+    assert [order["threads"] for order in orders["regions"][0]["orders"]] == [4, 4]
+    for text in ("1", "4,many", "2000", ""):
+        refused = run.invoke(app, ["explain", "out.bricolage", "--on-threads", text])
+        assert refused.exit_code == 2 and "such as 4,8,16" in refused.stderr, text
     assert run.invoke(app, ["report", "out.bricolage", "-o", "kernels.html", "--kernels"]).exit_code == 0
     assert "Fused kernels" in Path("kernels.html").read_text(encoding="utf-8")
     Path("file").touch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from bricolage.plan.pack import PackEntry
 from bricolage.plan.plan import Plan
 from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.work import bits as bitset
+from bricolage.work.implementation import Implementation
+from bricolage.work.kernel_orders import KernelOrders
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,41 @@ class UnpackedPlan:
             MissingBackend: the backend of a region is not installed here.
             Refused: it cannot compile the region here.
         """
-        identities, store = Identities(graph), Store(self.directory)
-        resources = Resources(self.plan.provenance.options.threads, host(), alone=True)
         anatomies: dict[int, Anatomy] = {}
-        for number, planned_region in planned.items():
-            region = Region(graph, bitset.of(parse_numbers(planned_region.operators)))
-            path = store.region(region, identities.key(region))
-            chosen = planned_region.implementation
-            anatomy = registry.get(chosen.backend).kernel_report(RegionModel(path), chosen.config, resources)
+        for number, (region, chosen, resources) in self._regions(graph, planned).items():
+            anatomy = registry.get(chosen.backend).kernel_report(region, chosen.config, resources)
             if anatomy is not None:
                 anatomies[number] = anatomy
         return anatomies
+
+    def kernel_orders(
+        self, graph: Graph, planned: Mapping[int, PlannedRegion], threads: Sequence[int]
+    ) -> dict[int, tuple[KernelOrders, ...]]:
+        """What those regions of a bucket's graph whose backends show their kernels would take on numbers of threads, by the order
+        of kernels, under the given numbers. Kernels are compiled and timed on one thread of this machine.
+
+        Raises:
+            MissingBackend, Refused: as `kernels`.
+        """
+        compared: dict[int, tuple[KernelOrders, ...]] = {}
+        for number, (region, chosen, resources) in self._regions(graph, planned).items():
+            orders = registry.get(chosen.backend).simulate_orders(region, chosen.config, resources, threads)
+            if orders is not None:
+                compared[number] = orders
+        return compared
+
+    def _regions(
+        self, graph: Graph, planned: Mapping[int, PlannedRegion]
+    ) -> dict[int, tuple[RegionModel, Implementation, Resources]]:
+        """The models of regions, who runs them, and with what."""
+        identities, store = Identities(graph), Store(self.directory)
+        resources = Resources(self.plan.provenance.options.threads, host(), alone=True)
+        models = {}
+        for number, planned_region in planned.items():
+            region = Region(graph, bitset.of(parse_numbers(planned_region.operators)))
+            path = store.region(region, identities.key(region))
+            models[number] = RegionModel(path), planned_region.implementation, resources
+        return models
 
 
 def unpack_plans(path: Path, target: str = "") -> dict[str, UnpackedPlan]:

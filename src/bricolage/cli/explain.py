@@ -13,11 +13,13 @@ import typer
 from bricolage.base.codec import JsonObject
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
+from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
     from bricolage.api.explain_plan import UnpackedPlan
     from bricolage.api.result_types import Anatomy, Graph
 
+_MOST_THREADS = 1024
 _NOTHING_INSIDE = "none of these regions is on a backend that shows its kernels (native does)"
 
 Operator = Annotated[
@@ -28,6 +30,14 @@ Kernels = Annotated[
     bool, typer.Option("--kernels", help="Compile, time and list here the kernels of regions that run on `native`.")
 ]
 Dump = Annotated[Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Folder for the C of these kernels.")]
+OnThreads = Annotated[
+    str | None,
+    typer.Option(
+        "--on-threads",
+        metavar="N,N",
+        help="Simulate what regions on `native` would take on other numbers of threads, by the order of their kernels.",
+    ),
+]
 Rules = Annotated[
     bool,
     typer.Option(
@@ -43,6 +53,7 @@ def explain(
     everything: Everything = False,
     kernels: Kernels = False,
     dump: Dump = None,
+    on_threads: OnThreads = None,
     rules: Rules = False,
     target: a.Target = "",
     as_json: a.Json = False,
@@ -57,7 +68,7 @@ def explain(
 
     if dump is not None:
         output.make_folder(dump)
-    view = _View(op, everything, kernels, dump, as_json)
+    view = _View(op, everything, kernels, dump, as_json, _read_threads(on_threads))
     plans = _read(artifact, target)
     explanations: list[JsonObject] = []
     for name, opened in plans.items():
@@ -78,6 +89,20 @@ class _View:
     kernels: bool
     dump: Path | None
     as_json: bool
+    threads: tuple[int, ...]
+    """On which regions are simulated."""
+
+
+def _read_threads(text: str | None) -> tuple[int, ...]:
+    """Numbers of threads, which are separated by commas.
+
+    Raises:
+        BadOption: one of them is no number from 2 to 1,024.
+    """
+    words = [] if text is None else text.split(",")
+    if any(not word.strip().isdecimal() or not 2 <= int(word) <= _MOST_THREADS for word in words):
+        raise BadOption(option="--on-threads", value=text or "", advice="Give numbers from 2 to 1024, such as 4,8,16")
+    return tuple(int(word) for word in words)
 
 
 def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
@@ -101,11 +126,14 @@ def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
         facts = region_facts(bucket, graph)
         chosen = because.find_regions(facts, view.op) if view.op is not None else list(facts)
         shown = opened.kernels(graph, {f.number: f.planned for f in chosen} if look_inside else {})
+        orders = opened.kernel_orders(
+            graph, {f.number: f.planned for f in chosen} if view.threads else {}, view.threads
+        )
         if view.dump is not None:
             stem = prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else ""
             _write_sources(view.dump, stem, {region: anatomy.source for region, anatomy in shown.items()})
         if view.as_json:
-            documents.append(because.bucket_json(bucket, chosen, shown))
+            documents.append(because.bucket_json(bucket, chosen, shown, orders))
             continue
         if bucket.program.sizes:
             output.show_result(plain_text(words.format_shape(bucket.program.sizes), "bold"))
@@ -115,7 +143,9 @@ def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
             output.show_result(because.details(region, len(facts)))
         for region_number, anatomy in (shown if view.kernels else {}).items():
             output.show_result(because.kernel_table(region_number, anatomy, view.everything))
-        if look_inside and not shown:
+        for region_number, compared in orders.items():
+            output.show_result(because.orders_table(region_number, compared))
+        if (look_inside and not shown) or (view.threads and not orders):
             output.note(_NOTHING_INSIDE)
     served = {} if plan.throughput is None else points_json(plan.throughput, plan.operating_point)
     constants = {"constants": {constant.name: constant.value for constant in plan.constants}} if plan.constants else {}
