@@ -19,7 +19,7 @@ from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.cpu.threads import MEETING_MS
 from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, kernel_reads
 from bricolage.native.fuse.waves import in_waves
-from bricolage.native.module import Loop, loop_groups
+from bricolage.native.module import SharedLoop, loop_groups
 from bricolage.search.schedules.lists import list_schedule
 from bricolage.search.schedules.scheduling_problem import Allotment, ScheduleProblem, bottom_levels
 from bricolage.search.schedules.simulate import BandwidthContention, retime_schedule
@@ -96,14 +96,14 @@ class LoopOrders:
         memory = None if gbytes is None else _Memory(kernel_bytes, gbytes)
         alone = [(loop,) for loop in self._loops]
         return KernelOrders(
-            self._threads,
-            len(self._plan.kernels),
-            sum(loop.share.pieces(self._threads) for loop in self._loops),
-            self._grouped_ms(alone, kernel_ms, MEETING_MS, memory),
-            self._grouped_ms(self.usual_groups, kernel_ms, MEETING_MS, memory),
-            self._grouped_ms(self._wave_groups, kernel_ms, MEETING_MS, memory),
-            self._lists_ms(kernel_ms, memory),
-            self.lower_ms(kernel_ms),
+            threads=self._threads,
+            kernels=len(self._plan.kernels),
+            tasks=sum(loop.share.pieces(self._threads) for loop in self._loops),
+            barriers_ms=self._grouped_ms(alone, kernel_ms, MEETING_MS, memory),
+            usual_ms=self._grouped_ms(self.usual_groups, kernel_ms, MEETING_MS, memory),
+            waves_ms=self._grouped_ms(self._wave_groups, kernel_ms, MEETING_MS, memory),
+            lists_ms=self._lists_ms(kernel_ms, memory),
+            lower_ms=self.lower_ms(kernel_ms),
             shared_memory=memory is not None,
         )
 
@@ -120,7 +120,7 @@ class LoopOrders:
             read.add(reads, number)
         return sources
 
-    def _pieces_ms(self, loop: Loop, kernel_ms: Sequence[float]) -> list[float]:
+    def _pieces_ms(self, loop: SharedLoop, kernel_ms: Sequence[float]) -> list[float]:
         """Of each piece of a loop, which has a part of its kernel's time by its work."""
         share, work = loop.share, self._work[loop.kernel]
         part = share.count * share.work / work if work else 1.0 / self._parts[loop.kernel]
@@ -130,7 +130,11 @@ class LoopOrders:
         return [iteration * (end - begin) for begin, end in pairwise(bounds)]
 
     def _grouped_ms(
-        self, groups: Sequence[Sequence[Loop]], kernel_ms: Sequence[float], meeting_ms: float, memory: _Memory | None
+        self,
+        groups: Sequence[Sequence[SharedLoop]],
+        kernel_ms: Sequence[float],
+        meeting_ms: float,
+        memory: _Memory | None,
     ) -> float:
         """Groups one after another, with a meeting behind each; pieces are taken in their order."""
         tasks = _Tasks()

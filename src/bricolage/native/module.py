@@ -126,7 +126,7 @@ def _constants(weights: ConstantBlock) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Loop:
+class SharedLoop:
     """A loop of a kernel, by number, and how threads share it."""
 
     kernel: int
@@ -135,7 +135,7 @@ class Loop:
 
 def loop_groups(
     plans: Sequence[FusionPlan], target: CpuTarget, arithmetic: Arithmetic, choices: Mapping[int, KernelChoice]
-) -> list[tuple[tuple[Loop, ...], ...]]:
+) -> list[tuple[tuple[SharedLoop, ...], ...]]:
     """For each of several orders of the same kernels, without strands and slices: its loops by the meetings of threads between
     them. Nothing is made of constants."""
     phases: dict[int, list[Phase]] = {}
@@ -173,7 +173,7 @@ class _Order:
         self._hazards = HazardTracker(plan)
         self._apart = 0
         """Loops since threads last met."""
-        self.groups: list[list[Loop]] = [[]]
+        self.groups: list[list[SharedLoop]] = [[]]
         """Loops that threads share, between meetings."""
         self.phases: dict[int, list[Phase]] = {}
         """Of kernels that threads share, by number."""
@@ -187,7 +187,7 @@ class _Order:
         steps = [(part, number) for number in section for part in range(len(kernel_phases[number]))]
         for part, number in sorted(steps, key=lambda step: step[0]):
             self._begin({number: scratch[number]})
-            self.groups[-1].append(Loop(number, kernel_phases[number][part].share))
+            self.groups[-1].append(SharedLoop(number, kernel_phases[number][part].share))
             call = self.functions.call(self._plan.kernels[number], kernel_phases[number][part], scratch[number].start)
             self.calls.append((f"TIMED({number}, {call})" if self._timed else call) + f"  /* kernel_{number} */")
 

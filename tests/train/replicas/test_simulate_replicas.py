@@ -10,7 +10,7 @@ from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.replica_spec import LOCKSTEP, Method
 from bricolage.train.replicas.replicas import ReplicasResult, train_replicas
 from bricolage.train.replicas.simulate_replicas import describe_machines, simulate_replicas
-from bricolage.train.replicas.step_times import StepTimes, compute_exposed_exchange_s, measure_step_times
+from bricolage.train.replicas.step_times import ReplicaStepTimes, compute_exposed_exchange_s, measure_step_times
 from bricolage.train.step.data import read_data
 from bricolage.train.step.step import build
 from tests.train.replicas.test_replicas import SPEC, alone
@@ -105,7 +105,7 @@ def test_step_times() -> None:
     assert (
         measured.update_s > 0 and measured.compression_s > 0 and min(measured.factors) <= 1.0 <= max(measured.factors)
     )
-    given = StepTimes.given(0.3, [1, 3])
+    given = ReplicaStepTimes.given(0.3, [1, 3])
     assert given.gradient_s == pytest.approx(0.3) and given.gradients_s == pytest.approx((0.05, 0.15))
-    exposed = compute_exposed_exchange_s(StepTimes.given(0.3, flat.sizes), flat, MACHINES.ring)
+    exposed = compute_exposed_exchange_s(ReplicaStepTimes.given(0.3, flat.sizes), flat, MACHINES.ring)
     assert exposed == pytest.approx(MACHINES.ring.all_reduce_ms(4 * len(flat)) / 1e3)

@@ -12,8 +12,8 @@ from bricolage.device.device import Link
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.parameter_server import ParameterServer
 from bricolage.train.replicas.replica_spec import Method
-from bricolage.train.replicas.simulated_peers import Network, SimulatedPeers
-from bricolage.train.replicas.step_times import StepTimes
+from bricolage.train.replicas.simulated_peers import SimulatedNetwork, SimulatedPeers
+from bricolage.train.replicas.step_times import ReplicaStepTimes
 from bricolage.train.replicas.synchronisers import SYNCHRONISERS, Synchroniser
 from bricolage.train.replicas.virtual_time import VirtualTime
 from bricolage.train.step.spec import Optimiser
@@ -34,8 +34,8 @@ def run(
     """Trains on made-up gradients, one of a step and a worker's weights; synchronisers, the server, and weights at the start. The
     last worker's steps are longer by `late_s`."""
     time = VirtualTime()
-    network = Network(time, Ring.described(workers, Link(("0", "1"), 0.1, 20.0)))
-    times = StepTimes.given(STEP_S, [12, 3])
+    network = SimulatedNetwork(time, Ring.described(workers, Link(("0", "1"), 0.1, 20.0)))
+    times = ReplicaStepTimes.given(STEP_S, [12, 3])
     served = method.kind in ("bsp", "asp", "ssp", "easgd")
     keepers: dict[int, Synchroniser] = {}
     started: dict[int, Any] = {}

@@ -8,13 +8,13 @@ import pytest
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
-from bricolage.train.replicas.simulated_peers import Network, SimulatedPeers
-from bricolage.train.replicas.step_times import StepTimes
+from bricolage.train.replicas.simulated_peers import SimulatedNetwork, SimulatedPeers
+from bricolage.train.replicas.step_times import ReplicaStepTimes
 from bricolage.train.replicas.virtual_time import VirtualTime
 from bricolage.work.simulator import Task, simulate
 
 torch = pytest.importorskip("torch")
-TIMES = StepTimes.given(1e-3, [1])
+TIMES = ReplicaStepTimes.given(1e-3, [1])
 
 
 @pytest.mark.parametrize("cores", [None, 1, 2, 3])
@@ -54,7 +54,7 @@ def test_messages_take_what_the_simulator_says(seed: int) -> None:
     draw = random.Random(seed)
     ring = Ring.described(4, Link(("0", "1"), 1e-4, 300.0))
     time = VirtualTime()
-    network = Network(time, ring)
+    network = SimulatedNetwork(time, ring)
     plans = [
         [
             (draw.uniform(0.0, 0.02), draw.choice([other for other in range(4) if other != rank]), draw.randint(1, 900))
@@ -79,10 +79,10 @@ def test_messages_take_what_the_simulator_says(seed: int) -> None:
     time.run(
         [*(lambda rank=rank: send(rank) for rank in range(4)), *(lambda rank=rank: receive(rank) for rank in range(4))]
     )
-    tasks = [Task(1e3 * transfer.sent_s) for transfer in network.transfers]
+    tasks = [Task(1e3 * message.sent_s) for message in network.messages]
     count = len(tasks)
     tasks += [
-        Task(transfer.task.ms, transfer.task.resources, (number,)) for number, transfer in enumerate(network.transfers)
+        Task(message.task.ms, message.task.resources, (number,)) for number, message in enumerate(network.messages)
     ]
     ends = simulate(tasks).ends[count:]
     expected = sorted(
@@ -97,7 +97,7 @@ def test_messages_take_what_the_simulator_says(seed: int) -> None:
 def test_a_collective_ends_for_all_after_the_last_has_come() -> None:
     ring = Ring.described(3, Link(("0", "1"), 1e-3, 100.0))
     time = VirtualTime()
-    network = Network(time, ring)
+    network = SimulatedNetwork(time, ring)
     ends: dict[int, float] = {}
     means: dict[int, list[float]] = {}
 

@@ -22,67 +22,75 @@ Methods = Annotated[
 ]
 
 
+Spec = Annotated[
+    Path, typer.Argument(metavar="SPEC", help="Training by replicas, as TOML or JSON.", show_default=False)
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="A folder for the weights: METHOD.pt for each method."),
+]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, max=64, help="Instead of the file's.")]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", metavar="N", min=1, help="Threads of each worker; default: cores divided by workers."),
+]
+Seeds = Annotated[
+    int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Runs of each method, with different seeds.")
+]
+Straggler = Annotated[
+    float | None,
+    typer.Option("--straggler", metavar="MS", min=0.0, help="Delay added to each step of the last worker."),
+]
+ToLoss = Annotated[
+    float | None,
+    typer.Option("--to-loss", metavar="LOSS", help="Also print when each method had this held-out loss."),
+]
+Simulate = Annotated[
+    bool,
+    typer.Option(
+        "--simulate", help="Compute all workers in one process, and simulate the time that they take; for many workers."
+    ),
+]
+Bandwidth = Annotated[
+    float | None,
+    typer.Option(
+        "--bandwidth",
+        metavar="GB/S",
+        min=1e-6,
+        max=1e9,
+        help="With --simulate: of each worker's link; workers have cores of their own. Default: this machine, measured.",
+    ),
+]
+Latency = Annotated[
+    float | None,
+    typer.Option("--latency", metavar="US", min=0.0, max=1e9, help="With --bandwidth: of a message; default: 0."),
+]
+StepMs = Annotated[
+    float | None,
+    typer.Option(
+        "--step-ms",
+        metavar="MS",
+        min=1e-6,
+        max=1e9,
+        help="With --simulate: of a worker's forward and backward phase; default: as measured here.",
+    ),
+]
+
+
 @guard_command
 def replicas(
-    spec: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="Training by replicas, as TOML or JSON.", show_default=False)
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="A folder for the weights: METHOD.pt for each method."),
-    ] = None,
+    spec: Spec,
+    out: Out = None,
     method: Methods = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, max=64, help="Instead of the file's.")
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads", metavar="N", min=1, help="Threads of each worker; default: cores divided by workers."
-        ),
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Runs of each method, with different seeds.")
-    ] = 1,
-    straggler: Annotated[
-        float | None,
-        typer.Option("--straggler", metavar="MS", min=0.0, help="Delay added to each step of the last worker."),
-    ] = None,
-    to_loss: Annotated[
-        float | None,
-        typer.Option("--to-loss", metavar="LOSS", help="Also print when each method had this held-out loss."),
-    ] = None,
-    simulate: Annotated[
-        bool,
-        typer.Option(
-            "--simulate",
-            help="Compute all workers in one process, and simulate the time that they take; for many workers.",
-        ),
-    ] = False,
-    bandwidth: Annotated[
-        float | None,
-        typer.Option(
-            "--bandwidth",
-            metavar="GB/S",
-            min=1e-6,
-            max=1e9,
-            help="With --simulate: of each worker's link; workers have cores of their own. Default: this machine, measured.",
-        ),
-    ] = None,
-    latency: Annotated[
-        float | None,
-        typer.Option("--latency", metavar="US", min=0.0, max=1e9, help="With --bandwidth: of a message; default: 0."),
-    ] = None,
-    step_ms: Annotated[
-        float | None,
-        typer.Option(
-            "--step-ms",
-            metavar="MS",
-            min=1e-6,
-            max=1e9,
-            help="With --simulate: of a worker's forward and backward phase; default: as measured here.",
-        ),
-    ] = None,
+    workers: Workers = None,
+    threads: Threads = None,
+    seeds: Seeds = 1,
+    straggler: Straggler = None,
+    to_loss: ToLoss = None,
+    simulate: Simulate = False,
+    bandwidth: Bandwidth = None,
+    latency: Latency = None,
+    step_ms: StepMs = None,
     as_json: a.Json = False,
 ) -> None:
     """Train one model on several workers, by one method or by several to compare.

@@ -24,8 +24,8 @@ from bricolage.train.replicas.replicas import (
     check_means,
     make_replicas_result,
 )
-from bricolage.train.replicas.simulated_peers import Network, SimulatedPeers
-from bricolage.train.replicas.step_times import StepTimes, measure_step_times
+from bricolage.train.replicas.simulated_peers import SimulatedNetwork, SimulatedPeers
+from bricolage.train.replicas.step_times import ReplicaStepTimes, measure_step_times
 from bricolage.train.replicas.virtual_time import VirtualTime
 from bricolage.train.step.data import Data, read_data
 from bricolage.train.step.step import build
@@ -111,16 +111,18 @@ def simulate_replicas(
     return TrainedReplicas(replace(report, mean_of_means=apart, simulated=True), state)
 
 
-def _step_times(job: ReplicaJob, machines: ReplicaMachines, data: Data) -> StepTimes:
+def _step_times(job: ReplicaJob, machines: ReplicaMachines, data: Data) -> ReplicaStepTimes:
     if machines.step_ms is None:
         return measure_step_times(job.replicas, job.method, data, job.seed)
-    return StepTimes.given(machines.step_ms / 1e3, Flat(build(job.replicas.step).module).sizes)
+    return ReplicaStepTimes.given(machines.step_ms / 1e3, Flat(build(job.replicas.step).module).sizes)
 
 
-def _run(job: ReplicaJob, machines: ReplicaMachines, times: StepTimes, data: Data, folder: Path) -> list[ReplicaAnswer]:
+def _run(
+    job: ReplicaJob, machines: ReplicaMachines, times: ReplicaStepTimes, data: Data, folder: Path
+) -> list[ReplicaAnswer]:
     """Of workers, then of servers."""
     time = VirtualTime(machines.cores)
-    network = Network(time, machines.ring)
+    network = SimulatedNetwork(time, machines.ring)
     answers: dict[int, ReplicaAnswer] = {}
 
     def participant(rank: int) -> Callable[[], None]:

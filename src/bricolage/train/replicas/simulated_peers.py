@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from bricolage.device.collective import Ring
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.peers import HEADER, Helper, Part, Peers
-from bricolage.train.replicas.step_times import StepTimes, compute_exposed_exchange_s
+from bricolage.train.replicas.step_times import ReplicaStepTimes, compute_exposed_exchange_s
 from bricolage.train.replicas.virtual_time import Participant, VirtualTime
 from bricolage.work.simulator import Task
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 _LISTENER = -1
-"""Of boxes: for messages to who listens, whoever sends them."""
+"""Of boxes: for messages to who listens, of any sender."""
 _Letter: TypeAlias = "tuple[float, tuple[int, int, float, float, torch.Tensor]]"
 """When it arrives, and what `Peers.listen` returns."""
 _HALVES = ("first half", "second half")
@@ -38,20 +38,20 @@ class _Meeting:
 
 
 @dataclass(frozen=True)
-class Transfer:
+class SimulatedMessage:
     """A message as a task of `work.simulator`, which occupies two ports, and the second in which its sender sent it."""
 
     task: Task
     sent_s: float
 
 
-class Network:
+class SimulatedNetwork:
     """What carries messages between the workers and servers of one simulation."""
 
     def __init__(self, time: VirtualTime, ring: Ring) -> None:
         """`ring`: of all workers; its link is also the one to servers."""
         self.time, self.ring = time, ring
-        self.transfers: list[Transfer] = []
+        self.messages: list[SimulatedMessage] = []
         """All messages so far."""
         self._free: dict[tuple[int, str], float] = defaultdict(float)
         self._boxes: dict[tuple[int, int], deque[_Letter]] = defaultdict(deque)
@@ -64,7 +64,7 @@ class Network:
         self.time.settle()
         sender, ports = letter[0], ((letter[0], "out"), (to, "in"))
         task = Task(1e-6 * size / self.ring.link.gbytes, ports)
-        self.transfers.append(Transfer(task, self.time.now))
+        self.messages.append(SimulatedMessage(task, self.time.now))
         end = max([self.time.now, *(self._free[port] for port in ports)]) + task.ms / 1e3
         for port in ports:
             self._free[port] = end
@@ -113,7 +113,7 @@ class SimulatedPeers(Peers):
         seed: of how much longer or shorter each step takes.
     """
 
-    def __init__(self, network: Network, rank: int, workers: int, times: StepTimes, seed: int) -> None:
+    def __init__(self, network: SimulatedNetwork, rank: int, workers: int, times: ReplicaStepTimes, seed: int) -> None:
         super().__init__(rank, workers)
         self._network, self._time, self._times = network, network.time, times
         self._random = random.Random(seed * 1_000_003 + rank)

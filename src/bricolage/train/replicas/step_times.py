@@ -30,7 +30,7 @@ _BUCKET_MB = 25.0
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class ReplicaStepTimes:
     """Seconds of the parts of a worker's step."""
 
     forward_s: float
@@ -49,7 +49,7 @@ class StepTimes:
         return self.forward_s + sum(self.gradients_s)
 
     @classmethod
-    def given(cls, seconds: float, sizes: Sequence[int]) -> StepTimes:
+    def given(cls, seconds: float, sizes: Sequence[int]) -> ReplicaStepTimes:
         """Of steps that all take `seconds`: a third forward, the rest for gradients in proportion to the elements of parameters;
         updates and compression take no time."""
         backward = (1.0 - _FORWARD) * seconds
@@ -70,7 +70,7 @@ class _Solitary:
         return [tensor] * self.size
 
 
-def measure_step_times(replicas: Replicas, method: Method, data: Data, seed: int) -> StepTimes:
+def measure_step_times(replicas: Replicas, method: Method, data: Data, seed: int) -> ReplicaStepTimes:
     """Runs steps of one replica, in this thread. The order in which gradients come is that of the last step.
 
     Raises:
@@ -97,7 +97,7 @@ def measure_step_times(replicas: Replicas, method: Method, data: Data, seed: int
     whole = [end - begun for begun, _, end, _ in rows]
     middle = statistics.median(whole)
     compressor = make_compressor(flat, method, replicas.step.optimiser.momentum, _Solitary(replicas.workers), seed)
-    return StepTimes(
+    return ReplicaStepTimes(
         statistics.median(forward - begun for begun, forward, _, _ in rows),
         _gradient_seconds(rows, len(flat.parameters)),
         _time_update(flat, replicas),
@@ -106,7 +106,7 @@ def measure_step_times(replicas: Replicas, method: Method, data: Data, seed: int
     )
 
 
-def compute_exposed_exchange_s(times: StepTimes, flat: Flat, ring: Ring) -> float:
+def compute_exposed_exchange_s(times: ReplicaStepTimes, flat: Flat, ring: Ring) -> float:
     """Seconds that the exchange of a step's gradients, in PyTorch's buckets, lasts beyond the backward phase: gradients come from
     the last parameter to the first, as in a chain of layers."""
     element = flat.weights.element_size()
