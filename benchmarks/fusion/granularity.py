@@ -11,8 +11,8 @@ share of all time at the processor's nominal peak; waves could spare at most so 
 
 `--orders` places all pieces on the threads: a barrier behind every loop, the engine's usual order, waves, and Rammer's lists, in
 which a piece waits only for the kernels that it reads; as shares of the time with barriers, and below them what no order of the
-pieces falls below. Kernels take what their rooflines say; with `--measured` what they take here on one thread, as `bricolage explain
---on-threads` has it, with memory shared and without. That wants a quiet machine.
+pieces falls below. Kernels take what their rooflines say; with `--measured` what they take here on one thread, as
+`bricolage explain --on-threads` has it, with memory shared and without. That wants a quiet machine.
 """
 
 from __future__ import annotations
