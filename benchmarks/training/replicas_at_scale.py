@@ -3,7 +3,7 @@
     python -m benchmarks.training.replicas_at_scale
     python -m benchmarks.training.replicas_at_scale --workers 4,8,16 --seeds 3 --output out/scale.json
     python -m benchmarks.training.replicas_at_scale --check --seeds 3
-    python -m benchmarks.training.replicas_at_scale --accordion --workers 4,16
+    python -m benchmarks.training.replicas_at_scale --accordion --workers 4,16 --setting fast --epochs 8
 
 The small CNN of examples/demo_train on scikit-learn's digits, SGD with momentum 0.9, batches of 16 on each worker, equal samples
 for all methods. A method's learning rate is the best of `--lr` by its held-out loss with the first seed and setting. Three
@@ -201,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lr", default="0.0125,0.05", help="learning rates, separated by commas")
+    parser.add_argument("--setting", default="fast,slow,uneven", help="separated by commas")
     parser.add_argument(
         "--check", action="store_true", help="four processes against their simulation, at the first rate"
     )
@@ -216,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shown = check_table(pairs)
     else:
         methods = COMPRESSION if given.accordion else [Method(kind) for kind in KINDS]
-        settings = SETTINGS[:1] if given.accordion else SETTINGS
+        settings = [setting for setting in SETTINGS if setting.name in given.setting.split(",")]
         rows = [
             line
             for count in counts
