@@ -9,9 +9,10 @@ import pytest
 from tests.needed import needs
 
 pytest.importorskip("torch")
-needs("sklearn")
 
 from benchmarks.training import replicas_at_scale
+
+needs("sklearn")
 
 
 @pytest.mark.slow
