@@ -101,6 +101,13 @@ def test_kernels_of_the_native_engine_are_shown_and_written(model: Path) -> None
     moved_json = json.loads(run.invoke(app, ["explain", "out.bricolage", "--traffic", "--json"]).stdout)
     (traffic,) = moved_json["traffic"].values()
     assert [kernel["kind"] for kernel in traffic["kernels"]] == ["elementwise"] and traffic["groupings"]
+    shown = run.invoke(app, ["explain", "out.bricolage", "--on-threads", "4,8"])
+    assert shown.exit_code == 0 and "No order below" in shown.stdout and "on 4 threads" in shown.stdout
+    orders = json.loads(run.invoke(app, ["explain", "out.bricolage", "--on-threads", "4", "--json"]).stdout)
+    assert [order["threads"] for order in orders["regions"][0]["orders"]] == [4, 4]
+    for text in ("1", "4,many", "2000", ""):
+        refused = run.invoke(app, ["explain", "out.bricolage", "--on-threads", text])
+        assert refused.exit_code == 2 and "such as 4,8,16" in refused.stderr, text
     assert run.invoke(app, ["report", "out.bricolage", "-o", "kernels.html", "--kernels"]).exit_code == 0
     assert "Fused kernels" in Path("kernels.html").read_text(encoding="utf-8")
     Path("file").touch()

@@ -121,9 +121,19 @@ def test_replicas(tmp_path: Path) -> None:
     rows = json.loads(found.stdout)
     assert [(row["method"]["kind"], row["seed"]) for row in rows] == [("local", 0), ("local", 1)]
     assert all(row["samples"] == 10 * 32 * 2 and row["samples_s"] > 0 and 0 < row["accuracy"] <= 1 for row in rows)
+    described = ["--simulate", "--bandwidth", "0.1", "--latency", "50", "--step-ms", "2", "--workers", "8"]
+    shown = train("replicas", str(spec), "--method", "asp", "--seeds", "2", "--to-loss", "9", *described)
+    assert shown.exit_code == 0, shown.stderr
+    assert "8 workers; means over 2 seeds; times are simulated" in shown.stdout and "To 9" in shown.stdout
+    rows = json.loads(train("replicas", str(spec), *described, "--json").stdout)
+    assert [(row["simulated"], row["samples"], row["steps"]) for row in rows] == [(True, 10 * 32 * 8, 80)]
     for words, reason in (
         (["--method", "magic"], "allreduce, bsp"),
         (["--method", "adpsgd", "--workers", "1"], "one worker"),
+        (["--bandwidth", "1"], "add --simulate"),
+        (["--step-ms", "1"], "add --simulate"),
+        (["--simulate", "--latency", "1"], "Give --bandwidth"),
+        (["--simulate", "--workers", "13", "--bandwidth", "1"], "too few"),
     ):
         bad = train("replicas", str(spec), *words)
         assert bad.exit_code == 2 and reason in bad.stderr, bad.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from bricolage.plan.shipped_program import PlannedRegion
 from bricolage.work import bits as bitset
 from bricolage.work.fused_kernel import RegionTraffic
 from bricolage.work.implementation import Implementation
+from bricolage.work.kernel_orders import KernelOrders
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,22 @@ class UnpackedPlan:
             if region_traffic is not None:
                 moved[number] = region_traffic
         return moved
+
+    def kernel_orders(
+        self, graph: Graph, planned: Mapping[int, PlannedRegion], threads: Sequence[int]
+    ) -> dict[int, tuple[KernelOrders, ...]]:
+        """What those regions of a bucket's graph whose backends show their kernels would take on numbers of threads, by the order
+        of kernels, under the given numbers. Kernels are compiled and timed on one thread of this machine.
+
+        Raises:
+            MissingBackend, Refused: as `kernels`.
+        """
+        compared: dict[int, tuple[KernelOrders, ...]] = {}
+        for number, region, chosen in self._regions(graph, planned):
+            orders = registry.get(chosen.backend).simulate_orders(region, chosen.config, self._resources, threads)
+            if orders is not None:
+                compared[number] = orders
+        return compared
 
     @property
     def _resources(self) -> Resources:

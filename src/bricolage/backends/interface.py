@@ -30,6 +30,7 @@ from bricolage.graph.region_model import RegionEnds, RegionModel, Resources, req
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.fused_kernel import FusedKernel, RegionTraffic
 from bricolage.work.implementation import KernelConfig, Team, named
+from bricolage.work.kernel_orders import KernelOrders, OverlapEstimate
 
 if TYPE_CHECKING:
     from bricolage.graph.graph import Region
@@ -168,6 +169,8 @@ class Backend(ABC):
     busy the machine is (`Shares.turns_s`)."""
     tunable: ClassVar[bool] = False
     """It states a `space`: a tuner may find better parameters than rules of thumb."""
+    overlaps: ClassVar[bool] = False
+    """It has configurations whose kernels run at the same time (`estimate_overlap`)."""
     structural: ClassVar[frozenset[str]] = frozenset()
     """Names of the parameters that make one of its `structures`."""
     gains_by_tuning: ClassVar[float] = 1.1
@@ -335,6 +338,31 @@ class Backend(ABC):
             Refused: the backend declines, with the reason.
         """
         del region, config, resources
+        return None
+
+    def simulate_orders(
+        self, region: RegionModel, config: KernelConfig, resources: Resources, threads: Sequence[int]
+    ) -> tuple[KernelOrders, ...] | None:
+        """What the region would take on numbers of threads, by the order in which threads go through its kernels, with and without
+        shared memory. Kernels are compiled and timed here on one thread. None where the backend does not show them.
+
+        Raises:
+            Refused: the backend declines, with the reason.
+        """
+        del region, config, resources, threads
+        return None
+
+    def estimate_overlap(
+        self, region: RegionModel, config: KernelConfig, resources: Resources, measured_ms: float
+    ) -> OverlapEstimate | None:
+        """What a configuration would bring whose kernels run at the same time where they do not depend on each other, by
+        arithmetic: nothing is compiled. `measured_ms`: of the region as `config` runs it. None where there is no such
+        configuration, or all kernels depend on each other.
+
+        Raises:
+            Refused: the backend declines, with the reason.
+        """
+        del region, config, resources, measured_ms
         return None
 
     def fusing(self, config: KernelConfig, kernels: Collection[int]) -> KernelConfig:

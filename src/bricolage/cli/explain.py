@@ -13,11 +13,13 @@ import typer
 from bricolage.base.codec import JsonObject
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
+from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
     from bricolage.api.explain_plan import UnpackedPlan
     from bricolage.api.result_types import Anatomy, Graph
 
+_MOST_THREADS = 1024
 _NOTHING_INSIDE = "none of these regions is on a backend that shows its kernels (native does)"
 
 Operator = Annotated[
@@ -36,6 +38,14 @@ Traffic = Annotated[
     ),
 ]
 Dump = Annotated[Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Folder for the C of these kernels.")]
+OnThreads = Annotated[
+    str | None,
+    typer.Option(
+        "--on-threads",
+        metavar="N,N",
+        help="Simulate what regions on `native` would take on other numbers of threads, by the order of their kernels.",
+    ),
+]
 Rules = Annotated[
     bool,
     typer.Option(
@@ -52,6 +62,7 @@ def explain(
     kernels: Kernels = False,
     traffic: Traffic = False,
     dump: Dump = None,
+    on_threads: OnThreads = None,
     rules: Rules = False,
     target: a.Target = "",
     as_json: a.Json = False,
@@ -66,7 +77,7 @@ def explain(
 
     if dump is not None:
         output.make_folder(dump)
-    view = _View(op, everything, kernels, traffic, dump, as_json)
+    view = _View(op, everything, kernels, traffic, dump, as_json, _read_threads(on_threads))
     plans = _read(artifact, target)
     explanations: list[JsonObject] = []
     for name, opened in plans.items():
@@ -88,6 +99,20 @@ class _View:
     traffic: bool
     dump: Path | None
     as_json: bool
+    threads: tuple[int, ...]
+    """On which regions are simulated."""
+
+
+def _read_threads(text: str | None) -> tuple[int, ...]:
+    """Numbers of threads, which are separated by commas.
+
+    Raises:
+        BadOption: one of them is no number from 2 to 1,024.
+    """
+    words = [] if text is None else text.split(",")
+    if any(not word.strip().isdecimal() or not 2 <= int(word) <= _MOST_THREADS for word in words):
+        raise BadOption(option="--on-threads", value=text or "", advice="Give numbers from 2 to 1024, such as 4,8,16")
+    return tuple(int(word) for word in words)
 
 
 def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
@@ -114,11 +139,12 @@ def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
         numbered = {facts_of_region.number: facts_of_region.planned for facts_of_region in chosen}
         shown = opened.kernels(graph, numbered if look_inside else {})
         moved = opened.traffic(graph, numbered if view.traffic else {})
+        orders = opened.kernel_orders(graph, numbered if view.threads else {}, view.threads)
         if view.dump is not None:
             stem = prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else ""
             _write_sources(view.dump, stem, {region: anatomy.source for region, anatomy in shown.items()})
         if view.as_json:
-            documents.append(because.bucket_json(bucket, chosen, shown) | traffic_json(moved))
+            documents.append(because.bucket_json(bucket, chosen, shown, orders) | traffic_json(moved))
             continue
         if bucket.program.sizes:
             output.show_result(plain_text(words.format_shape(bucket.program.sizes), "bold"))
@@ -130,7 +156,9 @@ def _explain_plan(opened: UnpackedPlan, view: _View, prefix: str) -> JsonObject:
             output.show_result(because.kernel_table(region_number, anatomy, view.everything))
         for region_number, region_traffic in moved.items():
             output.show_result(traffic_table(region_number, region_traffic, view.everything))
-        if (look_inside or view.traffic) and not (shown or moved):
+        for region_number, compared in orders.items():
+            output.show_result(because.orders_table(region_number, compared))
+        if (look_inside or view.traffic or view.threads) and not (shown or moved or orders):
             output.note(_NOTHING_INSIDE)
     served = {} if plan.throughput is None else points_json(plan.throughput, plan.operating_point)
     constants = {"constants": {constant.name: constant.value for constant in plan.constants}} if plan.constants else {}

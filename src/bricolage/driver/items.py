@@ -10,6 +10,7 @@ each with the grounds for its chance and its bound.
 | look at placements | none of its own: it makes no plan | |
 | regions | the placement that the model of costs predicts; how often mixtures gained | |
 | placements | another look, where not all regions were measured | measured costs of regions, transfers being free |
+| kernels at the same time | how often it gained, where arithmetic says that it saves enough | threads that never idle |
 | schedules | how often they gained | the exact bound on what running side by side could save |
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 
+from bricolage.backends.interface import RegionModel, Resources
 from bricolage.base.deadline import Deadline
 from bricolage.costs.models.roofline import floor_ms
 from bricolage.driver.agenda import Item, Promise, promise_known
@@ -41,6 +43,7 @@ from bricolage.graph.work import workload
 from bricolage.rewrite.variants import SEARCHED, TAILORED
 from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation
+from bricolage.work.kernel_orders import OverlapEstimate
 
 _COMPILE_S = 20.0
 """Of a slow compiler of which nothing is known."""
@@ -62,7 +65,17 @@ def items(state: DecisionState) -> list[Item]:
         quantised.append(QuantisedGraphItem(CALIBRATED))
     if state.session.options.weights is not None:
         quantised.append(QuantisedGraphItem(variant_name(state.session.options)))
-    return [*wholes, *quantised, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
+    return [
+        *wholes,
+        *quantised,
+        *variants,
+        *searches,
+        *mixtures,
+        OverlappedKernels(),
+        KnownKernels(),
+        KernelsItem(),
+        Schedules(),
+    ]
 
 
 class WholeModelItem(Item):
@@ -273,6 +286,71 @@ class KernelsItem(Item):
     def _seconds(state: DecisionState) -> float:
         """The least in which anything can be found, or the share of the budget where that is more."""
         return state.budget.kernel_tuning_s(_OPENING * state.whole_s)
+
+
+class OverlappedKernels(Item):
+    """The whole original with kernels at the same time that do not depend on each other, where a backend offers that. A look says
+    what it would bring: each kernel has a share of the measured time by its roofline, and its pieces are placed on the threads.
+    """
+
+    name = "kernels at the same time"
+    way = "overlapped kernels"
+
+    def __init__(self) -> None:
+        """Nothing was looked at."""
+        self._looks: dict[Implementation, OverlapEstimate | None] = {}
+
+    def promise(self, state: DecisionState) -> Promise | None:
+        """By the look, and by how often it gained; None where no two kernels could run at the same time."""
+        incumbent, implementation = state.incumbent_ms, self._fastest(state)
+        if incumbent is None or implementation is None:
+            return None
+        track_record = by_tries(self.way, state, state.whole_s)
+        if track_record.reason_to_leave_out(state.budget.accepted_risk(track_record.seconds)) is not None:
+            return track_record  # the look takes a second on a large network
+        look = self._look(state, implementation)
+        if look is None:
+            return None
+        ms = state.original.times[implementation]
+        gain = 1.0 - ms * look.overlapped_ms / look.usual_ms / incumbent
+        bound = 1.0 - ms * look.lower_ms / look.usual_ms / incumbent
+        because = f"{look.together} kernels could run with others, which by arithmetic saves {max(gain, 0.0):.1%}"
+        because += f", and {max(bound, 0.0):.1%} if no thread ever idled; {track_record.because}"
+        chance = track_record.chance if gain > LEAST_GAIN else 0.0
+        return replace(track_record, gain=max(gain, 0.0), chance=chance, bound=bound, because=because)
+
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
+        """Compiles, checks and times it."""
+        implementation = self._fastest(state)
+        look = None if implementation is None else self._look(state, implementation)
+        if implementation is None or look is None:
+            return
+        state.session.progress.start(self.name, 1)
+        state.original.measure_whole([replace(implementation, config=look.config)], deadline)
+        state.session.progress.finish()
+
+    @staticmethod
+    def _fastest(state: DecisionState) -> Implementation | None:
+        """The fastest of those that a backend may run so, as it comes."""
+        times = state.original.times
+        able = [
+            implementation
+            for implementation in times
+            if state.session.backend(implementation.backend).overlaps and not implementation.config.parameters
+        ]
+        return min(able, key=times.__getitem__, default=None)
+
+    def _look(self, state: DecisionState, implementation: Implementation) -> OverlapEstimate | None:
+        if implementation not in self._looks:
+            session, original = state.session, state.original
+            (step,) = original.whole_spec(implementation).steps
+            self._looks[implementation] = session.backend(implementation.backend).estimate_overlap(
+                RegionModel(step.path),
+                implementation.config,
+                Resources(session.options.threads, session.device),
+                original.times[implementation],
+            )
+        return self._looks[implementation]
 
 
 class Schedules(Item):

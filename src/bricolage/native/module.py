@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -125,6 +125,30 @@ def _constants(weights: ConstantBlock) -> np.ndarray:
     return block
 
 
+@dataclass(frozen=True)
+class SharedLoop:
+    """A loop of a kernel, by number, and how threads share it."""
+
+    kernel: int
+    share: ParallelRange
+
+
+def loop_groups(
+    plans: Sequence[FusionPlan], target: CpuTarget, arithmetic: Arithmetic, choices: Mapping[int, KernelChoice]
+) -> list[tuple[tuple[SharedLoop, ...], ...]]:
+    """For each of several orders of the same kernels, without strands and slices: its loops by the meetings of threads between
+    them. Nothing is made of constants."""
+    phases: dict[int, list[Phase]] = {}
+    groups = []
+    for plan in plans:
+        order = _Order(plan, target, arithmetic, choices, ConstantBlock(dry=True), timed=False)
+        order.phases = phases
+        for section in plan.sections:
+            order.side_by_side(section)
+        groups.append(tuple(tuple(group) for group in order.groups if group))
+    return groups
+
+
 class _Order:
     """The calls of a region's functions in their order, with the meetings of threads."""
 
@@ -149,16 +173,21 @@ class _Order:
         self._hazards = HazardTracker(plan)
         self._apart = 0
         """Loops since threads last met."""
+        self.groups: list[list[SharedLoop]] = [[]]
+        """Loops that threads share, between meetings."""
+        self.phases: dict[int, list[Phase]] = {}
+        """Of kernels that threads share, by number."""
 
     def side_by_side(self, section: Sequence[int]) -> None:
         """Kernels whose loops threads share, all first phases before the second ones."""
-        kernel_phases = {number: self._phases(number, self._target) for number in section}
+        kernel_phases = {number: self._shared_phases(number) for number in section}
         scratch = self._placed(
             {number: max(phase.shared_scratch for phase in kernel_phases[number]) for number in section}
         )
         steps = [(part, number) for number in section for part in range(len(kernel_phases[number]))]
         for part, number in sorted(steps, key=lambda step: step[0]):
             self._begin({number: scratch[number]})
+            self.groups[-1].append(SharedLoop(number, kernel_phases[number][part].share))
             call = self.functions.call(self._plan.kernels[number], kernel_phases[number][part], scratch[number].start)
             self.calls.append((f"TIMED({number}, {call})" if self._timed else call) + f"  /* kernel_{number} */")
 
@@ -212,11 +241,17 @@ class _Order:
             self._hazards.conflicts(number, scratch_range) for number, scratch_range in scratch.items()
         ):
             self.calls.append(_MEET)
+            self.groups.append([])
             self._hazards.forget()
             self._apart = 0
         self._apart += 1
         for number, scratch_range in scratch.items():
             self._hazards.add(number, scratch_range)
+
+    def _shared_phases(self, number: int) -> list[Phase]:
+        if number not in self.phases:
+            self.phases[number] = self._phases(number, self._target)
+        return self.phases[number]
 
     def _phases(self, number: int, target: CpuTarget) -> list[Phase]:
         choice = self._choices.get(number, DEFAULT)

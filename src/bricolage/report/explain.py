@@ -19,6 +19,7 @@ from bricolage.report import agenda_rows, concurrency, words
 from bricolage.report.facts import RegionFacts, region_facts
 from bricolage.report.tables import plain_table, plain_text, verdict_text
 from bricolage.work.implementation import Implementation
+from bricolage.work.kernel_orders import KernelOrders
 
 SHOWN = 25
 """Regions listed unless all are asked for: those that take the most time."""
@@ -176,6 +177,34 @@ def kernel_table(number: int, made: Anatomy, everything: bool = False) -> Render
     return Group(*parts)
 
 
+def orders_table(number: int, compared: Sequence[KernelOrders]) -> RenderableType:
+    """What a region would take on other threads, by the order of its kernels' tasks."""
+    heads = [
+        ("Threads", "right"),
+        ("Memory", "left"),
+        ("Barriers", "right"),
+        ("As it runs", "right"),
+        ("Waves", "right"),
+    ]
+    heads += [("Lists", "right"), ("No order below", "right")]
+    rows = [
+        [
+            str(orders.threads),
+            "shared" if orders.shared_memory else "free",
+            *map(
+                words.milliseconds,
+                (orders.barriers_ms, orders.usual_ms, orders.waves_ms, orders.lists_ms, orders.lower_ms),
+            ),
+        ]
+        for orders in compared
+    ]
+    first = compared[0]
+    tasks = f"{words.count(first.tasks, 'task')} on {first.threads} threads"
+    title = f"Region {number}: {words.count(first.kernels, 'kernel')}, {tasks}"
+    note = "simulated with the kernels' times on one thread of this machine; a task is a piece of a kernel's loop"
+    return Group(Text(""), plain_text(title, "bold"), plain_table(heads, rows), Text(note, "dim"))
+
+
 def _kernel_names(kernel: FusedKernel) -> str:
     """Its first operators and how many more."""
     more = len(kernel.operators) - _KERNEL_NAMES
@@ -240,11 +269,19 @@ def describe_alternative(other: Alternative) -> str:
     return f"{name}: {words.milliseconds(other.median_ms)}{bounds}, error {words.error(other.error)}{wrong}"
 
 
-def bucket_json(bucket: Bucket, regions: Sequence[RegionFacts], insides: Mapping[int, Anatomy]) -> JsonObject:
-    """A bucket with some of its regions for `--json`, and the kernels of those regions in `insides`, by their numbers."""
+def bucket_json(
+    bucket: Bucket,
+    regions: Sequence[RegionFacts],
+    insides: Mapping[int, Anatomy],
+    orders: Mapping[int, Sequence[KernelOrders]],
+) -> JsonObject:
+    """A bucket with some of its regions for `--json`, and, by their numbers, the kernels of those regions in `insides` and what
+    they take in several orders."""
     kept = {"provisional": list(bucket.record.provisional), "disturbance": encode(bucket.race.disturbance)}
     documents = [
-        region_json(region) | (_anatomy_json(insides[region.number]) if region.number in insides else {})
+        region_json(region)
+        | (_anatomy_json(insides[region.number]) if region.number in insides else {})
+        | ({"orders": encode(tuple(orders[region.number]))} if region.number in orders else {})
         for region in regions
     ]
     return {"sizes": dict(bucket.program.sizes), **kept, "regions": documents}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -189,21 +190,35 @@ def means_note(done: Sequence[ReplicasResult], workers: int) -> str:
     )
 
 
-def replica_parts(done: Sequence[ReplicasResult], workers: int) -> Iterator[RenderableType]:
-    """A row for each method, with means over its seeds."""
+def replica_parts(
+    done: Sequence[ReplicasResult], workers: int, to_loss: float | None = None
+) -> Iterator[RenderableType]:
+    """A row for each method, with means over its seeds. With several seeds, or `to_loss`, a second table: standard deviations, and
+    when a method first had such a held-out loss, and after how many steps of all workers."""
     within = min(outcome.seconds for outcome in done)
     heads = [("Method", "fold"), ("Loss", "right"), ("Accuracy", "right"), (f"In {within:.2f} s", "right")]
     heads += [("Time", "right"), ("Samples/s", "right"), ("Sent", "right"), ("Ahead", "right"), ("Stale", "right")]
     labels = dict.fromkeys(outcome.method.label for outcome in done)
-    yield plain_table(
-        heads,
-        [
-            _method_row(label, [outcome for outcome in done if outcome.method.label == label], within)
-            for label in labels
-        ],
-    )
+    seed_runs = {label: [outcome for outcome in done if outcome.method.label == label] for label in labels}
+    yield plain_table(heads, [_method_row(label, runs, within) for label, runs in seed_runs.items()])
     several = len(done) > len(labels)
-    yield f"\n{words.count(workers, 'worker')}" + (f"; means over {len(done) // len(labels)} seeds" if several else "")
+    if several or to_loss is not None:
+        heads = [("Method", "fold")]
+        heads += [("Loss ±", "right"), ("Accuracy ±", "right")] if several else []
+        heads += [(f"To {to_loss:g}", "right"), ("Steps", "right")] if to_loss is not None else []
+        rows = [
+            [
+                label,
+                *(_spread_cells(runs) if several else ()),
+                *(_to_loss_cells(runs, to_loss) if to_loss is not None else ()),
+            ]
+            for label, runs in seed_runs.items()
+        ]
+        yield ""
+        yield plain_table(heads, rows)
+    simulated = "; times are simulated" if any(outcome.simulated for outcome in done) else ""
+    seeds = f"; means over {len(done) // len(labels)} seeds" if several else ""
+    yield f"\n{words.count(workers, 'worker')}{seeds}{simulated}"
 
 
 def _method_row(label: str, seed_runs: Sequence[ReplicasResult], within: float) -> list[str]:
@@ -219,6 +234,28 @@ def _method_row(label: str, seed_runs: Sequence[ReplicasResult], within: float) 
         words.size(sum(outcome.sent_bytes for outcome in seed_runs) // len(seed_runs)),
         str(max(outcome.ahead for outcome in seed_runs)),
         f"{max(outcome.staleness for outcome in seed_runs):.1f}",
+    ]
+
+
+def _to_loss_cells(seed_runs: Sequence[ReplicasResult], loss: float) -> list[str]:
+    """Mean seconds, and mean steps of all workers, until runs had a loss; of how many of them, where not all had it."""
+    reached = [(outcome, at) for outcome in seed_runs if (at := outcome.first_below(loss)) is not None]
+    if not reached:
+        return [words.MISSING, words.MISSING]
+    seconds = words.seconds(sum(at.seconds for _, at in reached) / len(reached))
+    part = "" if len(reached) == len(seed_runs) else f" ({len(reached)} of {len(seed_runs)})"
+    steps = sum(outcome.steps * at.samples / outcome.samples for outcome, at in reached) / len(reached)
+    return [f"{seconds}{part}", f"{steps:,.0f}"]
+
+
+def _spread_cells(seed_runs: Sequence[ReplicasResult]) -> list[str]:
+    """Standard deviations of losses and accuracies."""
+    columns = [[outcome.loss for outcome in seed_runs], [outcome.accuracy for outcome in seed_runs]]
+    numbers = [[value for value in column if value is not None] for column in columns]
+    forms = (words.loss, "{:.1%}".format)
+    return [
+        form(statistics.stdev(column)) if len(column) > 1 else words.MISSING
+        for form, column in zip(forms, numbers, strict=True)
     ]
 
 

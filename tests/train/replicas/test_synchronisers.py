@@ -1,61 +1,26 @@
-"""Invariants of methods among threads of one process, which pass messages through queues."""
+"""Invariants of methods among workers and servers of one process, whose messages take simulated time."""
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from bricolage.device.collective import Ring
+from bricolage.device.device import Link
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.parameter_server import ParameterServer
 from bricolage.train.replicas.replica_spec import Method
+from bricolage.train.replicas.simulated_peers import SimulatedNetwork, SimulatedPeers
+from bricolage.train.replicas.step_times import ReplicaStepTimes
 from bricolage.train.replicas.synchronisers import SYNCHRONISERS, Synchroniser
+from bricolage.train.replicas.virtual_time import VirtualTime
 from bricolage.train.step.spec import Optimiser
 
 torch = pytest.importorskip("torch")
 STEPS = 24
-
-
-class Post:
-    """Letter boxes of all."""
-
-    def __init__(self, count: int) -> None:
-        self.letters: list[queue.Queue[Any]] = [queue.Queue() for _ in range(count)]
-        self.answers = {(a, b): queue.Queue() for a in range(count) for b in range(count)}  # type: ignore[var-annotated]
-        self.barrier = threading.Barrier(count - 1)
-        self.sums: dict[int, Any] = {}
-
-
-class ThreadPeers:
-    """One of several threads; the messages of `Peers`."""
-
-    def __init__(self, post: Post, rank: int, workers: int) -> None:
-        self.post, self.rank, self.size, self.sent_bytes = post, rank, workers, 0
-
-    def tell(self, to: int, kind: int, vector: Any, clock: float = 0.0, lr: float = 0.0) -> None:
-        self.post.letters[to].put((self.rank, kind, clock, lr, vector.clone()))
-
-    def listen(self, _: Any) -> Any:
-        return self.post.letters[self.rank].get(timeout=20)
-
-    def answer(self, to: int, vector: Any) -> None:
-        self.post.answers[self.rank, to].put(vector.clone())
-
-    def hear(self, source: int, into: Any) -> None:
-        into.copy_(self.post.answers[source, self.rank].get(timeout=20))
-
-    def settle(self) -> None:
-        pass
-
-    def mean(self, tensor: Any) -> None:
-        self.post.sums[self.rank] = tensor.clone()
-        self.post.barrier.wait(20)
-        total = sum(self.post.sums.values()) / self.size
-        self.post.barrier.wait(20)
-        tensor.copy_(total)
+STEP_S = 1e-3
 
 
 def run(
@@ -64,47 +29,50 @@ def run(
     gradient: Callable[[int, Any], Any],
     lr: float = 0.1,
     start: Callable[[int], float] | None = None,
+    late_s: float = 0.0,
 ) -> tuple[list[Synchroniser], ParameterServer | None, list[Any]]:
-    """Trains threads on made-up gradients, one of a step and a worker's weights; keepers, the server, and weights at the start."""
-    post = Post(workers + 1)
+    """Trains on made-up gradients, one of a step and a worker's weights; synchronisers, the server, and weights at the start. The
+    last worker's steps are longer by `late_s`."""
+    time = VirtualTime()
+    network = SimulatedNetwork(time, Ring.described(workers, Link(("0", "1"), 0.1, 20.0)))
+    times = ReplicaStepTimes.given(STEP_S, [12, 3])
     served = method.kind in ("bsp", "asp", "ssp", "easgd")
     keepers: dict[int, Synchroniser] = {}
     started: dict[int, Any] = {}
-    failed: list[BaseException] = []
+    servers: list[ParameterServer] = []
     torch.manual_seed(0)
     first = Flat(torch.nn.Linear(4, 3)).weights
-    server = (
-        ParameterServer(first, method, Optimiser("sgd", lr), ThreadPeers(post, workers, workers)) if served else None
-    )  # type: ignore[arg-type]
 
     def work(rank: int) -> None:
-        try:
-            flat = Flat(torch.nn.Linear(4, 3))
-            flat.weights.copy_(first + (start(rank) if start else 0.0))
-            started[rank] = flat.weights.clone()
-            peers = ThreadPeers(post, rank, workers)
-            keeper = SYNCHRONISERS[method.kind](flat, method, Optimiser("sgd", lr), peers, 0)  # type: ignore[arg-type]
-            keepers[rank] = keeper
-            for step in range(STEPS):
-                keeper.begin(lr, 0.0)
-                flat.gradient.copy_(gradient(rank, step) * torch.ones_like(flat.gradient))
-                keeper.step()
-            if method.kind == "easgd":
-                started[rank + workers] = flat.weights.clone()
-            keeper.finish()
-        except BaseException as error:
-            failed.append(error)
+        flat = Flat(torch.nn.Linear(4, 3))
+        flat.weights.copy_(first + (start(rank) if start else 0.0))
+        started[rank] = flat.weights.clone()
+        peers = SimulatedPeers(network, rank, workers, times, 0)
+        keeper = SYNCHRONISERS[method.kind](flat, method, Optimiser("sgd", lr), peers, 0)
+        keepers[rank] = keeper
+        for step in range(STEPS):
+            peers.pause(STEP_S + (late_s if rank == workers - 1 else 0.0))
+            keeper.begin(lr, 0.0)
+            flat.gradient.copy_(gradient(rank, step) * torch.ones_like(flat.gradient))
+            keeper.step()
+        if method.kind == "easgd":
+            started[rank + workers] = flat.weights.clone()
+        keeper.finish()
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(workers)]
-    if server is not None:
-        threads.append(threading.Thread(target=server.serve))
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(60)
-        assert not one.is_alive(), "it hangs"
-    assert not failed, failed
-    return [keepers[rank] for rank in range(workers)], server, [started[rank] for rank in sorted(started)]
+    def serve() -> None:
+        server = ParameterServer(
+            first, method, Optimiser("sgd", lr), SimulatedPeers(network, workers, workers, times, 0)
+        )
+        servers.append(server)
+        server.serve()
+
+    workers_ = [lambda rank=rank: work(rank) for rank in range(workers)]
+    time.run([*workers_, serve] if served else workers_)
+    return (
+        [keepers[rank] for rank in range(workers)],
+        servers[0] if served else None,
+        [started[rank] for rank in sorted(started)],
+    )
 
 
 @pytest.mark.parametrize("workers", [2, 3, 5])
@@ -121,14 +89,8 @@ def test_elastic_averaging_keeps_the_sum_where_nothing_is_learnt(workers: int) -
 
 @pytest.mark.parametrize("staleness", [0, 1, 4])
 def test_nobody_is_further_ahead_than_allowed(staleness: int) -> None:
-    import time
-
-    def slow(rank: int, _: int) -> float:
-        time.sleep(0.004 if rank == 2 else 0.0)
-        return 1.0
-
-    _, server, _ = run(Method("ssp", staleness=staleness), 3, slow)
-    assert server is not None and server.seen.ahead <= staleness + 1
+    _, server, _ = run(Method("ssp", staleness=staleness), 3, lambda *_: 1.0, late_s=8 * STEP_S)
+    assert server is not None and server.seen.ahead == staleness
     assert server.seen.updates == 3 * STEPS
 
 

@@ -46,6 +46,7 @@ from bricolage.plan.number_sets import format_numbers
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.fused_kernel import RegionTraffic
 from bricolage.work.implementation import KernelConfig, Team
+from bricolage.work.kernel_orders import KernelOrders, OverlapEstimate
 
 if TYPE_CHECKING:
     from bricolage.graph.graph import Region
@@ -62,6 +63,7 @@ class Native(Backend):
     after_failure: ClassVar[AfterFailure] = "lives"
     tries_whole: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
+    overlaps: ClassVar[bool] = True
     structural: ClassVar[frozenset[str]] = STRUCTURAL
     always_measured: ClassVar[bool] = True
     travels: ClassVar[Travels] = "anywhere"
@@ -162,6 +164,20 @@ class Native(Backend):
         from bricolage.backends.native import region_traffic
 
         return region_traffic.report_traffic(region, config, resources)
+
+    def simulate_orders(
+        self, region: RegionModel, config: KernelConfig, resources: Resources, threads: Sequence[int]
+    ) -> tuple[KernelOrders, ...]:
+        from bricolage.backends.native import region_builder
+
+        return region_builder.simulate_orders(region, config, resources, threads)
+
+    def estimate_overlap(
+        self, region: RegionModel, config: KernelConfig, resources: Resources, measured_ms: float
+    ) -> OverlapEstimate | None:
+        from bricolage.backends.native import region_builder
+
+        return region_builder.estimate_overlap(region, config, resources, measured_ms)
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         return self.fusing(config.base, ())

@@ -3,7 +3,8 @@ what opens a library that is there does without."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,13 @@ from bricolage.backends.interface import Anatomy, Backend, Claim, Refused, Regio
 from bricolage.backends.native.chosen_isa import instruction_set
 from bricolage.backends.native.kernel_space import NativeTrials, fusions, space
 from bricolage.backends.native.loaded_library import NativeKernel, Stopwatch
-from bricolage.backends.native.region_source import ARITHMETICS, find_lack, generate_source, plan_structure
+from bricolage.backends.native.region_source import (
+    ARITHMETICS,
+    choose_kernels,
+    find_lack,
+    generate_source,
+    plan_structure,
+)
 from bricolage.backends.native.structural_parameters import FUSED, LAYOUT, WAVES
 from bricolage.backends.suitability import may_multiply, nodes_of
 from bricolage.base import scratch
@@ -37,8 +44,11 @@ from bricolage.native.fuse.waves import in_waves
 from bricolage.native.ir.from_onnx import lower_operator
 from bricolage.native.ir.tensors import Node
 from bricolage.native.library_files import TITLE
+from bricolage.native.loop_orders import LoopOrders, scale_to
+from bricolage.native.module import generate
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig
+from bricolage.work.kernel_orders import KernelOrders, OverlapEstimate
 
 _REACHES: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 1: ("medium", "low"), 2: ("high",), 3: ("highest",)}
 """For which precisions a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
@@ -136,6 +146,46 @@ def measure_float32_peaks(device: Device, threads: int) -> Peaks | None:
         return None
     peaks = [look for look in looks if look is not None]
     return Peaks(max(look.gflops for look in peaks), max(look.gbytes for look in peaks)) if peaks else None
+
+
+def simulate_orders(
+    region: RegionModel, config: KernelConfig, resources: Resources, threads: Sequence[int]
+) -> tuple[KernelOrders, ...]:
+    """See `Backend.simulate_orders`: kernels are timed one by one on one thread, and their tasks placed on others."""
+    arithmetic, origins = find_arithmetic(config, resources.device), dict[Node, str]()
+    alone = replace(find_target(resources), threads=1)
+    structure, plan = plan_structure(region, config, alone, arithmetic, origins, shared=True)
+    choices = choose_kernels(config, structure, plan)
+    with scratch.using(scratch.temporary()) as folder:
+        source = generate(plan, alone, arithmetic, choices, timed=True)
+        write_library(source, alone.isa, arithmetic, folder)
+        watch = Stopwatch(NativeKernel(region, folder, replace(resources, threads=1)), region, len(plan.kernels))
+        spent = np.median([watch.run() for _ in range(_TIMED_RUNS)], axis=0).tolist()
+    moved = [float(kernel.bytes) for kernel in inspect_kernels(plan, origins)]
+    compared = []
+    for count in threads:
+        orders = LoopOrders(plan, replace(alone, threads=count), arithmetic, choices)
+        compared += [orders.compare(spent), orders.compare(spent, moved, resources.device.peaks.gbytes)]
+    return tuple(compared)
+
+
+def estimate_overlap(
+    region: RegionModel, config: KernelConfig, resources: Resources, measured_ms: float
+) -> OverlapEstimate | None:
+    """See `Backend.estimate_overlap`: in waves. Kernels have shares of the measured time by their rooflines."""
+    target, arithmetic = find_target(resources), find_arithmetic(config, resources.device)
+    if target.threads == 1 or config.parameters:
+        return None
+    origins = dict[Node, str]()
+    _, plan = plan_structure(region, config, target, arithmetic, origins)
+    peaks = resources.device.peaks
+    floors = [target.threads * peaks.floor_ms(kernel.flops, kernel.bytes) for kernel in inspect_kernels(plan, origins)]
+    if plan.strands or plan.slices or not sum(floors) or all(len(wave) < 2 for wave in in_waves(plan).sections):
+        return None
+    orders = LoopOrders(plan, target, arithmetic)
+    kernel_ms = scale_to(orders, floors, measured_ms)
+    usual, waves, lower = orders.usual_ms(kernel_ms), orders.waves_ms(kernel_ms), orders.lower_ms(kernel_ms)
+    return OverlapEstimate(config.base.tuned({WAVES: True}), usual, waves, lower, orders.together)
 
 
 def find_target(resources: Resources) -> CpuTarget:

@@ -12,7 +12,7 @@ from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import Isa, needed_instructions
-from bricolage.native.cpu.kernel_choice import from_parameters
+from bricolage.native.cpu.kernel_choice import KernelChoice, from_parameters
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.channels_last import LAYOUTS
 from bricolage.native.fuse.kernel_plan import FusionPlan
@@ -87,6 +87,15 @@ def generate_source(
         Refused: something in the region has no lowering, or the parameters are not the region's.
     """
     structure, kernels = plan_structure(region, config, target, arithmetic, origins)
+    return generate(kernels, target, arithmetic, choose_kernels(config, structure, kernels), timed=timed)
+
+
+def choose_kernels(config: KernelConfig, structure: KernelConfig, kernels: FusionPlan) -> dict[int, KernelChoice]:
+    """How kernels of a plan, by number, are computed by a configuration; `structure` has its structural parameters alone.
+
+    Raises:
+        Refused: the parameters are not the region's.
+    """
     kernel_parameters = tuple(
         (name, value) for name, value in config.parameters if name not in dict(structure.parameters)
     )
@@ -96,14 +105,21 @@ def generate_source(
         raise Refused(backend=TITLE, reason=str(error)) from error
     if any(number >= len(kernels.kernels) for number in choices):
         raise Refused(backend=TITLE, reason=f"the parameters are those of more than {len(kernels.kernels)} kernels")
-    return generate(kernels, target, arithmetic, choices, timed=timed)
+    return choices
 
 
 def plan_structure(
-    region: RegionModel, config: KernelConfig, target: CpuTarget, arithmetic: Arithmetic, origins: dict[Node, str]
+    region: RegionModel,
+    config: KernelConfig,
+    target: CpuTarget,
+    arithmetic: Arithmetic,
+    origins: dict[Node, str],
+    *,
+    shared: bool = False,
 ) -> tuple[KernelConfig, FusionPlan]:
     """The kernels of a region as the structural parameters of a configuration make them; first the configuration with these
-    alone. `origins` as for `plan_fused_kernels`.
+    alone. `origins` as for `plan_fused_kernels`. `shared`: threads share each kernel, one after another, without waves, strands and
+    slices.
 
     Raises:
         Refused: something in the region has no lowering, or the parameters are not the region's.
@@ -120,5 +136,8 @@ def plan_structure(
         kept = parse_numbers(str(given[FUSED])) if FUSED in given else None
     except ValueError as error:
         raise Refused(backend=TITLE, reason=str(error)) from error
-    plan = plan_fused_kernels(region, target, arithmetic, origins, kept, waves=waves, layout=layout)
+    apart = not shared
+    plan = plan_fused_kernels(
+        region, target, arithmetic, origins, kept, waves=waves and apart, strands=apart, slices=apart, layout=layout
+    )
     return config.base.tuned(given), plan

@@ -18,5 +18,8 @@ from bricolage.native.c import define, read_header
 RING = 8
 """Loops that threads may be apart: those between two meetings."""
 
+MEETING_MS = 0.4e-3
+"""That threads take to meet while none of them sleeps; measured on two cores of several processors, 0.3 to 0.9 µs."""
+
 THREADS = f"{define(RING=RING)}\n{read_header('threads')}"
 """C of the team, for one thread and more."""

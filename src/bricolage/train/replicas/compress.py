@@ -4,7 +4,7 @@ is added to the next step's."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from bricolage.train.replicas.flat import Flat
@@ -138,6 +138,16 @@ class PowerSGD:
         self._peers.mean(together)
         parts = together.split([tensor.numel() for tensor in tensors])
         return [part.view(original.shape) for part, original in zip(parts, tensors, strict=True)]
+
+
+def make_compressor(
+    flat: Flat, method: Method, momentum: float, peers: Collective, seed: int
+) -> Callable[[float, Sequence[bool]], torch.Tensor] | None:
+    """What makes the mean gradient of few bytes, from epochs and which tensors are compressed weakly; None where a method sends
+    whole gradients."""
+    if method.compression == "topk":
+        return TopK(flat, method, momentum, peers)
+    return PowerSGD(flat, method, peers, seed) if method.compression == "powersgd" else None
 
 
 class Accordion:

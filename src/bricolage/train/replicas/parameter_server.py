@@ -29,10 +29,13 @@ class ServerRecord:
 class ParameterServer:
     """Serves one part of the weights until all workers are done."""
 
-    def __init__(self, weights: torch.Tensor, method: Method, optimiser: Optimiser, peers: Peers) -> None:
+    def __init__(
+        self, weights: torch.Tensor, method: Method, optimiser: Optimiser, peers: Peers, share: float = 1.0
+    ) -> None:
+        """`share`: of all weights, those that it holds."""
         import torch
 
-        self.weights = weights.clone()
+        self.weights, self._share = weights.clone(), share
         self._method, self._peers = method, peers
         self._parameter = torch.nn.Parameter(self.weights)
         self._optimiser = make_optimiser(optimiser, [self._parameter])
@@ -81,6 +84,7 @@ class ParameterServer:
             self._update(together.mean(0), lr)
 
     def _update(self, gradient: torch.Tensor, lr: float) -> None:
+        self._peers.spend("update", self._share)
         for group in self._optimiser.param_groups:
             group["lr"] = lr
         self._parameter.grad = gradient

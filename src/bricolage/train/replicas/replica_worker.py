@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bricolage.errors import BadTrainingCode
 from bricolage.train.replicas.flat import Flat
+from bricolage.train.replicas.gloo_peers import GlooPeers
 from bricolage.train.replicas.parameter_server import ParameterServer
 from bricolage.train.replicas.peers import Peers
 from bricolage.train.replicas.replica_spec import LOCKSTEP, SERVED, Method, Replicas
@@ -73,25 +73,37 @@ class ReplicaAnswer:
 
 
 def work(job: ReplicaJob, rank: Rank) -> ReplicaAnswer:
-    """Trains, or serves. Servers whose number is beyond the job's have nothing to do."""
-    replicas, method, dist = job.replicas, job.method, rank.dist
-    peers = Peers(dist, rank.number, replicas.workers)
-    if rank.number >= replicas.workers + job.servers:
-        dist.barrier()
-        return ReplicaAnswer()
+    """Trains, or serves, as one process of a group. Servers whose number is beyond the job's have nothing to do."""
+    peers = GlooPeers(rank, job.replicas.workers)
+    answer = ReplicaAnswer()
+    if rank.number < job.replicas.workers + job.servers:
+        answer = take_part(job, peers, rank.folder)
+    rank.dist.barrier()
+    return answer
+
+
+def take_part(job: ReplicaJob, peers: Peers, folder: Path, data: Data | None = None) -> ReplicaAnswer:
+    """Trains, or serves where the rank is beyond the workers'.
+
+    Args:
+        job: of all.
+        peers: the others.
+        folder: for the weights of the first worker.
+        data: what the job's data are, where they were read before.
+    """
+    replicas, method = job.replicas, job.method
     step = build(replace(replicas.step, seed=job.seed))
     flat = Flat(step.module)
     optimiser = replicas.step.optimiser
-    if rank.number >= replicas.workers:
-        begin, end = flat.shards(job.servers)[rank.number - replicas.workers]
-        served = ParameterServer(flat.weights[begin:end], method, optimiser, peers).serve()
-        dist.barrier()
+    if peers.rank >= replicas.workers:
+        begin, end = flat.shards(job.servers)[peers.rank - replicas.workers]
+        share = (end - begin) / len(flat)
+        served = ParameterServer(flat.weights[begin:end], method, optimiser, peers, share).serve()
         stale = sum(served.staleness) / len(served.staleness) if served.staleness else 0.0
         return ReplicaAnswer(sent_bytes=peers.sent_bytes, ahead=served.ahead, staleness=stale)
+    peers.watch(flat)
     synchroniser = SYNCHRONISERS[method.kind](flat, method, optimiser, peers, job.seed)
-    answer = _train(job, read_data(replicas.step, replicas.data), synchroniser, rank)
-    dist.barrier()
-    return answer
+    return _train(job, data or read_data(replicas.step, replicas.data), synchroniser, folder)
 
 
 def servers(method: Method, parameters: int) -> int:
@@ -99,12 +111,12 @@ def servers(method: Method, parameters: int) -> int:
     return min(method.servers, parameters) if method.kind in SERVED else 0
 
 
-def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, rank: Rank) -> ReplicaAnswer:
+def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, folder: Path) -> ReplicaAnswer:
     import torch
 
-    replicas, method, flat = job.replicas, job.method, synchroniser.flat
+    replicas, method, flat, peers = job.replicas, job.method, synchroniser.flat, synchroniser.peers
     assert data.train is not None
-    share = Share(data.train, rank.number, replicas.workers, job.seed)
+    share = Share(data.train, peers.rank, replicas.workers, job.seed)
     size = replicas.step.batch_size
     epoch = len(data.train) // (size * replicas.workers)
     if epoch < 1:
@@ -116,11 +128,11 @@ def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, rank: Rank) 
         synchroniser.batch = min(size, len(data.train) // replicas.workers)
     first_lr = method.lr if method.lr is not None else replicas.step.optimiser.lr
     loss_of = find_loss(replicas.step.loss, replicas.step.folder)
-    late = replicas.straggler_ms / 1e3 if rank.number == replicas.workers - 1 else 0.0
+    late = replicas.straggler_ms / 1e3 if peers.rank == replicas.workers - 1 else 0.0
     kept: list[tuple[float, int, dict[str, torch.Tensor]]] = []
-    torch.manual_seed(job.seed * 1_000_003 + rank.number)
-    synchroniser.peers.barrier()
-    begun = time.perf_counter()
+    torch.manual_seed(job.seed * 1_000_003 + peers.rank)
+    peers.barrier()
+    begun = peers.seconds()
     samples = own_samples = last = 0
     lockstep = method.kind in LOCKSTEP
     name = f"samples of {method.label} {job.seed}"
@@ -130,29 +142,29 @@ def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, rank: Rank) 
         if lockstep:
             samples += now * replicas.workers
         else:  # who is faster takes more of them
-            samples = rank.add(name, now)
+            samples = peers.add(name, now)
             if samples - now >= whole:
                 break
         own_samples += now
         batch = share.next(now)
         synchroniser.begin(lr, samples / len(data.train))
         if late:
-            time.sleep(late)
+            peers.pause(late)
         flat.gradient.zero_()
+        peers.begin_gradient()
         loss_value(loss_of(synchroniser.module(*batch.inputs), *batch.targets), replicas.step.loss).backward()
+        peers.finish_gradient()
         synchroniser.step()
-        if rank.number == 0 and samples * _POINTS // whole > last:
+        if peers.rank == 0 and samples * _POINTS // whole > last:
             last = samples * _POINTS // whole
-            kept.append((time.perf_counter() - begun, samples, _state(flat)))
+            kept.append((peers.seconds() - begun, samples, _state(flat)))
     synchroniser.finish()
     _average_buffers(synchroniser)
-    seconds = time.perf_counter() - begun
-    if rank.number == 0 and not kept:  # the others were faster and took all samples
+    seconds = peers.seconds() - begun
+    if peers.rank == 0 and not kept:  # the others were faster and took all samples
         kept.append((seconds, whole, _state(flat)))
-    answer = ReplicaAnswer(
-        seconds, synchroniser.steps, own_samples, now, synchroniser.peers.sent_bytes, synchroniser.weight
-    )
-    return answer if rank.number else _add_evaluations(answer, data, flat, kept, rank.folder)
+    answer = ReplicaAnswer(seconds, synchroniser.steps, own_samples, now, peers.sent_bytes, synchroniser.weight)
+    return answer if peers.rank else _add_evaluations(answer, data, flat, kept, folder)
 
 
 def _add_evaluations(

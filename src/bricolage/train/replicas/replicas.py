@@ -37,6 +37,8 @@ class ReplicasResult:
     """From the first step to the end of the last worker."""
     samples: int
     """Of all workers."""
+    steps: int
+    """Of all workers."""
     batch: int
     """Of one worker, in its last step."""
     sent_bytes: int
@@ -53,11 +55,17 @@ class ReplicasResult:
     mean_of_means: float = 0.0
     """Of a synchronous method: how far the mean of the workers' gradients is from the gradient of their batches together, relative,
     where that is more than rounding: the loss is no mean over samples."""
+    simulated: bool = False
+    """Whether its seconds are simulated."""
 
     @property
     def samples_s(self) -> float:
         """Samples a second of all workers."""
         return self.samples / self.seconds
+
+    def first_below(self, loss: float) -> Point | None:
+        """The first point of its course with this held-out loss or a lower one; None where it never had one."""
+        return next((point for point in self.course if point.loss <= loss), None)
 
     def at(self, seconds: float) -> Point | None:
         """The last point of its course within `seconds` seconds."""
@@ -111,9 +119,9 @@ def train_replicas(
     chosen = method if method is not None else replicas.methods[0]
     shown.start(f"training ({chosen.label})", 1)
     worker_threads = threads or max(1, available_cores() // replicas.workers)
-    count = servers(chosen, _trained_tensors(replicas))
+    count = servers(chosen, check_data(replicas))
     taken = replicas.step.seed if seed is None else seed
-    apart = mean_of_means_error(replicas, taken) if chosen.kind in LOCKSTEP and replicas.workers > 1 else 0.0
+    apart = check_means(replicas, chosen, taken)
     jobs = [ReplicaJob(replicas, chosen, count, taken)] * (replicas.workers + count)
     state: list[bytes] = []
 
@@ -123,12 +131,21 @@ def train_replicas(
     answers = run_group(work, jobs, ReplicaAnswer, worker_threads, _LIMIT_S, keep)
     shown.advance(1)
     shown.finish()
-    report = _report(chosen, taken, answers[: replicas.workers], answers[replicas.workers :])
-    return TrainedReplicas(replace(report, mean_of_means=apart if apart > ROUNDING else 0.0), state[0])
+    report = make_replicas_result(chosen, taken, answers, replicas.workers)
+    return TrainedReplicas(replace(report, mean_of_means=apart), state[0])
 
 
-def _trained_tensors(replicas: Replicas) -> int:
-    """How many there are. What is wrong with the module and the data is said here, not by a process.
+def check_means(replicas: Replicas, method: Method, seed: int) -> float:
+    """How far the mean of the workers' gradients is from the gradient of their batches together, relative, where a method needs
+    them to be equal and the difference is more than rounding; else 0."""
+    if method.kind not in LOCKSTEP or replicas.workers < 2:
+        return 0.0
+    apart = mean_of_means_error(replicas, seed)
+    return apart if apart > ROUNDING else 0.0
+
+
+def check_data(replicas: Replicas) -> int:
+    """How many tensors are trained. What is wrong with the module and the data is said here, not by a process.
 
     Raises:
         MissingLibrary, BadTrainingCode: as `train_replicas` does.
@@ -148,10 +165,9 @@ def _trained_tensors(replicas: Replicas) -> int:
     return sum(1 for parameter in module.parameters() if parameter.requires_grad)
 
 
-def _report(
-    method: Method, seed: int, workers: Sequence[ReplicaAnswer], served: Sequence[ReplicaAnswer]
-) -> ReplicasResult:
-    """Of what workers and servers answer."""
+def make_replicas_result(method: Method, seed: int, answers: Sequence[ReplicaAnswer], count: int) -> ReplicasResult:
+    """Of what `count` workers answer, and the servers after them."""
+    workers, served = answers[:count], answers[count:]
     lockstep = method.kind in LOCKSTEP
     return ReplicasResult(
         method,
@@ -159,6 +175,7 @@ def _report(
         workers=len(workers),
         seconds=max(worker.seconds for worker in workers),
         samples=sum(worker.samples for worker in workers),
+        steps=sum(worker.steps for worker in workers),
         batch=workers[0].batch,
         sent_bytes=sum(worker.sent_bytes for worker in (*workers, *served)),
         loss=workers[0].loss,

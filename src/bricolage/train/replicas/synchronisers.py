@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bricolage.train.replicas.compress import Accordion, PowerSGD, TopK, next_batch
+from bricolage.train.replicas.compress import Accordion, make_compressor, next_batch
 from bricolage.train.replicas.flat import Flat
-from bricolage.train.replicas.peers import CENTRE, DONE, GRADIENT, WEIGHTS, Peers, buffer_for
+from bricolage.train.replicas.peers import CENTRE, DONE, GRADIENT, WEIGHTS, Helper, Peers, buffer_for
 from bricolage.train.replicas.replica_spec import Method
 from bricolage.train.step.spec import Optimiser
 from bricolage.train.step.step import make_optimiser
@@ -67,6 +66,7 @@ class Synchroniser:
 
     def update(self, gradient: torch.Tensor | None = None) -> None:
         """Applies a gradient, by default this worker's own."""
+        self.peers.spend("update")
         for group in self.optimiser.param_groups:
             group["lr"] = self.lr
         self.parameter.grad = self.flat.gradient if gradient is None else gradient
@@ -77,13 +77,8 @@ class AllReduce(Synchroniser):
     """Gradients are averaged, whole or compressed; all replicas are equal."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
-        self._compressor: Callable[[float, list[bool]], torch.Tensor] | None = None
-        self._momentum = optimiser.momentum
         super().__init__(flat, method, optimiser, peers, seed)
-        if method.compression == "topk":
-            self._compressor = TopK(flat, method, optimiser.momentum, peers)
-        elif method.compression == "powersgd":
-            self._compressor = PowerSGD(flat, method, peers, seed)
+        self._compressor = make_compressor(flat, method, optimiser.momentum, peers, seed)
         self._accordion = Accordion(flat, method.accordion) if method.accordion else None
         self._whole = [method.compression == "powersgd"] * len(flat.sizes)
         plain = self._compressor is None and method.similarity is None
@@ -102,13 +97,14 @@ class AllReduce(Synchroniser):
         flat = self.flat
         if self._compressor is not None:
             weak = self._accordion.weak if self._accordion is not None else self._whole
+            self.peers.spend("compression")
             gradient = self._compressor(self.epoch, weak)
             if self._accordion is not None:
                 self._accordion.seen(self.epoch, self.lr, gradient)
             self.update(gradient)
             return
         if self._bucketed:
-            self.peers.count_all_reduce(flat.gradient, self.peers.size)
+            self.peers.complete_buckets(flat.gradient)
         elif self.method.similarity is not None:
             self._compare(self.method.similarity)
         else:
@@ -230,15 +226,6 @@ class Elastic(ServerSynchroniser):
         self.update()
 
 
-@contextmanager
-def _collecting(failures: list[BaseException]) -> Iterator[None]:
-    """What ends a thread that speaks to other workers is raised in the one that trains."""
-    try:
-        yield
-    except BaseException as error:
-        failures.append(error)
-
-
 class Neighbours(Synchroniser):
     """AD-PSGD on a bipartite graph: even workers ask a random odd one, while they compute a gradient, to average weights half and
     half; odd ones answer at any time. The gradient is applied to the average."""
@@ -254,25 +241,14 @@ class Neighbours(Synchroniser):
         self._lock = threading.Lock()
         self._active = peers.rank % 2 == 0
         self._passive = list(range(1, peers.size, 2))
-        self._failed: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run_guarded, daemon=True) if not self._active else None
-        if self._thread is not None:
-            self._thread.start()
+        self._helper: Helper | None = None if self._active else peers.start_helper(self._respond)
 
     def prepare(self) -> None:
         """See `Synchroniser`."""
         with self._lock:
             self.flat.weights.copy_(self._shared)
         if self._active:
-            self._thread = threading.Thread(target=self._run_guarded, daemon=True)
-            self._thread.start()
-
-    def _run_guarded(self) -> None:
-        with _collecting(self._failed):
-            if self._active:
-                self._average()
-            else:
-                self._respond()
+            self._helper = self.peers.start_helper(self._average)
 
     def _average(self) -> None:
         import torch
@@ -303,10 +279,8 @@ class Neighbours(Synchroniser):
             self.update()
 
     def _join(self) -> None:
-        assert self._thread is not None
-        self._thread.join()
-        if self._failed:
-            raise self._failed[0]
+        assert self._helper is not None
+        self._helper.join()
 
     def finish(self) -> None:
         """The mean of all."""
@@ -328,30 +302,26 @@ class Gossip(Synchroniser):
         super().__init__(flat, method, optimiser, peers, seed)
         self._lock = threading.Lock()
         self._arrived: list[tuple[float, torch.Tensor]] = []
-        self._failed: list[BaseException] = []
         self._others = [peer for peer in range(peers.size) if peer != peers.rank]
-        self._thread = threading.Thread(target=self._receive, daemon=True)
-        self._thread.start()
+        self._helper = peers.start_helper(self._receive)
 
     def _receive(self) -> None:
-        with _collecting(self._failed):
-            buffer = buffer_for(self.flat.weights)
-            left = len(self._others)
-            while left:
-                _, kind, weight, _, theirs = self.peers.listen(buffer)
-                if kind == DONE:
-                    left -= 1
-                    continue
-                with self._lock:
-                    self._arrived.append((weight, theirs.clone()))
+        buffer = buffer_for(self.flat.weights)
+        left = len(self._others)
+        while left:
+            _, kind, weight, _, theirs = self.peers.listen(buffer)
+            if kind == DONE:
+                left -= 1
+                continue
+            with self._lock:
+                self._arrived.append((weight, theirs.clone()))
 
     def prepare(self) -> None:
         """See `Synchroniser`."""
         self._add_arrived()
 
     def _add_arrived(self) -> None:
-        if self._failed:
-            raise self._failed[0]
+        self._helper.check()
         with self._lock:
             arrived, self._arrived = self._arrived, []
         for weight, theirs in arrived:
@@ -370,7 +340,7 @@ class Gossip(Synchroniser):
         """The sum of all in their parts."""
         for other in self._others:
             self.peers.tell(other, DONE, self.flat.weights)
-        self._thread.join()
+        self._helper.join()
         self._add_arrived()
         self.peers.settle()
         self.flat.weights.mul_(self.weight * self.peers.size)
