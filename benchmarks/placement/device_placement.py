@@ -27,18 +27,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.placement.run_searches import judge_placement, place, together
+from benchmarks.placement.split_operators import os_dpos
 from benchmarks.scheduling.schedule_instances import read_placement
 from bricolage.base.codec import parse
 from bricolage.errors import BricolageError
 from bricolage.search.devices.baechi import m_etf, m_sct, m_topo
 from bricolage.search.devices.device_problem import DevicePlacementProblem, PlacedOperators
-from bricolage.search.devices.fastt import dpos, os_dpos
+from bricolage.search.devices.fastt import dpos
 from bricolage.search.devices.genetic_placement import random_keys
 from bricolage.search.devices.instance_files import by_hand, read_instance
 from bricolage.search.devices.learned_placement import LEARNED
 from bricolage.search.devices.list_placement import cpop, heft, peft
 from bricolage.search.devices.sample_latency import least_latency
-from bricolage.search.devices.solve import SEARCHES, judge_placement, place, together
+from bricolage.search.devices.solve import SEARCHES
 from bricolage.search.schedules.certificates import lower_bound
 from bricolage.search.schedules.schedule import Schedule, check
 from bricolage.search.schedules.scheduling_problem import ScheduleProblem

@@ -45,13 +45,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.tools.links import BANDWIDTHS, NoNetworks, PlanProcesses
+from benchmarks.training.layout_runs import here, plan_spec, run_plan
 from benchmarks.training.parallel_growth import growth, write
 from benchmarks.training.sharded_steps import report
 from bricolage.device.device import Link
 from bricolage.errors import BricolageError, NoPipelinePlan
 from bricolage.train.pipeline.pipeline_problem import PipelineProblem, PlannedLayer
 from bricolage.train.pipeline.search import PLANNED, best_plans
-from bricolage.train.sharded.layout_runs import here, plan_spec, run_plan
 from bricolage.train.step.spec import read_spec
 
 

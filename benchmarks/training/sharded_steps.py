@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarks.training.contraction_layouts import contraction_layouts
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
 from bricolage.errors import NoShardingPlan
-from bricolage.search.sharding.contraction import contraction_layouts
 from bricolage.search.sharding.layout_programme import best_sharding, frontier
 from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, split_axis, splits
 from bricolage.search.sharding.sharding_problem import (
@@ -21,7 +21,7 @@ from bricolage.search.sharding.sharding_problem import (
     ShardingProblem,
     Signature,
 )
-from bricolage.train.sharded.two_levels import Hosts, LayerRow, ShardedPipeline, data_parallel, plan_sharded
+from bricolage.train.sharded.two_levels import Hosts, LayerRow, ShardedPipeline, plan_sharded
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,25 @@ class _Writer:
         ]
         self.operators.append(DividedOperator("add", (left, right), (made,), tuple(ways)))
         return made
+
+
+def data_parallel(problem: ShardingProblem, weights: Sequence[int], samples: Sequence[int]) -> ShardingPlan | None:
+    """Plain data parallelism: weights whole, samples divided, the rest as it takes least; None where it does not fit.
+
+    Args:
+        problem: the step.
+        weights: operators that bring them.
+        samples: operators that bring these.
+    """
+    operators = list(problem.operators)
+    for numbers, wanted in ((weights, "R"), (samples, "S(0)")):
+        for number in numbers:
+            ways = tuple(signature for signature in operators[number].signatures if signature.outputs[0] == wanted)
+            operators[number] = replace(operators[number], signatures=ways or operators[number].signatures[:1])
+    try:
+        return best_sharding(replace(problem, operators=tuple(operators)), limit_s=0.0)
+    except NoShardingPlan:
+        return None
 
 
 def report(given: argparse.Namespace) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.placement.device_placement import main
+from benchmarks.placement.run_searches import judge_placement, place, together
 from bricolage.errors import BadOption, BadPlacementInstance, MissingFile
 from bricolage.search.devices.instance_files import by_hand, read_instance
-from bricolage.search.devices.solve import SEARCHES, judge_placement, place, together
+from bricolage.search.devices.solve import SEARCHES
 
 
 def instance(tmp_path: Path, **changes: object) -> Path:

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
+from benchmarks.placement.run_searches import place
 from bricolage.search.devices.device_problem import max_load
-from bricolage.search.devices.solve import place
 from tests.search.devices.problems import made
 
 pytest.importorskip("torch")

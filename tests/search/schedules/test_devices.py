@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.placement.split_operators import os_dpos, split_task
 from benchmarks.scheduling.schedule_instances import graph_of
 from bricolage.errors import DevicesTooSmall
 from bricolage.search.devices.baechi import favourite_children, m_etf, m_sct, m_topo
-from bricolage.search.devices.fastt import dpos, os_dpos, split_task
+from bricolage.search.devices.fastt import dpos
 from bricolage.search.devices.genetic_placement import random_keys
 from bricolage.search.devices.list_placement import cpop, heft, peft, upward_ranks
 from bricolage.search.schedules.certificates import lower_bound

@@ -7,12 +7,12 @@ import itertools
 
 import numpy as np
 import pytest
+from bricolage.search.sharding.contraction import contraction_layouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
-from bricolage.search.sharding.contraction import contraction_layouts
 from bricolage.search.sharding.layout_programme import best_sharding
 from bricolage.search.sharding.layouts import REPLICATED, split_axis, splits
 from bricolage.search.sharding.sharding_problem import DividedOperator, DividedTensor, ShardingProblem, Signature

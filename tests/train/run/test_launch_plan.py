@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from benchmarks.training.layout_runs import plan_spec
 from bricolage.errors import DifferentDevices, TrainingWorkerFailed
 from bricolage.train.run.document import FullyShardedPlan, TrainingPlan, table_of, write_plan
 from bricolage.train.run.launch_plan import launch_plan, read_result
-from bricolage.train.sharded.layout_runs import plan_spec
 from tests.train.run.made import plan
 from tests.train.sharded.ranks import group
 

@@ -10,12 +10,12 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from benchmarks.training.layout_runs import LayoutJob, LayoutRun, work
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
 from bricolage.train.run.rank import Rank
 from bricolage.train.sharded.dtensor_step import FullySharded, distribute, run_sharded
 from bricolage.train.sharded.layout_plan import Described, DeviceGroup
-from bricolage.train.sharded.layout_runs import LayoutJob, LayoutRun, work
 from bricolage.train.sharded.planned_layouts import LayoutPlan
 from bricolage.train.sharded.signatures import to_placement
 from bricolage.train.sharded.step_graph import JointStep, trace_joint

@@ -16,13 +16,13 @@ pytest.importorskip("torch")
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
+from benchmarks.training.layout_runs import LayoutJob, plan_spec
 from bricolage.search.sharding.layout_programme import best_sharding
 from bricolage.train.run.process_group import run_group
 from bricolage.train.sharded.dtensor_step import distribute
 from bricolage.train.sharded.layout_plan import plan_layouts
-from bricolage.train.sharded.layout_runs import LayoutJob, plan_spec
 from bricolage.train.sharded.planned_layouts import LayoutPlan
-from bricolage.train.sharded.signatures import Signatures, check_propagation
+from bricolage.train.sharded.signatures import Signatures
 from bricolage.train.sharded.step_graph import trace_joint
 from bricolage.train.sharded.verify import VerifiedOperator
 from bricolage.train.step.spec import Optimiser, StepSpec
@@ -76,7 +76,13 @@ def trained(spec: StepSpec, steps: int) -> float:
 
 
 def test_dtensor_answers_which_layouts_a_product_takes() -> None:
-    check_propagation()
+    graph = torch.fx.Graph()
+    left, right = graph.placeholder("left"), graph.placeholder("right")
+    left.meta["val"], right.meta["val"] = torch.empty(4, 6), torch.empty(6, 8)
+    node = graph.call_function(aten.mm.default, (left, right))
+    answers = dict(Signatures(2).of(node, [(4, 8)]))
+    expected = {("S(0)", "R"): ("S(0)",), ("R", "S(1)"): ("S(1)",), ("S(1)", "S(0)"): ("P",), ("R", "R"): ("R",)}
+    assert {inputs: answers.get(inputs) for inputs in expected} == expected
 
 
 def test_a_mean_over_a_part_is_found_out() -> None:

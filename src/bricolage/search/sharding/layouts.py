@@ -55,29 +55,6 @@ def splits(shape: Sequence[int], workers: int) -> list[Layout]:
     return [split_along(axis) for axis, length in enumerate(shape) if length and length % workers == 0]
 
 
-def moved_bytes(source: Layout, target: Layout, size: float, workers: int) -> float:
-    """Bytes that all devices together send to convert a tensor of `size` bytes on the same p devices.
-
-    A summand is made from the whole tensor or a part of it without sending: the other devices hold zeros.
-    """
-    if source in (target, REPLICATED) or is_partial(target):
-        return 0.0
-    if is_partial(source):
-        return (workers - 1) * size * (2 if target == REPLICATED else 1)
-    return (workers - 1) * size if target == REPLICATED else (workers - 1) / workers * size
-
-
-def moved_between(source: Layout, target: Layout, size: float, senders: int, receivers: int) -> float:
-    """The same from p₁ devices to p₂ others: each part goes from a device that has it to those that want it.
-
-    From summands to a whole tensor the p₁ devices first add up (p₁ - 1) T, and the parts go to p₂ devices in a ring: (p₁ + p₂ -
-    1) T.
-    """
-    if is_partial(source):
-        return (senders + receivers - 1) * size if target == REPLICATED else senders * size
-    return receivers * size if target == REPLICATED else size
-
-
 def packed_bytes(source: Layout, target: Layout, size: float, workers: int) -> float:
     """Bytes that each device copies within its memory for a conversion: what is sent or received lies in one piece only if it is
     divided along the first axis (as Zhao et al., PPoPP 2021, lay out ghost zones so that nothing is packed)."""

@@ -2,8 +2,7 @@
 
 Each question gives the layouts of what an operator reads, and hears the layouts of what it writes, or that others are wanted. No
 process is needed: a mesh of devices that knows their number is enough. The propagator is private to PyTorch; this is the one module
-that speaks to it (`DTensor._op_dispatcher.sharding_propagator`, as in PyTorch 2.13), and `check_propagation` says whether it still
-answers.
+that speaks to it (`DTensor._op_dispatcher.sharding_propagator`, as in PyTorch 2.13).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from bricolage.errors import NotShardable
 from bricolage.search.sharding.layouts import MEAN, PARTIAL, REPLICATED, Layout, split_along, split_axis, splits
 from bricolage.train.sharded.partitioned_operators import partitioned_pair
 from bricolage.train.sharded.step_graph import called_with
@@ -229,21 +227,3 @@ def _even(outputs: Sequence[Layout], shapes: Sequence[tuple[int, ...]], workers:
     """Whether what is written is divided evenly."""
     axes = [split_axis(layout) for layout in outputs]
     return all(axis is None or shape[axis] % workers == 0 for axis, shape in zip(axes, shapes, strict=True))
-
-
-def check_propagation() -> None:
-    """Asks DTensor what a product of matrices is known to answer.
-
-    Raises:
-        NotShardable: this PyTorch's propagation is another one.
-    """
-    import torch
-
-    graph = torch.fx.Graph()
-    left, right = graph.placeholder("left"), graph.placeholder("right")
-    left.meta["val"], right.meta["val"] = torch.empty(4, 6), torch.empty(6, 8)
-    node = graph.call_function(torch.ops.aten.mm.default, (left, right))
-    answers = dict(Signatures(2).of(node, [(4, 8)]))
-    wanted = {("S(0)", "R"): ("S(0)",), ("R", "S(1)"): ("S(1)",), ("S(1)", "S(0)"): ("P",), ("R", "R"): ("R",)}
-    if any(answers.get(inputs) != outputs for inputs, outputs in wanted.items()):
-        raise NotShardable(reason=f"PyTorch {torch.__version__} does not answer which layouts operators take")

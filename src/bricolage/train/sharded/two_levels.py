@@ -10,13 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import NoShardingPlan
 from bricolage.search.sharding.alpa_stages import PlannedStage, StageCost, plan_stages, submeshes
-from bricolage.search.sharding.layout_programme import best_sharding
 from bricolage.search.sharding.sharding_problem import ShardingPlan, ShardingProblem
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import PipelineTimes, StageTimes, run_times
@@ -245,22 +244,3 @@ def lasting_bytes(problem: ShardingProblem, plan: ShardingPlan) -> float:
             layout = problem.operators[writer].signatures[plan.choices[writer]].outputs[output]
             total += problem.bytes_of(tensor, layout)
     return total
-
-
-def data_parallel(problem: ShardingProblem, weights: Sequence[int], samples: Sequence[int]) -> ShardingPlan | None:
-    """Plain data parallelism: weights whole, samples divided, the rest as it takes least; None where it does not fit.
-
-    Args:
-        problem: the step.
-        weights: operators that bring them.
-        samples: operators that bring these.
-    """
-    operators = list(problem.operators)
-    for numbers, wanted in ((weights, "R"), (samples, "S(0)")):
-        for number in numbers:
-            ways = tuple(signature for signature in operators[number].signatures if signature.outputs[0] == wanted)
-            operators[number] = replace(operators[number], signatures=ways or operators[number].signatures[:1])
-    try:
-        return best_sharding(replace(problem, operators=tuple(operators)), limit_s=0.0)
-    except NoShardingPlan:
-        return None
