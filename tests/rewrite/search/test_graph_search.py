@@ -71,7 +71,11 @@ def canonical_cost(model: ir.Model, cost: CostModel, used: Sequence[Rule]) -> fl
         pytest.param(KERNELS, OperatorRoofline(), ["Conv"], "saturate", marks=pytest.mark.slow),
         *((BRANCHES, STARTED, ["Concat", "Conv"], method) for method in METHODS),
         # The shipped policy was learned from networks without such a fan, and keeps its keys away from the steps that lead out.
-        *((FANNED, OperatorRoofline(), ["Add", "Relu", "Tanh"], method) for method in METHODS if method != "learned-keys"),
+        *(
+            (FANNED, OperatorRoofline(), ["Add", "Relu", "Tanh"], method)
+            for method in METHODS
+            if method != "learned-keys"
+        ),
     ],
 )
 def test_what_the_fixpoint_misses(example: Example, cost: CostModel, expected: list[str], method: Method) -> None:

@@ -7,10 +7,10 @@ import itertools
 
 import numpy as np
 import pytest
-from bricolage.search.sharding.contraction import contraction_layouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.training.contraction_layouts import contraction_layouts
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.search.sharding.layout_programme import best_sharding
