@@ -41,7 +41,7 @@ def least_ms(workload: Workload, on: Setting) -> float:
 
 
 def floor_ms(workload: Workload, on: Setting, config: KernelConfig = _FLOAT32) -> float:
-    """The longer of computing and moving at the device's peaks, in milliseconds: no backend takes less in this configuration. It
+    """The longer of computing and moving at the device's peaks, in milliseconds: a backend that reaches both takes no less. It
     counts the products that the configuration's arithmetic needs: those of bfloat16, of bytes or of slices of bytes are faster,
     and a tile of Winograd's has fewer (Lavin and Gray, CVPR 2016). What the last cache holds is not read from memory."""
     flops = sum(operator.flops / _fewer_products(operator, config.tile) for operator in workload.operators)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import signal
 import socket
@@ -28,11 +27,6 @@ _KEEP_ALIVE_S = 75
 """An idle connection stays open for longer than proxies and pools of clients keep theirs, so that none closes under a request."""
 _HEADROOM = 65_536
 """Bytes of a message of gRPC beyond its tensors."""
-_LARGEST_BLOCK = 32 << 20
-"""Bytes of the largest message whose memory is used again: no more can be asked of glibc."""
-_KEPT = 64 << 20
-"""Bytes of freed memory that the process keeps for the next messages."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LOG = logging.getLogger(__name__)
 
 
@@ -164,15 +158,6 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _keep_freed_memory() -> None:
-    """glibc returns large blocks to the system as soon as they are freed. Each message would lie in new pages, which the system
-    clears first: that took more than half of what a tensor of 600 KB cost. Without glibc nothing is changed."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT)
-
-
 def serve_models(
     paths: Mapping[str, Path],
     settings: ServerSettings,
@@ -180,7 +165,6 @@ def serve_models(
     begun: Callable[[Listening], None],
 ) -> None:
     """See `ModelServer.run`."""
-    _keep_freed_memory()
 
     async def run() -> None:
         await ModelServer(paths, settings, options).run(begun)
