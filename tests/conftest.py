@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -162,7 +163,19 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     return (yield from _skip_if_missing(item))
 
 
+@contextmanager
+def _same_handlers() -> Iterator[None]:
+    """A test leaves the handlers of signals that end a process as they were: later ones in the same process send such signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    changed = {number.name: signal.getsignal(number) for number in before if signal.getsignal(number) != before[number]}
+    for number, handler in before.items():
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    assert not changed, f"the test leaves other handlers of signals: {changed}"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """The test itself. With every framework installed nothing is skipped here."""
-    return (yield from _skip_if_missing(item))
+    with _same_handlers():
+        return (yield from _skip_if_missing(item))

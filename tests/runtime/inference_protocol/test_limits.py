@@ -152,8 +152,13 @@ def test_a_port_that_another_one_has(kind: str) -> None:
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
+    """And the process has its signals back: once a Ctrl-C reached the closed loop of a server alone."""
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with pytest.raises(MissingFile):
         serve_artifacts({"absent": Path("absent.bricolage")}, ServerSettings(http_port=0, grpc_port=0))
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

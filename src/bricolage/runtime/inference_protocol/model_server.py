@@ -169,5 +169,17 @@ def serve_models(
     async def run() -> None:
         await ModelServer(paths, settings, options).run(begun)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with _own_signals(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """The loop leaves its handler of a signal when it closes: a Ctrl-C of later would reach nobody."""
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # one that Python installed
+                signal.signal(number, handler)
