@@ -48,6 +48,8 @@ class Isa:
     """Whether an instruction makes a vector of float32 of float16."""
     looks_up: bool = False
     """Whether an instruction reads a vector of a table's elements, and is faster than a dozen others."""
+    by_lane: bool = False
+    """Whether an instruction multiplies a vector by one element of another."""
 
     def multiplies_bfloat16(self, device: Device) -> bool:
         """Whether bfloat16 is multiplied here."""
@@ -60,6 +62,9 @@ _AVX512_FLAGS = (*_AVX2_FLAGS, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx51
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 _BFLOAT16 = frozenset(["avx512_bf16"])
 _AMX = frozenset(["amx_tile", "amx_bf16"])
+_ARMV8 = ("-march=armv8-a",)
+"""What all 64-bit Arm processors have. Compilers then call functions for atomics, which ask whether there are instructions."""
+_NEON = frozenset(["asimd"])
 
 ISAS = (
     Isa(
@@ -86,9 +91,10 @@ ISAS = (
         vector_dot="vpmaddubsw",
     ),
     Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6, byte_dot="vpmaddubsw", vector_dot="vpmaddubsw"),
+    Isa("neon", _ARMV8, _NEON, lanes=4, rows=8, by_lane=True),
     Isa("generic", (), frozenset(), lanes=4, rows=4),
 )
-"""From the best to what runs everywhere (the compiler splits its vectors as it must)."""
+"""From the best to what runs everywhere (the compiler splits its vectors as it must); those of each kind of processor together."""
 
 EMULATED_AMX = replace(
     ISAS[0],
