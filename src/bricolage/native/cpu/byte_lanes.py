@@ -85,12 +85,12 @@ class _Words:
     """As in `LaneVectors`."""
 
 
-_FOURS = "{0} = four_products({0}, {2}, vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8({1}), {3})));"
+_FOURS = "({0}, {2}, vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8({1}), {3})));"
 _WORDS: Mapping[ByteDot, _Words] = {
     "usdot": _Words(1 / 4, "{0} = (byte_sums)vsudotq_laneq_s32((int32x4_t){0}, {2}, {1}, {3});"),
     "sdot": _Words(1 / 4, "{0} = (byte_sums)vdotq_laneq_s32((int32x4_t){0}, {2}, {1}, {3});"),
-    "smull": _Words(1.0, _FOURS),
-    "smull_wide": _Words(3 / 2, _FOURS),
+    "smull": _Words(1.0, "{0} = smull_fours" + _FOURS),
+    "smull_wide": _Words(3 / 2, "{0} = smull_wide_fours" + _FOURS),
 }
 
 _HEAD = r"""
@@ -104,12 +104,12 @@ static inline uint8x16_t byte_four(const uint8_t *p) {
 }
 """.strip()
 _PRODUCTS = """
-static inline byte_sums four_products(byte_sums c, int8x16_t w, int8x16_t x) {{
+static inline byte_sums {0}_fours(byte_sums c, int8x16_t w, int8x16_t x) {{
   const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x)), high = vmull_high_s8(w, x);
-  return (byte_sums){0};
+  return (byte_sums){1};
 }}
 """.strip()
 _FOUR_PRODUCTS: Mapping[ByteDot, str] = {
-    "smull": _PRODUCTS.format("vpadalq_s16((int32x4_t)c, vpaddq_s16(low, high))"),
-    "smull_wide": _PRODUCTS.format("vaddq_s32((int32x4_t)c, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))"),
+    "smull": _PRODUCTS.format("smull", "vpadalq_s16((int32x4_t)c, vpaddq_s16(low, high))"),
+    "smull_wide": _PRODUCTS.format("smull_wide", "vaddq_s32((int32x4_t)c, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))"),
 }
