@@ -220,7 +220,7 @@ int main(int count, char **words) {
   options.instructions = count > 2 ? words[2] : NULL;
   NAME_handle *model;
   int32_t code = NAME_open(OPENED, &options, &model);
-  if (code) return fprintf(stderr, "%s\\n", NAME_error(code)), 1;
+  if (code) return fprintf(stderr, "%s: %s\\n", options.instructions ? options.instructions : folder, NAME_error(code)), 1;
   char path[4096];
   snprintf(path, sizeof path, "%s/test.bin", folder);
   FILE *file = fopen(path, "rb");
