@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +15,8 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from bricolage.api.result_types import Bucket, Plan
 
 _SERVERS = 12
@@ -21,6 +25,15 @@ _SERVERS = 12
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="The artifact; the model's name with .bricolage by default."),
+]
+
+DescribedTarget = Annotated[
+    Path | None,
+    typer.Option(
+        "--target",
+        metavar="FILE",
+        help="Decide by predicted times for the device that this file describes, as for `bricolage pack`.",
+    ),
 ]
 
 
@@ -36,9 +49,11 @@ def optimize(
     replan: Annotated[bool, typer.Option("--replan", help="Decide again, even if a stored decision exists.")] = False,
     provisional: a.Provisional = False,
     require_gain: a.RequireGain = None,
+    target: DescribedTarget = None,
     as_json: a.Json = False,
     *,
     options: Options,
+    given: frozenset[str],
 ) -> int:
     """Find the fastest verified way to run MODEL on this machine.
 
@@ -50,10 +65,14 @@ def optimize(
     from bricolage.api.array_files import load_arrays
     from bricolage.cli import crash, output, progress_bars
 
-    target = out if out is not None else Path(model.with_suffix(".bricolage").name)
-    options = _check_paths(model, target, report, options)
+    written_to = out if out is not None else Path(model.with_suffix(".bricolage").name)
+    options = _check_paths(model, written_to, report, options)
     inputs = None if data is None else load_arrays(data)
-    output.check_writable(target, report)
+    output.check_writable(written_to, report)
+    if target is not None:
+        _refuse_gain(require_gain)
+        request = _TargetRequest(model, target, written_to, report, inputs, calibrate, evaluate, replan, provisional)
+        return _optimize_for_target(request, options, given, as_json=as_json)
     with output.stdout_kept() as results:
 
         def show_decision(bucket: Bucket) -> None:
@@ -73,7 +92,7 @@ def optimize(
                 replan=replan,
                 provisional=provisional,
                 progress=shown,
-                output=target,
+                output=written_to,
                 calibrate=calibrate,
                 evaluate=evaluate,
             )
@@ -84,8 +103,75 @@ def optimize(
 
             graphs = [executable.graph(i) for i in range(len(plan.buckets))]
             output.write_text(report, render(plan, graphs, output.command_line()))
-    written = f"wrote {target}" + (f" and {report}" if report is not None else "")
+    written = f"wrote {written_to}" + (f" and {report}" if report is not None else "")
     return _show_outcome(plan, written, require_gain, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _TargetRequest:
+    """A decision for a device that a file describes. Fields are the command's."""
+
+    model: Path
+    target: Path
+    output: Path
+    report: Path | None
+    inputs: Mapping[str, np.ndarray] | None
+    calibrate: Path | None
+    evaluate: Path | None
+    replan: bool
+    provisional: bool
+
+
+def _refuse_gain(require_gain: float | None) -> None:
+    """
+    Raises:
+        BadOption: a gain is asked for, and nothing is timed there.
+    """
+    if require_gain is not None:
+        advice = "Times on the device of --target are predicted, and no gain is measured: leave it out"
+        raise errors.BadOption(option="--require-gain", value=f"{require_gain:g}", advice=advice)
+
+
+def _optimize_for_target(request: _TargetRequest, options: Options, given: frozenset[str], *, as_json: bool) -> int:
+    """Decides by predicted times, and shows them as such."""
+    from bricolage.cli import crash, output, progress_bars
+
+    with output.stdout_kept(), progress_bars.show_progress(lambda _: None) as shown:
+        from bricolage.api.optimize_target import optimize_for_target
+
+        decided = optimize_for_target(
+            request.model,
+            request.target,
+            request.output,
+            options,
+            given,
+            inputs=request.inputs,
+            replan=request.replan,
+            provisional=request.provisional,
+            progress=shown,
+            calibrate=request.calibrate,
+            evaluate=request.evaluate,
+        )
+    plan = decided.plan
+    crash.remember(plan)
+    if request.report is not None:
+        from bricolage.api.explain_plan import unpack_plans
+        from bricolage.report.html import render
+
+        (opened,) = unpack_plans(request.output).values()
+        output.write_text(request.report, render(plan, opened.graphs(), output.command_line()))
+    if as_json:
+        from bricolage.report.summary import target_summary
+
+        output.show_json(target_summary(plan, decided.entry))
+    else:
+        from bricolage.report.tables import decision
+
+        for bucket in plan.buckets:
+            output.show_result(decision(bucket, output.console().width, verbose=a.verbose()))
+        _show(plan)
+    output.note(f"wrote {request.output}" + (f" and {request.report}" if request.report is not None else ""))
+    return errors.OK
 
 
 def _show_outcome(plan: Plan, written: str, require_gain: float | None, *, as_json: bool) -> int:
