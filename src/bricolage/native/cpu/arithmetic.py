@@ -9,6 +9,7 @@ from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
 from bricolage.native.cpu.int8_slices import SliceProducts, sliced_operand, sliced_tiles
 from bricolage.native.cpu.isa import Isa
+from bricolage.native.cpu.by_lane import SINGLES_BY_LANE
 from bricolage.native.cpu.matrix_unit import tiles
 from bricolage.native.cpu.panels import PAIRS, SINGLES, ProductOperand
 from bricolage.native.fuse.kernel_plan import StorageDtypePolicy
@@ -54,7 +55,7 @@ class Arithmetic:
     def operand(self, isa: Isa) -> ProductOperand:
         """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
         if not self.parts:
-            return SINGLES
+            return SINGLES_BY_LANE if isa.by_lane else SINGLES
         return tiles(self.parts) if isa.matrix_unit else PAIRS
 
     def flags(self, isa: Isa, *, of_bytes: bool = False) -> tuple[str, ...]:

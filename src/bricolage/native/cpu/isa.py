@@ -12,7 +12,9 @@ from typing import Literal
 from bricolage.device.device import DESCRIBED, Device
 from bricolage.device.host import host
 
-ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "plain"]
+ByteDot = Literal[
+    "tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "usmmla", "usdot", "sdot", "smull", "smull_wide", "plain"
+]
 """What multiplies bytes and sums in int32: a matrix unit, one instruction, several of which the first sums in int16, or plain C."""
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
@@ -48,6 +50,8 @@ class Isa:
     """Whether an instruction makes a vector of float32 of float16."""
     looks_up: bool = False
     """Whether an instruction reads a vector of a table's elements, and is faster than a dozen others."""
+    by_lane: bool = False
+    """Whether an instruction multiplies a vector by one element of another."""
 
     def multiplies_bfloat16(self, device: Device) -> bool:
         """Whether bfloat16 is multiplied here."""
@@ -60,6 +64,19 @@ _AVX512_FLAGS = (*_AVX2_FLAGS, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx51
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 _BFLOAT16 = frozenset(["avx512_bf16"])
 _AMX = frozenset(["amx_tile", "amx_bf16"])
+_NEON = Isa(
+    "neon",
+    # What all 64-bit Arm processors have. Compilers then call functions for atomics, which ask whether there are instructions.
+    ("-march=armv8-a",),
+    frozenset(["asimd"]),
+    lanes=4,
+    rows=8,
+    byte_dot="smull",
+    vector_dot="smull",
+    by_lane=True,
+)
+_DOTPROD, _I8MM = ("-march=armv8.2-a+dotprod",), ("-march=armv8.2-a+dotprod+i8mm+bf16",)
+"""The compiler takes the last of such flags."""
 
 ISAS = (
     Isa(
@@ -86,9 +103,28 @@ ISAS = (
         vector_dot="vpmaddubsw",
     ),
     Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6, byte_dot="vpmaddubsw", vector_dot="vpmaddubsw"),
+    replace(
+        _NEON,
+        name="i8mm",
+        needs=_NEON.needs | {"asimddp", "i8mm", "bf16"},
+        bfloat16_flags=_I8MM,
+        bfloat16_needs=frozenset(["bf16"]),
+        byte_dot="usdot",
+        byte_flags=_I8MM,
+        vector_dot="usdot",
+    ),
+    replace(
+        _NEON,
+        name="dotprod",
+        needs=_NEON.needs | {"asimddp"},
+        byte_dot="sdot",
+        byte_flags=_DOTPROD,
+        vector_dot="sdot",
+    ),
+    _NEON,
     Isa("generic", (), frozenset(), lanes=4, rows=4),
 )
-"""From the best to what runs everywhere (the compiler splits its vectors as it must)."""
+"""From the best to what runs everywhere (the compiler splits its vectors as it must); those of each kind of processor together."""
 
 EMULATED_AMX = replace(
     ISAS[0],

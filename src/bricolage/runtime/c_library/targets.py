@@ -23,8 +23,8 @@ class ExportTarget:
     macros: frozenset[str]
     """That its compilers define, of those that say what they compile for."""
     caches: Caches
-    isa: Isa | None = None
-    """The instructions that all of its processors have; None: those that this machine has."""
+    isas: tuple[Isa, ...] = ()
+    """The sets of instructions of its processors, best first, the last of which all have; none: those that this machine has."""
     has_threads: bool = True
     address_bytes: int = 1 << 48
     """Of a process."""
@@ -33,7 +33,7 @@ class ExportTarget:
         """Whether its compilers define a macro; None where that is not known."""
         if not _MACROS.fullmatch(macro):
             return None
-        if self.isa is None and macro not in _OTHERS:
+        if not self.isas and macro not in _OTHERS:
             return None
         return macro in self.macros
 
@@ -48,13 +48,13 @@ TARGETS = {
         frozenset(["__aarch64__", "__linux__", "__unix__"]),
         # The smallest of the cores that such systems are built of.
         Caches((Cache(1, 32 << 10), Cache(2, 256 << 10))),
-        replace(_VECTORS_OF_FOUR, name="neon"),
+        tuple(isa for isa in ISAS if "asimd" in isa.needs),
     ),
     "wasm32-wasi": ExportTarget(
         "wasm32-wasi",
         frozenset(["__wasi__"]),
         Caches((Cache(1, 32 << 10), Cache(2, 256 << 10))),
-        replace(_VECTORS_OF_FOUR, name="simd128", flags=("-msimd128",)),
+        (replace(_VECTORS_OF_FOUR, name="simd128", flags=("-msimd128",)),),
         has_threads=False,
         address_bytes=1 << 32,
     ),
