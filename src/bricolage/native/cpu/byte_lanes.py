@@ -48,7 +48,9 @@ class ByteLanes(BytesInFours, LaneVectors):
         """See `LaneVectors.first_sum`: what lies behind all steps of a panel, if rows are shifted as they are read."""
         if not self.shifted:
             return super().first_sum(vector, tile)
-        return f"*(const byte_sums *)(b + depth * {self.k_pack * tile.vectors * tile.lanes} + {4 * vector * tile.lanes})"
+        return (
+            f"*(const byte_sums *)(b + depth * {self.k_pack * tile.vectors * tile.lanes} + {4 * vector * tile.lanes})"
+        )
 
 
 def byte_lanes(dot: ByteDot, *, shifted: bool) -> ByteLanes:

@@ -158,7 +158,7 @@ SPLIT_AMX = replace(
 in two. They test what is generated, not the compiler's AVX-512."""
 PAIRS_AVX2, PAIRS_AVX512 = (replace(isa, name=f"pairs-{isa.name}", looks_up=True) for isa in (ISAS[2], ISAS[1]))
 """Bytes by vpmaddubsw on processors that have a better instruction."""
-SPLIT_NEON = replace(ISAS[-1], name="split-neon")
+SPLIT_NEON = replace(ISAS[-1], name="split-neon", rows=_NEON.rows)
 """The code for Arm's vectors of four numbers, in plain C. Products of bytes are exact there, so plain C has the same integers."""
 _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
     (_AMX | {"amx_int8"}, 16, "tdpbusd", ("-mamx-tile", "-mamx-int8")),
