@@ -22,7 +22,7 @@ Target = Annotated[
     typer.Option(
         "--target",
         metavar="KIND|FILE",
-        help="Cross-compiled for aarch64-linux, wasm32-wasi, or the Arm device that a file describes, instead of for this processor.",
+        help="Cross-compiled for aarch64-linux, wasm32-wasi or the Arm device of a file, instead of for this processor.",
     ),
 ]
 Portable = Annotated[

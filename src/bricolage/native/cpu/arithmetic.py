@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from bricolage.native.cpu.block_products import block_operand, multiplies_blocks
 from bricolage.native.cpu.block_tiles import block_tiles
+from bricolage.native.cpu.by_lane import SINGLES_BY_LANE
 from bricolage.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
 from bricolage.native.cpu.int8_slices import SliceProducts, sliced_operand, sliced_tiles
 from bricolage.native.cpu.isa import Isa
-from bricolage.native.cpu.by_lane import SINGLES_BY_LANE
 from bricolage.native.cpu.matrix_unit import tiles
 from bricolage.native.cpu.panels import PAIRS, SINGLES, ProductOperand
 from bricolage.native.fuse.kernel_plan import StorageDtypePolicy
