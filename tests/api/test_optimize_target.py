@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import bricolage
 from bricolage.api.export_library import export_model, find_export_target
-from bricolage.api.optimize_target import TargetPlan, optimize_for_target
+from bricolage.api.optimize_target import TargetPlan, TargetRequest, optimize_for_target
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.base.options import Options
@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def decided(folder: Path) -> TargetPlan:
     ir.save(net(), folder / "net.onnx")
-    return optimize_for_target(folder / "net.onnx", write(folder, PI), folder / "pi5.bricolage", OPTIONS, ())
+    return optimize_for_target(TargetRequest(folder / "net.onnx", write(folder, PI), folder / "pi5.bricolage"), OPTIONS)
 
 
 def test_nothing_of_the_plan_is_called_measured(decided: TargetPlan, folder: Path) -> None:
@@ -146,18 +146,18 @@ def test_its_export_is_right_in_an_emulator_and_refused_without_the_instructions
 )
 def test_files_that_describe_no_device(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(BadTargets, match=told):
-        optimize_for_target(net(), write(tmp_path, text), tmp_path / "x.bricolage", OPTIONS, ())
+        optimize_for_target(TargetRequest(net(), write(tmp_path, text), tmp_path / "x.bricolage"), OPTIONS)
     assert not (tmp_path / "x.bricolage").exists()
 
 
 def test_what_target_takes(tmp_path: Path, decided: TargetPlan, folder: Path) -> None:
     with pytest.raises(BadOption, match="lists 2 targets"):
-        optimize_for_target(net(), write(tmp_path, PI, PI.replace("pi5", "pi")), tmp_path / "x", OPTIONS, ())
+        optimize_for_target(TargetRequest(net(), write(tmp_path, PI, PI.replace("pi5", "pi")), tmp_path / "x"), OPTIONS)
     with pytest.raises(BadOption, match="describes no device"):
-        optimize_for_target(net(), write(tmp_path, 'name = "here"\n'), tmp_path / "x", OPTIONS, ())
+        optimize_for_target(TargetRequest(net(), write(tmp_path, 'name = "here"\n'), tmp_path / "x"), OPTIONS)
     for name in ("threads", "isa", "objective"):
         with pytest.raises(BadOption, match=f"--{name}"):
-            optimize_for_target(net(), write(tmp_path, PI), tmp_path / "x", OPTIONS, {name})
+            optimize_for_target(TargetRequest(net(), write(tmp_path, PI), tmp_path / "x"), OPTIONS, {name})
     x86 = find_export_target(str(write(tmp_path, 'name = "a"\nisa = "avx512"\ngflops = 9.0\ngbytes = 9.0\n')))
     with pytest.raises(BadOption, match="describes no Arm device"):
         export_model(folder / "pi5.bricolage", tmp_path / "c", "net", target=x86)

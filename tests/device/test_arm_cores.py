@@ -22,6 +22,7 @@ from bricolage.device.arm_cores import (
     read_features,
 )
 from bricolage.device.host import host
+from bricolage.errors import BadOption
 
 X86 = "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: cx16 lahf_lm avx2\ncpu MHz\t\t: 2445.0\n"
 _VECTOR = r"""
@@ -126,3 +127,9 @@ def test_the_peak_is_that_of_the_cores(arm: Path) -> None:
     assert core is not None
     assert host().peaks.gflops == pytest.approx(2 * LANES * core.products_a_cycle * 3.0 * v1.threads)
     assert host().byte_products == 4.0
+
+
+def test_an_arm_processor_is_kept_to_no_set_of_x86(arm: Path) -> None:
+    with pytest.raises(BadOption, match="this processor is Arm's"):
+        host().kept_to("avx2")
+    assert host().kept_to("") == host()

@@ -47,51 +47,55 @@ def read_described_target(path: Path) -> PackTarget:
     return targets[0]
 
 
+@dataclass(frozen=True)
+class TargetRequest:
+    """A decision for a device that a file describes. What is not explained here is as for `optimize`."""
+
+    source: object
+    target: Path
+    """The file, with one target, as `pack` takes it."""
+    output: Path
+    """Where the pack goes."""
+    inputs: Mapping[str, np.ndarray] | None = None
+    replan: bool = False
+    provisional: bool = False
+    calibrate: Data | None = None
+    evaluate: Data | None = None
+
+
 def optimize_for_target(
-    source: object,
-    target_file: Path,
-    output: Path,
-    options: Options,
-    given: Collection[str],
-    *,
-    inputs: Mapping[str, np.ndarray] | None = None,
-    replan: bool = False,
-    provisional: bool = False,
-    progress: Progress | None = None,
-    calibrate: Data | None = None,
-    evaluate: Data | None = None,
+    request: TargetRequest, options: Options, given: Collection[str] = (), progress: Progress | None = None
 ) -> TargetPlan:
     """Decides for a device that a file describes how it runs a model fastest, by predicted times. The plan is written as a pack.
 
     Args:
-        source, inputs, replan, provisional, progress, calibrate, evaluate: as for `optimize`.
-        target_file: with one target, as `pack` takes it.
-        output: where the pack goes.
+        request: the model, the file, and where the pack goes.
         options: as for `optimize`; threads, cores, instructions and memory are the file's.
         given: names of the fields of `options` that the user gave: precision, weights and accuracy then go before the file's.
+        progress: as for `optimize`.
 
     Raises:
         MissingFile, BadTargets: there is no such file, or it describes none.
         BadOption: it describes several devices, or none; or an option says what the file says.
         As `pack`.
     """
-    target = read_described_target(target_file)
+    target = read_described_target(request.target)
     for name in _OF_DEVICE:
         if name in given:
             advice = "The file of --target describes the device, for which latency is predicted: leave the option out"
             raise BadOption(option=f"--{name.removesuffix('_mb').replace('_', '-')}", value="given", advice=advice)
     target = replace(target, **{name: getattr(options, name) for name in _OF_ANSWERS if name in given})
     packed = pack(
-        source,
+        request.source,
         [target],
-        output,
+        request.output,
         options,
-        inputs=inputs,
-        replan=replan,
-        provisional=provisional,
+        inputs=request.inputs,
+        replan=request.replan,
+        provisional=request.provisional,
         progress=progress,
-        shown=target_file,
-        calibrate=calibrate,
-        evaluate=evaluate,
+        shown=request.target,
+        calibrate=request.calibrate,
+        evaluate=request.evaluate,
     )
     return TargetPlan(packed.plans[0], packed.pack.entries[0])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,9 +16,8 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from bricolage.api.result_types import Bucket, Plan
+    from bricolage.api.optimize_target import TargetRequest
+    from bricolage.api.result_types import Bucket, Graph, Plan
 
 _SERVERS = 12
 """Serving configurations that are listed in addition to those that raced."""
@@ -70,19 +70,14 @@ def optimize(
     inputs = None if data is None else load_arrays(data)
     output.check_writable(written_to, report)
     if target is not None:
+        from bricolage.api.optimize_target import TargetRequest
+
         _refuse_gain(require_gain)
-        request = _TargetRequest(model, target, written_to, report, inputs, calibrate, evaluate, replan, provisional)
-        return _optimize_for_target(request, options, given, as_json=as_json)
+        request = TargetRequest(model, target, written_to, inputs=inputs, calibrate=calibrate, evaluate=evaluate)
+        request = replace(request, replan=replan, provisional=provisional)
+        return _optimize_for_target(request, options, given, report, as_json=as_json)
     with output.stdout_kept() as results:
-
-        def show_decision(bucket: Bucket) -> None:
-            """A bucket's table stands there while the next one is decided."""
-            from bricolage.report.tables import decision
-
-            if not as_json:
-                output.show_result(decision(bucket, output.console().width, verbose=a.verbose()), results)
-
-        with progress_bars.show_progress(show_decision) as shown:
+        with progress_bars.show_progress(partial(_show_decision, results=results, as_json=as_json)) as shown:
             from bricolage.api.optimize import optimize as run
 
             executable = run(
@@ -99,27 +94,18 @@ def optimize(
         plan = executable.plan
         crash.remember(plan)
         if report is not None:
-            from bricolage.report.html import render
-
-            graphs = [executable.graph(i) for i in range(len(plan.buckets))]
-            output.write_text(report, render(plan, graphs, output.command_line()))
+            _write_report(report, plan, [executable.graph(i) for i in range(len(plan.buckets))])
     written = f"wrote {written_to}" + (f" and {report}" if report is not None else "")
     return _show_outcome(plan, written, require_gain, as_json=as_json)
 
 
-@dataclass(frozen=True)
-class _TargetRequest:
-    """A decision for a device that a file describes. Fields are the command's."""
+def _show_decision(bucket: Bucket, results: IO[str], *, as_json: bool) -> None:
+    """A bucket's table stands there while the next one is decided."""
+    from bricolage.cli import output
+    from bricolage.report.tables import decision
 
-    model: Path
-    target: Path
-    output: Path
-    report: Path | None
-    inputs: Mapping[str, np.ndarray] | None
-    calibrate: Path | None
-    evaluate: Path | None
-    replan: bool
-    provisional: bool
+    if not as_json:
+        output.show_result(decision(bucket, output.console().width, verbose=a.verbose()), results)
 
 
 def _refuse_gain(require_gain: float | None) -> None:
@@ -132,34 +118,23 @@ def _refuse_gain(require_gain: float | None) -> None:
         raise errors.BadOption(option="--require-gain", value=f"{require_gain:g}", advice=advice)
 
 
-def _optimize_for_target(request: _TargetRequest, options: Options, given: frozenset[str], *, as_json: bool) -> int:
+def _optimize_for_target(
+    request: TargetRequest, options: Options, given: frozenset[str], report: Path | None, *, as_json: bool
+) -> int:
     """Decides by predicted times, and shows them as such."""
     from bricolage.cli import crash, output, progress_bars
 
     with output.stdout_kept(), progress_bars.show_progress(lambda _: None) as shown:
         from bricolage.api.optimize_target import optimize_for_target
 
-        decided = optimize_for_target(
-            request.model,
-            request.target,
-            request.output,
-            options,
-            given,
-            inputs=request.inputs,
-            replan=request.replan,
-            provisional=request.provisional,
-            progress=shown,
-            calibrate=request.calibrate,
-            evaluate=request.evaluate,
-        )
+        decided = optimize_for_target(request, options, given, shown)
     plan = decided.plan
     crash.remember(plan)
-    if request.report is not None:
+    if report is not None:
         from bricolage.api.explain_plan import unpack_plans
-        from bricolage.report.html import render
 
         (opened,) = unpack_plans(request.output).values()
-        output.write_text(request.report, render(plan, opened.graphs(), output.command_line()))
+        _write_report(report, plan, opened.graphs())
     if as_json:
         from bricolage.report.summary import target_summary
 
@@ -170,8 +145,15 @@ def _optimize_for_target(request: _TargetRequest, options: Options, given: froze
         for bucket in plan.buckets:
             output.show_result(decision(bucket, output.console().width, verbose=a.verbose()))
         _show(plan)
-    output.note(f"wrote {request.output}" + (f" and {request.report}" if request.report is not None else ""))
+    output.note(f"wrote {request.output}" + (f" and {report}" if report is not None else ""))
     return errors.OK
+
+
+def _write_report(path: Path, plan: Plan, graphs: Sequence[Graph | None]) -> None:
+    from bricolage.cli import output
+    from bricolage.report.html import render
+
+    output.write_text(path, render(plan, graphs, output.command_line()))
 
 
 def _show_outcome(plan: Plan, written: str, require_gain: float | None, *, as_json: bool) -> int:

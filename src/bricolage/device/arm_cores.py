@@ -124,8 +124,8 @@ def name_cores(cores: Sequence[tuple[int, int]]) -> str:
 
 def fastest_core(cores: Sequence[tuple[int, int]]) -> ArmCore | None:
     """Of a processor's cores that which starts most products in a cycle; None where none is known by name."""
-    known = [core for numbers in cores for core in CORES if (core.implementer, core.part) == numbers]
-    return max(known, key=lambda core: core.products_a_cycle, default=None)
+    rated = [core for numbers in cores for core in CORES if (core.implementer, core.part) == numbers]
+    return max(rated, key=lambda core: core.products_a_cycle, default=None)
 
 
 def _name_of(implementer: int, part: int) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from bricolage.base.codec import Matching, Within
 from bricolage.base.options import ISAS
+from bricolage.device.arm_cores import ARM64
 from bricolage.device.caches import Caches
 from bricolage.errors import BadOption
 
@@ -127,13 +128,17 @@ class Device:
         no more already.
 
         Raises:
-            BadOption: there is no such instruction set.
+            BadOption: there is no such instruction set, or the processor is of another kind.
         """
         if not isa:
             return self
         if isa not in _BEYOND:
             raise BadOption(
                 option="--isa", value=isa, advice=f"Use {' or '.join(ISAS)}, or leave it out for everything"
+            )
+        if self.architecture in ARM64:
+            raise BadOption(
+                option="--isa", value=isa, advice="It is of x86-64, and this processor is Arm's: leave it out"
             )
         if self.isa and set(_BEYOND[isa]) <= set(_BEYOND[self.isa]):
             return self

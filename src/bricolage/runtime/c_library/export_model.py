@@ -85,8 +85,7 @@ def export_model(
         path: an artifact whose regions all run in our engine.
         folder: is made; it may be there if it is empty.
         name: what all names in C begin with; by default that of the artifact's file.
-        target: one of `TARGETS`, or a described Arm device, for which the sources are cross-compiled; empty: processors of this
-            machine's kind.
+        target: one of `TARGETS`, or a described Arm device, to cross-compile for; empty: processors of this machine's kind.
         portable: for every processor of this machine's kind, instead of this processor's instructions alone.
         embed: the weights become a part of the library's object, instead of files.
 
