@@ -6,8 +6,11 @@ import platform
 import re
 from dataclasses import dataclass, replace
 
+from bricolage.device.arm_cores import core_named
 from bricolage.device.caches import Cache, Caches, host_caches
-from bricolage.native.cpu.isa import ISAS, Isa
+from bricolage.errors import BadOption
+from bricolage.native.cpu.isa import ISAS, Isa, described_instructions
+from bricolage.plan.pack import PackTarget
 
 _MACROS = re.compile(r"__(x86_64|i386|AVX\w*|FMA|F16C|aarch64|wasi|linux|unix|APPLE)__")
 """Those that say what a compiler compiles for."""
@@ -64,6 +67,24 @@ TARGETS = {
     ),
 }
 """Other kinds of processors and systems, by name."""
+
+
+def describe_target(target: PackTarget) -> ExportTarget:
+    """The Arm device that a file describes: the best instructions that its cores have, and its caches.
+
+    Raises:
+        BadOption: it describes no Arm device.
+    """
+    core = core_named(target.core)
+    arm = TARGETS["aarch64-linux"]
+    instructions = (
+        described_instructions(target.isa) if target.isa else frozenset() if core is None else core.instructions
+    )
+    sets = tuple(isa for isa in arm.isas if isa.needs <= instructions)
+    if not sets:
+        advice = f"Its file describes no Arm device: give core, or isa = {', '.join(isa.name for isa in arm.isas)}"
+        raise BadOption(option="--target", value=target.name, advice=advice)
+    return replace(arm, caches=target.caches, isas=sets[:1])
 
 
 def own_target() -> ExportTarget:
