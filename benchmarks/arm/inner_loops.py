@@ -1,7 +1,7 @@
 """Inner loops of the micro-kernels, as the compiler writes them, on LLVM's models of Arm cores (llvm-mca).
 
-A model knows how many instructions a core begins and how long each takes. It knows nothing of caches, so it says what a loop reaches at
-best. The bound of a loop is the time of its multiply-adds alone, at the rate that the same model gives a loop of nothing else.
+A model knows how many instructions a core begins and how long each takes. It knows nothing of caches, so it says what a loop
+reaches at best. The bound of a loop is the time of its multiply-adds alone, at the rate that the model gives a loop of only these.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def list_micro_kernels(isa: Isa) -> Iterator[MicroKernel]:
         shapes = [(rows, most, False), (rows, most, True), (rows // 2, most, False), (1, most, False), (rows, 1, False)]
         for count, vectors, prefetch in dict.fromkeys(shapes):
             for row_bytes in _DEPTH_BYTES if count > 1 else _DEPTH_BYTES[:1]:
-                yield _micro_kernel(isa, arithmetic, operand, (count, vectors, row_bytes), prefetch, count == rows and vectors == most)
+                yield _micro_kernel(
+                    isa, arithmetic, operand, (count, vectors, row_bytes), prefetch, count == rows and vectors == most
+                )
 
 
 def _micro_kernel(

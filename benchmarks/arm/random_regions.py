@@ -138,8 +138,8 @@ class _IntegerProduct:
 
 
 def _integer_product(seed: int) -> _IntegerProduct:
-    """MatMulInteger with constant or given bytes, with and without signs and zero points; every third has the bytes that sums of two
-    products in int16 would saturate with."""
+    """MatMulInteger of bytes with a sign or without, with a zero point or without; every third has the bytes for which a sum of two
+    products leaves int16."""
     choose, numbers = random.Random(seed), np.random.default_rng(seed)
     batch, m, k, n = choose.choice([1, 1, 3]), *(choose.choice(_DIMENSIONS) for _ in range(3))
     kinds = choose.choice([np.uint8, np.int8]), np.int8
