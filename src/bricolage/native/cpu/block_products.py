@@ -19,12 +19,12 @@ results, 16 · 15 · 127 = 30,480, fit there before they must be widened. Intege
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.native.cpu.block_c import INTS, NUMBERS, PACK_BYTES, PACK_FLOATS, PLAIN, intrinsics
+from bricolage.native.cpu.block_c import INTS, NUMBERS, PACK_BYTES, PACK_FLOATS, PLAIN, intrinsics, neon_intrinsics
 from bricolage.native.cpu.implicit_gemm import Product
 from bricolage.native.cpu.isa import ByteDot, Isa
 from bricolage.native.cpu.panels import MicroTile, ProductOperand
@@ -42,6 +42,15 @@ _AHEAD, _LINE = 4096, 64
 thread read at three quarters of what memory gives it."""
 _STEPS = 8
 """Products in int16 that are summed before they are widened."""
+_SIXTEEN = 16
+"""Bytes of a vector whose lanes are multiplied."""
+_TARGETS: Mapping[tuple[ByteDot, int], str] = {
+    ("vpdpbusd", 16): "avx512vnni",
+    ("vpdpbusd", 8): "avxvnni",
+    ("sdot", 4): "arch=armv8.2-a+dotprod",
+    ("usdot", 4): "arch=armv8.2-a+i8mm",
+}
+"""What micro-kernels are compiled for, in a file that may be for less."""
 
 
 def multiplies_blocks(root: Node | None) -> BlockConstant | None:
@@ -69,6 +78,7 @@ def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> Block
         offsets=blocks.zeros is not None,
         halves=halves,
         dot=isa.vector_dot,
+        by_lane=isa.by_lane,
     )
 
 
@@ -83,6 +93,8 @@ class BlockOperand(ProductOperand):
     halves: bool = False
     """Whether scales are float16, which then loses nothing and takes less to read."""
     dot: ByteDot = "plain"
+    by_lane: bool = False
+    """Whether four bytes of a row are a lane of a vector of sixteen."""
 
     def steps(self, k: int) -> int:
         """Blocks."""
@@ -104,6 +116,8 @@ class BlockOperand(ProductOperand):
         wide = -(-n // lanes) * lanes
         integers = np.full((wide, count * blocks.block), blocks.middle, np.uint8)
         integers[:n] = blocks.integers()
+        if self.signed:
+            integers ^= self.middle
         grouped = integers.reshape(wide, count, -1, self.group)
         if self.bits == 4:
             grouped = grouped[..., :4] | grouped[..., 4:] << 4
@@ -127,6 +141,11 @@ class BlockOperand(ProductOperand):
     def middle(self) -> int:
         """Of the integers."""
         return 1 << (self.bits - 1)
+
+    @property
+    def signed(self) -> bool:
+        """Whether integers of 8 bits lie less their middle in memory, as bytes with a sign."""
+        return False
 
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """Nothing: what it needs are `helpers`."""
@@ -182,6 +201,8 @@ class BlockOperand(ProductOperand):
         if not self.halves:
             return f"*(const vec *)(b + {4 * lanes * v})"
         at = f"b + {2 * lanes * v}"
+        if lanes == 4:
+            return f"(vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)({at}))))"
         if lanes == 16:
             return f"(vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)({at})))"
         return f"(vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)({at})))"
@@ -232,7 +253,7 @@ class BlockFloats(BlockOperand):
 
     def rows(self, isa: Isa) -> int:
         """Each row takes two vectors of sums and two of a block's."""
-        return {16: 6, 8: 3}.get(isa.lanes, 2)
+        return {16: 6, 8: 3}.get(isa.lanes, 4 if self.by_lane else 2)
 
     def helpers(self, _isa: Isa) -> dict[str, str]:
         """What packs rows and makes numbers of integers."""
@@ -301,13 +322,23 @@ class BlockBytes(BlockOperand):
 
     def attributes(self, lanes: int) -> list[str]:
         """See `BlockOperand.attributes`."""
-        vnni_target = [f'target("{"avx512vnni" if lanes == 16 else "avxvnni"}")'] if self._vnni else []
-        return [*super().attributes(lanes), *vnni_target]
+        target = _TARGETS.get((self.dot, lanes), "")
+        return [*super().attributes(lanes), *([f'target("{target}")'] if target else [])]
+
+    @property
+    def signed(self) -> bool:
+        """See `BlockOperand.signed`: as `sdot` takes them."""
+        return self.dot == "sdot" and self.bits == 8
 
     @property
     def _halves(self) -> bool:
         """Whether integers of 8 bits are multiplied as two of 4 bits."""
-        return self.dot == "vpmaddubsw" and self.bits == 8
+        return self._narrow and self.bits == 8
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether products are summed in int16 first."""
+        return self.dot in ("vpmaddubsw", "smull")
 
     @property
     def widened_after(self) -> int:  # type: ignore[override]
@@ -315,18 +346,18 @@ class BlockBytes(BlockOperand):
         return _STEPS if self._halves else _STEPS * self.bits // 8
 
     def rows(self, isa: Isa) -> int:
-        """Each row takes two vectors of sums, and two or four of a block's."""
-        return {16: 4, 8: 2}.get(isa.lanes, 2)
+        """Each row takes two vectors of sums, and two to eight of a block's."""
+        return {16: 4, 8: 2}.get(isa.lanes, 4 if self.by_lane and not self._narrow else 2)
 
     def helpers(self, isa: Isa) -> dict[str, str]:
         """What packs rows and multiplies."""
         name = f"block_dot_{self.dot}"
-        text = PLAIN if self.dot == "plain" else intrinsics(self.dot, isa.lanes)
+        text = PLAIN if self.dot == "plain" else neon_intrinsics(self.dot) if self.by_lane else intrinsics(self.dot, isa.lanes)
         return {"block_ints": INTS, name: text, "pack_block_bytes": PACK_BYTES}
 
     def pack_row(self, x: str, to: str, k: int, _part: int, _peak: str = "") -> str:
         """See `ProductOperand.pack_row`."""
-        return f"pack_block_bytes({x}, {to}, {k}, {self.block}, {self.middle});"
+        return f"pack_block_bytes({x}, {to}, {k}, {self.block}, {0 if self.signed else self.middle});"
 
     def begin(self, tile: MicroTile) -> list[str]:
         """Sums of a block start from what the middle takes off."""
@@ -346,11 +377,17 @@ class BlockBytes(BlockOperand):
     def groups(self, count: int, tile: MicroTile) -> list[str]:
         """Four neighbours along k after four."""
         wide, every = 4 * tile.lanes, [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
-        narrow = self.dot == "vpmaddubsw"
+        narrow = self._narrow
         lines: list[str] = []
         if narrow:
-            lines += [f"block_bytes s_{r}_{v} = BLOCK_NONE;" for r, v in every]
-            lines += [f"block_bytes u_{r}_{v} = BLOCK_NONE;" for r, v in every] if self._halves else []
+            lines += [f"block_narrow s_{r}_{v} = BLOCK_NONE;" for r, v in every]
+            lines += [f"block_narrow u_{r}_{v} = BLOCK_NONE;" for r, v in every] if self._halves else []
+        whole = count * self.group // _SIXTEEN * _SIXTEEN if self.by_lane else 0
+        lines += [
+            f"const block_four x_{r}_{at} = BLOCK_FOURS(x + {r * tile.lda + at});"
+            for at in range(0, whole, _SIXTEEN)
+            for r in range(tile.rows)
+        ]
         for g in range(count):
             lines += ["{"]
             for v in range(tile.vectors):
@@ -364,8 +401,12 @@ class BlockBytes(BlockOperand):
                 if upper and (self._halves or self._upper):
                     sums = "u" if self._halves else "j"
                 for r in range(tile.rows):
-                    lines += [f"    {{ const block_four four = BLOCK_FOUR(x + {r * tile.lda + at});"]
-                    lines += [f"      BLOCK_DOT({sums}_{r}_{v}, n_{v}, four);" for v in range(tile.vectors)]
+                    four, lane = f"BLOCK_FOUR(x + {r * tile.lda + at})", 0
+                    if at < whole:
+                        four, lane = f"x_{r}_{at - at % _SIXTEEN}", at % _SIXTEEN // 4
+                    lines += [f"    {{ const block_four four = {four};"]
+                    dot = "BLOCK_DOT_LANE({}_{}_{}, n_{}, four, {})" if self.by_lane else "BLOCK_DOT({}_{}_{}, n_{}, four)"
+                    lines += [f"      {dot.format(sums, r, v, v, lane)};" for v in range(tile.vectors)]
                     lines += ["    }"]
                 lines += ["  }"]
             lines += ["}"]

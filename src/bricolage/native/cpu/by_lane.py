@@ -22,8 +22,10 @@ _CHAINS = 16
 class LaneVectors(Vectors):
     """Operands in vectors, of which the left side's are multiplied lane by lane."""
 
+    row_vector: str = ""
+    """C type of four lanes of a row."""
     lane: str = ""
-    """C of a vector whose first lane is what lies at {0}."""
+    """C of such a vector whose first lane is what lies at {0}."""
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`. `broadcast` is C of four lanes, and `multiply` is given the number of one as {3}."""
@@ -63,7 +65,7 @@ class LaneVectors(Vectors):
         """Some steps along k, whose elements of a row are the lanes of what `read` gives."""
         wide, rows, vectors = tile.lanes * self.k_pack, range(tile.rows), range(tile.vectors)
         lines = ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] * (count if tile.prefetch else 0)
-        lines += [f"    const {self.vector} x{r} = {read.format(r * tile.lda)};" for r in rows]
+        lines += [f"    const {self.row_vector} x{r} = {read.format(r * tile.lda)};" for r in rows]
         for i in range(count):
             at = (f"(b + {(i * tile.vectors + v) * wide})" for v in vectors)
             lines += [
@@ -85,6 +87,7 @@ SINGLES_BY_LANE = LaneVectors(
     SINGLES.k_step,
     SINGLES.cost,
     vector=SINGLES.vector,
+    row_vector=SINGLES.vector,
     broadcast="*(const vec *)(a + {0})",
     lane="a[{0}] - (vec){{0}}",
     load="*(const vec *){0}",

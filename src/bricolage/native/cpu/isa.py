@@ -12,7 +12,9 @@ from typing import Literal
 from bricolage.device.device import DESCRIBED, Device
 from bricolage.device.host import host
 
-ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "plain"]
+ByteDot = Literal[
+    "tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "usmmla", "usdot", "sdot", "smull", "smull_wide", "plain"
+]
 """What multiplies bytes and sums in int32: a matrix unit, one instruction, several of which the first sums in int16, or plain C."""
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
@@ -62,9 +64,20 @@ _AVX512_FLAGS = (*_AVX2_FLAGS, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx51
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 _BFLOAT16 = frozenset(["avx512_bf16"])
 _AMX = frozenset(["amx_tile", "amx_bf16"])
-_ARMV8 = ("-march=armv8-a",)
-"""What all 64-bit Arm processors have. Compilers then call functions for atomics, which ask whether there are instructions."""
-_NEON = frozenset(["asimd"])
+_NEON = Isa(
+    "neon",
+    # What all 64-bit Arm processors have. Compilers then call functions for atomics, which ask whether there are instructions.
+    ("-march=armv8-a",),
+    frozenset(["asimd"]),
+    lanes=4,
+    rows=8,
+    byte_dot="smull",
+    vector_dot="smull",
+    reads_halves=True,
+    by_lane=True,
+)
+_DOTPROD, _I8MM = ("-march=armv8.2-a+dotprod",), ("-march=armv8.2-a+dotprod+i8mm+bf16",)
+"""The compiler takes the last of such flags."""
 
 ISAS = (
     Isa(
@@ -91,7 +104,25 @@ ISAS = (
         vector_dot="vpmaddubsw",
     ),
     Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6, byte_dot="vpmaddubsw", vector_dot="vpmaddubsw"),
-    Isa("neon", _ARMV8, _NEON, lanes=4, rows=8, by_lane=True),
+    replace(
+        _NEON,
+        name="i8mm",
+        needs=_NEON.needs | {"asimddp", "i8mm", "bf16"},
+        bfloat16_flags=_I8MM,
+        bfloat16_needs=frozenset(["bf16"]),
+        byte_dot="usdot",
+        byte_flags=_I8MM,
+        vector_dot="usdot",
+    ),
+    replace(
+        _NEON,
+        name="dotprod",
+        needs=_NEON.needs | {"asimddp"},
+        byte_dot="sdot",
+        byte_flags=_DOTPROD,
+        vector_dot="sdot",
+    ),
+    _NEON,
     Isa("generic", (), frozenset(), lanes=4, rows=4),
 )
 """From the best to what runs everywhere (the compiler splits its vectors as it must); those of each kind of processor together."""
@@ -194,13 +225,15 @@ def needed_instructions(isa: Isa) -> frozenset[str]:
     """Processor flags without which code for an instruction set, with products of all kinds, cannot run."""
     bytes_ = {flag for needs, _, _, flags in _BYTE_DOTS if set(flags) & set(isa.byte_flags) for flag in needs}
     products = isa.bfloat16_needs if isa.bfloat16_flags and isa.matrix_unit else frozenset()
-    return isa.needs | products | bytes_ | ({"f16c"} if isa.reads_halves else set())
+    return isa.needs | products | bytes_ | ({"f16c"} if isa.reads_halves and isa.lanes >= _HALVES_LANES else set())
 
 
 def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
     """An instruction set with the fastest products of bytes that a processor has in it, in tiles and in vectors."""
     wide = isa.lanes >= _HALVES_LANES
-    extended_isa = replace(isa, reads_halves=wide and "f16c" in instructions, looks_up=wide and gathers_fast())
+    if not wide:
+        return isa
+    extended_isa = replace(isa, reads_halves="f16c" in instructions, looks_up=gathers_fast())
     for needs, lanes, dot, flags in reversed(_BYTE_DOTS):
         fits = isa.lanes == lanes and (dot != "tdpbusd" or isa.matrix_unit == "amx")
         if fits and isa.byte_dot != "plain" and needs <= instructions:

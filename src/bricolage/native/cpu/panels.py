@@ -69,6 +69,8 @@ class ProductOperand(ABC):
     """Whether the steps of a panel have an order of its own: a micro-kernel has one more parameter for that, see `orders`."""
     scaled: bool = False
     """Whether rows and columns hold integers with scales, which lie behind them, see `byte_products`."""
+    shifted: bool = False
+    """Whether bytes of rows are shifted as they are read: what that takes off all of a panel's steps is where its sums start."""
     whole_rows: bool = False
     """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
     panel_vectors: int = 2
