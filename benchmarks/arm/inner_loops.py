@@ -25,12 +25,13 @@ from bricolage.native.cpu.panels import MicroTile, ProductOperand
 ANALYSER = "llvm-mca-19"
 FLOORS = {"neoverse-n1": 0.9, "neoverse-v1": 0.9, "neoverse-v2": 0.9, "cortex-a55": 0.75}
 """Cores, and the share of the bound that a loop is to reach on each."""
-_LACKING = {"cortex-a55": ("mmla",), "neoverse-n1": ("mmla",)}
-"""Multiply-adds that a core does not have, by the end of their names."""
+_LACKING = re.compile(r"usdot|sudot|\w+mmla|bf\w+")
+_SMALL = frozenset(["cortex-a55", "neoverse-n1"])
+"""Cores without the multiply-adds that `_LACKING` names."""
 _INTEGER_CORES = frozenset(["cortex-a55"])
 """Cores whose model begins two multiply-adds of four floats a cycle, as of two floats, where the core begins one (Arm, "Cortex-A55
 Software Optimization Guide"). The model is right about integers, which take the same two units for as long: they stand in."""
-_MULTIPLIES = re.compile(r"\s(fmla|sdot|udot|usdot|smmla|ummla|usmmla|bfmmla|bfdot)\s")
+_MULTIPLIES = re.compile(r"\s(fmla|smull2?|smlal2?|sdot|udot|usdot|sudot|smmla|ummla|usmmla|bfmmla|bfdot)\s")
 _LABEL, _BRANCH = re.compile(r"^(\.L\w+):"), re.compile(r"^\s+(?:b\.?\w*|cbn?z|tbn?z)\s.*?(\.L\w+)$")
 _ON_STACK = re.compile(r"\[sp\b")
 _DIRECTIVE = re.compile(r"^\s*(\.|//|#|$)")
@@ -160,7 +161,7 @@ def find_inner_loop(assembly: str, function: str) -> InnerLoop:
 
 def measure_share(isa: str, loop: InnerLoop, core: str, *, whole: bool = True) -> LoopShare | None:
     """How near a loop comes to its bound on a core; None where the core lacks its multiply-add."""
-    if loop.instruction.endswith(_LACKING.get(core, ("none",))):
+    if core in _SMALL and _LACKING.fullmatch(loop.instruction):
         return None
     sample = next(line for line in loop.multiplies if _MULTIPLIES.search(line)[1] == loop.instruction)  # type: ignore[index]
     cycles = _cycles(loop.lines, core)
