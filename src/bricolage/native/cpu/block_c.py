@@ -77,8 +77,7 @@ def neon_intrinsics(dot: ByteDot) -> str:
             "}",
             "#define BLOCK_DOT_LANE(c, u, s, n)"
             " c = block_products(c, vreinterpretq_s8_u8(u), vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(s), n)))",
-            "#define BLOCK_WIDEN(c, s, n)"
-            " c += (block_sums)vshlq_n_s32(vpaddlq_s16(vpaddq_s16(s.low, s.high)), n)",
+            "#define BLOCK_WIDEN(c, s, n) c += (block_sums)vshlq_n_s32(vpaddlq_s16(vpaddq_s16(s.low, s.high)), n)",
         ]
     elif dot == "sdot":
         lines.append(

@@ -352,7 +352,13 @@ class BlockBytes(BlockOperand):
     def helpers(self, isa: Isa) -> dict[str, str]:
         """What packs rows and multiplies."""
         name = f"block_dot_{self.dot}"
-        text = PLAIN if self.dot == "plain" else neon_intrinsics(self.dot) if self.by_lane else intrinsics(self.dot, isa.lanes)
+        text = (
+            PLAIN
+            if self.dot == "plain"
+            else neon_intrinsics(self.dot)
+            if self.by_lane
+            else intrinsics(self.dot, isa.lanes)
+        )
         return {"block_ints": INTS, name: text, "pack_block_bytes": PACK_BYTES}
 
     def pack_row(self, x: str, to: str, k: int, _part: int, _peak: str = "") -> str:
@@ -405,7 +411,11 @@ class BlockBytes(BlockOperand):
                     if at < whole:
                         four, lane = f"x_{r}_{at - at % _SIXTEEN}", at % _SIXTEEN // 4
                     lines += [f"    {{ const block_four four = {four};"]
-                    dot = "BLOCK_DOT_LANE({}_{}_{}, n_{}, four, {})" if self.by_lane else "BLOCK_DOT({}_{}_{}, n_{}, four)"
+                    dot = (
+                        "BLOCK_DOT_LANE({}_{}_{}, n_{}, four, {})"
+                        if self.by_lane
+                        else "BLOCK_DOT({}_{}_{}, n_{}, four)"
+                    )
                     lines += [f"      {dot.format(sums, r, v, v, lane)};" for v in range(tile.vectors)]
                     lines += ["    }"]
                 lines += ["  }"]

@@ -157,7 +157,9 @@ _NEON_ENDS = """
 
 def _neon_rounding(shift: int) -> str:
     """Bytes of four vectors, which saturating packing keeps from 0 to 255; stored less `shift`."""
-    quotients = [f"const int32x4_t q{n} = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + {4 * n}), inverse));" for n in range(4)]
+    quotients = [
+        f"const int32x4_t q{n} = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + {4 * n}), inverse));" for n in range(4)
+    ]
     first, second = (
         f"vqmovun_s16(vqaddq_s16(vcombine_s16(vqmovn_s32(q{n}), vqmovn_s32(q{n + 1})), up))" for n in (0, 2)
     )

@@ -110,7 +110,7 @@ ISAS = (
         needs=_NEON.needs | {"asimddp", "i8mm", "bf16"},
         bfloat16_flags=_I8MM,
         bfloat16_needs=frozenset(["bf16"]),
-        byte_dot="usdot",
+        byte_dot="usmmla",
         byte_flags=_I8MM,
         vector_dot="usdot",
     ),
