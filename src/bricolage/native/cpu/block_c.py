@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bricolage.native.c import read_header
 from bricolage.native.cpu.isa import ByteDot
 
@@ -21,6 +23,14 @@ PACK_FLOATS = read_header("pack_block_floats")
 PACK_BYTES = read_header("pack_block_bytes")
 
 PLAIN = read_header("block_plain")
+
+TARGETS: Mapping[tuple[ByteDot, int], str] = {
+    ("vpdpbusd", 16): "avx512vnni",
+    ("vpdpbusd", 8): "avxvnni",
+    ("sdot", 4): "arch=armv8.2-a+dotprod",
+    ("usdot", 4): "arch=armv8.2-a+i8mm",
+}
+"""What micro-kernels are compiled for, in a file that may be for less."""
 
 
 def intrinsics(dot: ByteDot, lanes: int) -> str:
@@ -75,8 +85,14 @@ def neon_intrinsics(dot: ByteDot) -> str:
             "  c.high = vmlal_high_s8(c.high, w, x);",
             "  return c;",
             "}",
-            "#define BLOCK_DOT_LANE(c, u, s, n)"
-            " c = block_products(c, vreinterpretq_s8_u8(u), vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(s), n)))",
+            "#define BLOCK_LANE(s, n) vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(s), n))",
+            "#define BLOCK_NARROW_LANE(c, u, s, n) c = block_products(c, vreinterpretq_s8_u8(u), BLOCK_LANE(s, n))",
+            "/* A sum of two products is smaller than 2^15: no byte of a row is -128. */",
+            "static inline block_sums block_sum(block_sums c, int8x16_t w, int8x16_t x) {",
+            "  const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x));",
+            "  return (block_sums)vpadalq_s16((int32x4_t)c, vpaddq_s16(low, vmull_high_s8(w, x)));",
+            "}",
+            "#define BLOCK_DOT_LANE(c, u, s, n) c = block_sum(c, vreinterpretq_s8_u8(u), BLOCK_LANE(s, n))",
             "#define BLOCK_WIDEN(c, s, n) c += (block_sums)vshlq_n_s32(vpaddlq_s16(vpaddq_s16(s.low, s.high)), n)",
         ]
     elif dot == "sdot":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bricolage.native.cpu.by_lane import KEEP_ORDER
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.panels import SPLIT_NARROW, MicroTile, ProductOperand
 
@@ -23,6 +24,8 @@ class PairProducts(ProductOperand):
 
     row_kind: str = ""
     """What intrinsics call the elements of a row."""
+    row_vector: str = ""
+    """C type of a vector of them."""
     column_kind: str = ""
     multiply: str = ""
     """C that adds to the sums {0} the products of the rows {1} and the columns {2}."""
@@ -44,7 +47,7 @@ class PairProducts(ProductOperand):
         name = f"pairs_of_{self.dtype}_{tile.rows}x{tile.vectors}_{tile.lda}{'_ahead' if tile.prefetch else ''}"
         name += f"_by{tile.unroll}" if tile.unroll > 1 else ""
         lines = [
-            f"static __attribute__((noinline, noipa)) void {name}"
+            f"static __attribute__((noinline, noipa, {KEEP_ORDER})) void {name}"
             f"(long depth, const {kind} *a, const {kind} *b, {self.sums} *tile{more}) {{",
             f"  {self.sum_vector} {', '.join(f'c{s}_{p}_{q} = {{0}}' for s in range(sets) for p in pairs for q in columns)};",
             "  long k = 0;",
@@ -70,19 +73,17 @@ class PairProducts(ProductOperand):
         lines = ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] * (count if tile.prefetch else 0)
         for p in pairs:
             second = min(2 * p + 1, tile.rows - 1)
-            lines += [
-                f"    const uint64x2_t x{p} = {load.format(2 * p * tile.lda)}, y{p} = {load.format(second * tile.lda)};"
-            ]
+            read = f"x = {load.format(2 * p * tile.lda)}, y = {load.format(second * tile.lda)}"
+            rows = [f"r{p}_{i} = vreinterpretq_{self.row_kind}_u64(vzip{i + 1}q_u64(x, y))" for i in range(count)]
+            lines.append(f"    {self.row_vector} {', '.join(f'r{p}_{i}' for i in range(count))};")
+            lines.append(f"    {{ const uint64x2_t {read}; {', '.join(rows)}; }}")
         for i in range(count):
             lines.append("    {")
-            for p in pairs:
-                rows = f"vreinterpretq_{self.row_kind}_u64(vzip{i + 1}q_u64(x{p}, y{p}))"
-                lines.append(f"      const __typeof__({rows}) r{p} = {rows};")
             for q in columns:
                 at = (i * len(columns) + q) * 2 * self.k_pack
                 loaded = f"vreinterpretq_{self.column_kind}_u8(vld1q_u8((const uint8_t *)(b + {at})))"
                 lines.append(f"      {{ const __typeof__({loaded}) w = {loaded};")
-                lines += [f"        {self.multiply.format(f'c{i % sets}_{p}_{q}', f'r{p}', 'w')}" for p in pairs]
+                lines += [f"        {self.multiply.format(f'c{i % sets}_{p}_{q}', f'r{p}_{i}', 'w')}" for p in pairs]
                 lines.append("      }")
             lines.append("    }")
         return [*lines, f"    a += {count * self.k_pack}; b += {count * len(columns) * 2 * self.k_pack};"]
@@ -94,6 +95,7 @@ BFLOAT16_PAIRS = PairProducts(
     4,
     5 / 16,
     row_kind="bf16",
+    row_vector="bfloat16x8_t",
     column_kind="bf16",
     multiply="{0} = (vec)vbfmmlaq_f32((float32x4_t){0}, {1}, {2});",
 )

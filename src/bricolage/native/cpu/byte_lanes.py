@@ -38,6 +38,10 @@ class ByteLanes(BytesInFours, LaneVectors):
         """Of micro-kernels."""
         return f"{self.dot}{'_shifted' * self.shifted}"
 
+    def rows(self, isa: Isa) -> int:
+        """Products in int16 take registers as well."""
+        return isa.rows if self.dot == "sdot" else isa.rows // 2
+
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """The vectors, and what packs rows."""
         head = [_HEAD, *([_FOUR_PRODUCTS[self.dot]] if self.dot in _FOUR_PRODUCTS else [])]
@@ -72,6 +76,7 @@ BYTE_PAIRS = BytePairs(
     scaled=True,
     whole_rows=True,
     row_kind="u8",
+    row_vector="uint8x16_t",
     column_kind="s8",
     multiply="{0} = (byte_sums)vusmmlaq_s32((int32x4_t){0}, {1}, {2});",
 )

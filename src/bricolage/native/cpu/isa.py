@@ -159,6 +159,8 @@ SPLIT_AMX = replace(
 in two. They test what is generated, not the compiler's AVX-512."""
 PAIRS_AVX2, PAIRS_AVX512 = (replace(isa, name=f"pairs-{isa.name}", looks_up=True) for isa in (ISAS[2], ISAS[1]))
 """Bytes by vpmaddubsw on processors that have a better instruction."""
+SPLIT_NEON = replace(ISAS[-1], name="split-neon", rows=_NEON.rows)
+"""The code for Arm's vectors of four numbers, in plain C. Products of bytes are exact there, so plain C has the same integers."""
 _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
     (_AMX | {"amx_int8"}, 16, "tdpbusd", ("-mamx-tile", "-mamx-int8")),
     (_AVX512 | {"avx512_vnni"}, 16, "vpdpbusd", ("-mavx512vnni",)),
@@ -168,12 +170,21 @@ _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
 compiler flags."""
 _HALVES_LANES = 8
 """Floats of the vectors that are made of float16."""
-_EMULATORS: Mapping[str, tuple[Isa, ...]] = {"amx": (EMULATED_AMX, SPLIT_AMX), "avx512": (SPLIT_AVX512,)}
+ARM_SETS: tuple[str, ...] = ("i8mm", "dotprod", "neon")
+"""Of 64-bit Arm, best first."""
+_EMULATORS: Mapping[str, tuple[Isa, ...]] = {
+    "amx": (EMULATED_AMX, SPLIT_AMX),
+    "avx512": (SPLIT_AVX512,),
+    **dict.fromkeys(ARM_SETS, (SPLIT_NEON,)),
+}
 _DESCRIBED: Mapping[str, frozenset[str]] = {
     "amx": _AVX512 | _BFLOAT16 | _AMX | {"f16c", "avx512_vnni", "amx_int8"},
     "avx512": _AVX512 | {"f16c"},
+    "i8mm": frozenset(["asimd", "asimddp", "i8mm", "bf16"]),
+    "dotprod": frozenset(["asimd", "asimddp"]),
+    "neon": frozenset(["asimd"]),
 }
-FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX, PAIRS_AVX2, PAIRS_AVX512)
+FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX, PAIRS_AVX2, PAIRS_AVX512, SPLIT_NEON)
 """Never chosen unless asked for."""
 
 
@@ -212,7 +223,8 @@ def find_emulator(isa: str) -> str:
 
 
 def described_instructions(isa: str) -> frozenset[str]:
-    """Processor flags of the first processors with an instruction set, `amx` (Sapphire Rapids) or `avx512` (Skylake-X)."""
+    """Processor flags of the first processors with an instruction set: `amx` (Sapphire Rapids), `avx512` (Skylake-X), `i8mm`
+    (Neoverse V1), `dotprod` (Cortex-A76) or `neon` (all of 64-bit Arm)."""
     return _DESCRIBED[isa]
 
 

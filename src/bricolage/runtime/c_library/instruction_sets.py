@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.native.cpu.isa import Isa, available_isas, described_isas, needed_instructions
+from bricolage.native.cpu.isa import (
+    ARM_SETS,
+    Isa,
+    available_isas,
+    described_instructions,
+    described_isas,
+    needed_instructions,
+)
 from bricolage.runtime.c_library.targets import ExportTarget
 
 _AVX2 = frozenset(["avx2", "fma", "f16c"])
@@ -77,6 +84,10 @@ def library_sets(target: ExportTarget, *, portable: bool) -> tuple[LibrarySet, .
     here = available_isas()[0]
     if not portable:
         return (LibrarySet(here.name, here, own=True),)
+    if here.name in ARM_SETS:
+        everything = described_isas(described_instructions(ARM_SETS[0]))
+        arm = (isa for isa in everything if isa.name in ARM_SETS)
+        return tuple(LibrarySet(isa.name, isa, own=isa == here) for isa in arm)
     sets = [LibrarySet(name, described_isas(flags)[0], own=False) for name, flags in _LEVELS]
     machine_set = LibrarySet("own", here, own=True)
     alike = next((number for number, each in enumerate(sets) if each.isa == here), None)
