@@ -24,7 +24,16 @@ from bricolage.native.cpu.panels import MicroTile, ProductOperand
 
 ANALYSER = "llvm-mca-19"
 FLOORS = {"neoverse-n1": 0.9, "neoverse-v1": 0.9, "neoverse-v2": 0.9, "cortex-a55": 0.75}
-"""Cores, and the share of the bound that a loop is to reach on each."""
+"""Cores, and the share of the bound that the largest tile is to reach on each."""
+_HELD = {
+    ("fmla", "cortex-a55"): 0.58,
+    ("sdot", "cortex-a55"): 0.5,
+    ("usmmla", "neoverse-v1"): 0.75,
+    ("usmmla", "neoverse-v2"): 0.75,
+}
+"""Where a tile does not get there (docs/log/2026-11/arm.md): the share that it may not fall below."""
+_EXTENDING = ("smull", "smull2", "smlal", "smlal2")
+"""Products of bytes where no instruction adds four of them. Half of the work is in other instructions, so no floor is asked."""
 _LACKING = re.compile(r"usdot|sudot|\w+mmla|bf\w+")
 _SMALL = frozenset(["cortex-a55", "neoverse-n1"])
 """Cores without the multiply-adds that `_LACKING` names."""
@@ -78,7 +87,18 @@ class LoopShare:
     share: float
     """Of the bound, at most 1."""
     whole: bool
-    """Whether the tile is the largest one, for which the floor holds."""
+    """Whether the tile is the largest one, of which the floor is asked."""
+
+    @property
+    def reaches_floor(self) -> bool:
+        """Whether it is as near to the bound as it is to be."""
+        return not self.whole or self.instruction in _EXTENDING or self.share >= FLOORS[self.core]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is no further from the bound than is known, and keeps nothing on the stack."""
+        held = self.share >= _HELD.get((self.instruction, self.core), 1.0) or self.reaches_floor
+        return not self.whole or (held and not self.spills)
 
 
 @dataclass(frozen=True)
