@@ -11,7 +11,8 @@ Parts:
     loops     the inner loop of each micro-kernel: its share of the time of its multiply-adds alone, and what it spills
 
 The baseline runs on two processors without optional instructions, Cortex-A53 and A72: an instruction that they lack ends the run.
-An emulator says nothing about time, and a model of a core nothing about caches. Exits with 1 where an answer differs, or a loop is further from its bound than is known.
+An emulator says nothing about time, and a model of a core nothing about caches.
+It exits with 1 where an answer differs, or a loop is further from its bound than is known.
 """
 
 from __future__ import annotations
@@ -80,11 +81,13 @@ def _run_networks(asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _run_loops(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for processor in _processors(asked.set):
         emulate(processor)
-        for share in analyse(available_isas()[0]):
-            rows.append({**asdict(share), "right": share.is_held, "reaches_floor": share.reaches_floor})
+        rows += [
+            {**asdict(share), "right": share.is_held, "reaches_floor": share.reaches_floor}
+            for share in analyse(available_isas()[0])
+        ]
     return rows
 
 
