@@ -18,7 +18,8 @@ from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
 from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
-from bricolage.native.cpu.block_products import BlockOperand, block_operand
+from bricolage.native.cpu.block_format import BlockOperand
+from bricolage.native.cpu.block_products import block_operand
 from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.c_source import HEAD
 from bricolage.native.cpu.isa import find_isa

@@ -14,6 +14,9 @@ from bricolage.native.cpu.panels import SINGLES, MicroTile, Vectors
 
 LANES = 4
 """Of a vector."""
+KEEP_ORDER = 'optimize("no-schedule-insns")'
+"""Attribute of a micro-kernel. GCC 12 otherwise reads operands so early that sums go to memory, before it knows how many registers
+there are."""
 _CHAINS = 16
 """Sums that are under way at a time, if a row has enough: a multiply-add takes four cycles, of which four begin in each."""
 
@@ -36,7 +39,7 @@ class LaneVectors(Vectors):
         name += f"_by{tile.unroll}" if tile.unroll > 1 else ""
         kind, more = self.element, ", const char *ahead, long stride" if tile.prefetch else ""
         lines = [
-            f"static __attribute__((noinline, noipa)) void {name}"
+            f"static __attribute__((noinline, noipa, {KEEP_ORDER})) void {name}"
             f"(long depth, const {kind} *a, const {kind} *b, {self.sums} *tile{more}) {{",
         ]
         for s in range(sets):

@@ -29,7 +29,7 @@ from bricolage.lowering.byte_columns import PAIR, one_signed_pairs
 from bricolage.native.c import read_header
 from bricolage.native.cpu.byte_c import pack_bytes
 from bricolage.native.cpu.byte_formats import BytesInFours
-from bricolage.native.cpu.byte_lanes import ByteLanes, byte_lanes
+from bricolage.native.cpu.byte_lanes import BYTE_PAIRS, ByteLanes, byte_lanes
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.isa import ByteDot, Isa
 from bricolage.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
@@ -173,6 +173,8 @@ def byte_operand(isa: Isa) -> ProductOperand:
             whole_rows=True,
             multiply="tile_multiply_bytes",
         )
+    if isa.byte_dot == "usmmla":
+        return BYTE_PAIRS
     if isa.by_lane:
         return byte_lanes(isa.byte_dot, shifted=False)
     vector, broadcast, load, multiply = _INSTRUCTIONS[isa.byte_dot, isa.lanes if isa.byte_dot != "plain" else 0]

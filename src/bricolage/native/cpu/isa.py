@@ -73,6 +73,7 @@ _NEON = Isa(
     rows=8,
     byte_dot="smull",
     vector_dot="smull",
+    reads_halves=True,
     by_lane=True,
 )
 _DOTPROD, _I8MM = ("-march=armv8.2-a+dotprod",), ("-march=armv8.2-a+dotprod+i8mm+bf16",)
@@ -109,7 +110,7 @@ ISAS = (
         needs=_NEON.needs | {"asimddp", "i8mm", "bf16"},
         bfloat16_flags=_I8MM,
         bfloat16_needs=frozenset(["bf16"]),
-        byte_dot="usdot",
+        byte_dot="usmmla",
         byte_flags=_I8MM,
         vector_dot="usdot",
     ),
@@ -236,13 +237,15 @@ def needed_instructions(isa: Isa) -> frozenset[str]:
     """Processor flags without which code for an instruction set, with products of all kinds, cannot run."""
     bytes_ = {flag for needs, _, _, flags in _BYTE_DOTS if set(flags) & set(isa.byte_flags) for flag in needs}
     products = isa.bfloat16_needs if isa.bfloat16_flags and isa.matrix_unit else frozenset()
-    return isa.needs | products | bytes_ | ({"f16c"} if isa.reads_halves else set())
+    return isa.needs | products | bytes_ | ({"f16c"} if isa.reads_halves and isa.lanes >= _HALVES_LANES else set())
 
 
 def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
     """An instruction set with the fastest products of bytes that a processor has in it, in tiles and in vectors."""
     wide = isa.lanes >= _HALVES_LANES
-    extended_isa = replace(isa, reads_halves=wide and "f16c" in instructions, looks_up=wide and gathers_fast())
+    if not wide:
+        return isa
+    extended_isa = replace(isa, reads_halves="f16c" in instructions, looks_up=gathers_fast())
     for needs, lanes, dot, flags in reversed(_BYTE_DOTS):
         fits = isa.lanes == lanes and (dot != "tdpbusd" or isa.matrix_unit == "amx")
         if fits and isa.byte_dot != "plain" and needs <= instructions:

@@ -217,6 +217,8 @@ class Vectors(ProductOperand):
     """C of a vector of `b`; {0} is where it is."""
     multiply: str = ""
     """C that adds to the vector {0} the products of {1} and {2}."""
+    attributes: tuple[str, ...] = ()
+    """More attributes of micro-kernels, in C."""
 
     @property
     def name(self) -> str:
@@ -229,7 +231,7 @@ class Vectors(ProductOperand):
 
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """Vectors of bfloat16 in memory, if there are any."""
-        return () if self.dtype == "float32" else (NARROW,)
+        return (NARROW,) if self.dtype == "bfloat16" else ()
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
@@ -243,7 +245,7 @@ class Vectors(ProductOperand):
         more = ", const char *ahead, long stride" if prefetch else ""
         lines = [
             # noipa: GCC 12 takes the tile for unwritten where it looks into this function from its caller (-fipa-modref).
-            f"static __attribute__((noinline, noipa)) void {name}"
+            f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes])})) void {name}"
             f"(long depth, const {kind} *a, const {kind} *b, {self.sums} *tile{more}) {{"
         ]
         lines += [

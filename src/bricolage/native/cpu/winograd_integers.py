@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bricolage.native.cpu.by_lane import KEEP_ORDER
 from bricolage.native.cpu.isa import ByteDot, Isa
 from bricolage.native.cpu.panels import Vectors, cut_panels
 from bricolage.native.ir.tensors import Constant, Conv
@@ -65,6 +66,7 @@ def short_pairs(isa: Isa) -> ShortPairs:
         broadcast=broadcast,
         load=load,
         multiply=multiply,
+        attributes=(KEEP_ORDER,) if isa.by_lane else (),
         dot=dot,
     )
 

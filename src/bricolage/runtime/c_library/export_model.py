@@ -69,6 +69,11 @@ class _Layout:
     regions: tuple[RegionFile, ...]
     embed: bool
 
+    @property
+    def weights(self) -> tuple[InstructionSet, ...]:
+        """A set for each file of weights."""
+        return tuple({table.file: table for table in reversed(self.tables)}.values())[::-1]
+
 
 def export_model(
     path: Path,
@@ -128,7 +133,7 @@ def export_model(
     except OSError as error:
         raise NotWritable(path=folder, reason=error.strerror or error) from error
     source_bytes = sum(file.stat().st_size for file in (folder / "src").iterdir())
-    weight_bytes = sum(table.weights.nbytes for table in tables)
+    weight_bytes = sum(table.weights.nbytes for table in layout.weights)
     return Exported(folder, name, tuple(each.name for each in sets), len(buckets), source_bytes, weight_bytes)
 
 
@@ -243,16 +248,18 @@ def _write_project(folder: Path, layout: _Layout, bounds: Sequence[float]) -> No
     sources: list[tuple[str, Sequence[str]]] = [(f"{name}.c", ()), (f"{name}_shared.c", ())]
     sources += [(f"{region.name}.c", region.flags) for region in layout.regions]
     if embed:
-        for table in layout.tables:
+        for table in layout.weights:
             file = f"{name}_{table.name}_weights.c"
-            text = project.embedding(name, table.name, table.file, HEADER_BYTES + table.weights.nbytes)
+            text = project.embedding(name, table.symbol, table.file, HEADER_BYTES + table.weights.nbytes)
             text = resolve_conditions(text, layout.target.defines)
             (folder / "src" / file).write_text(text, encoding="utf-8")
             sources.append((file, ()))
     machine_set = next((each.name for each in layout.sets if each.own), "")
-    weights = [] if embed else [table.file for table in layout.tables]
+    weights = [] if embed else [table.file for table in layout.weights]
     texts = {
-        "CMakeLists.txt": project.cmake_lists(name, sources, weights, has_threads=has_threads),
+        "CMakeLists.txt": project.cmake_lists(
+            name, sources, weights, layout.target.link_options, has_threads=has_threads
+        ),
         f"{name}Config.cmake.in": project.cmake_config(name, has_threads=has_threads),
         f"{name}.pc.in": project.pkg_config(name, has_threads=has_threads),
         "example.c": project.example_program(name, embedded=embed),
@@ -269,7 +276,7 @@ def _write_data(folder: Path, layout: _Layout, answers: Sequence[Sequence[np.nda
     """Weights, and inputs with their answers."""
     share = folder / "share" / layout.name
     share.mkdir(parents=True)
-    for table in layout.tables:
+    for table in layout.weights:
         with (share / table.file).open("wb") as file:
             file.write(weights_header(table.weights))
             table.weights.tofile(file)

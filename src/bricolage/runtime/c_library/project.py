@@ -12,9 +12,15 @@ FLAGS_EVERYWHERE = tuple(flag for flag in FLAGS if flag not in ("-fPIC", "-pthre
 
 
 def cmake_lists(
-    name: str, sources: Sequence[tuple[str, Sequence[str]]], weights: Sequence[str], *, has_threads: bool
+    name: str,
+    sources: Sequence[tuple[str, Sequence[str]]],
+    weights: Sequence[str],
+    link_options: Sequence[str] = (),
+    *,
+    has_threads: bool,
 ) -> str:
     """CMakeLists.txt of a library: each source with the compiler's flags of its own; `weights` are files, if not embedded."""
+    links = f"target_link_options({name} PRIVATE {' '.join(link_options)})\n" if link_options else ""
     threads = ("find_package(Threads REQUIRED)\n", "PUBLIC Threads::Threads ") if has_threads else ("", "")
     files = "\n".join(f"  src/{file}" for file, _ in sources)
     flags = "\n".join(_file_flags(file, set_flags) for file, set_flags in sources if set_flags)
@@ -45,7 +51,7 @@ target_include_directories({name} PUBLIC
   $<INSTALL_INTERFACE:${{CMAKE_INSTALL_INCLUDEDIR}}>
 )
 target_link_libraries({name} {threads[1]}PRIVATE m)
-set_target_properties({name} PROPERTIES
+{links}set_target_properties({name} PROPERTIES
   C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON VERSION 1.0.0 SOVERSION 1)
 
 install(TARGETS {name} EXPORT {name}Targets)
@@ -214,7 +220,7 @@ int main(int count, char **words) {
   options.instructions = count > 2 ? words[2] : NULL;
   NAME_handle *model;
   int32_t code = NAME_open(OPENED, &options, &model);
-  if (code) return fprintf(stderr, "%s\\n", NAME_error(code)), 1;
+  if (code) return fprintf(stderr, "%s: %s\\n", options.instructions ? options.instructions : folder, NAME_error(code)), 1;
   char path[4096];
   snprintf(path, sizeof path, "%s/test.bin", folder);
   FILE *file = fopen(path, "rb");
@@ -262,10 +268,9 @@ def test_program(name: str, own_set: str, bounds: Sequence[float], *, embedded: 
     return re.sub("|".join(words), lambda word: words[word[0]], _TEST)
 
 
-def embedding(name: str, set_name: str, file: str, size: int) -> str:
+def embedding(name: str, symbol: str, file: str, size: int) -> str:
     """C that takes weights into the object, by the assembler: as an array they would take a compiler minutes. The path is that of
     CMake's source folder; `size` is that of the file, in bytes."""
-    symbol = f"embedded_{set_name}"
     return f"""/* The weights of {name}, with their header. */
 #define TEXT(x) #x
 #define PATH(x) TEXT(x)

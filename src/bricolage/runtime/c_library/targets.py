@@ -31,6 +31,7 @@ class ExportTarget:
     has_threads: bool = True
     address_bytes: int = 1 << 48
     """Of a process."""
+    link_options: tuple[str, ...] = ()
 
     def defines(self, macro: str) -> bool | None:
         """Whether its compilers define a macro; None where that is not known."""
@@ -41,6 +42,8 @@ class ExportTarget:
         return macro in self.macros
 
 
+_PAGES = ("-Wl,-z,max-page-size=65536",)
+"""Kernels for 64-bit Arm have pages of 4, 16 or 64 KiB, and load what is laid out for their own or larger ones."""
 _X86 = platform.machine() in ("x86_64", "AMD64")
 _OTHERS = frozenset(["__aarch64__", "__wasi__"]) if _X86 else frozenset()
 """What no compiler for this machine's kind defines."""
@@ -52,6 +55,7 @@ TARGETS = {
         # The smallest of the cores that such systems are built of.
         Caches((Cache(1, 32 << 10), Cache(2, 256 << 10))),
         tuple(isa for isa in ISAS if "asimd" in isa.needs),
+        link_options=_PAGES,
     ),
     "wasm32-wasi": ExportTarget(
         "wasm32-wasi",
@@ -85,4 +89,5 @@ def describe_target(target: PackTarget) -> ExportTarget:
 
 def own_target() -> ExportTarget:
     """This machine's kind."""
-    return ExportTarget("", frozenset(), host_caches())
+    arm = platform.system() == "Linux" and platform.machine() == "aarch64"
+    return ExportTarget("", frozenset(), host_caches(), link_options=_PAGES if arm else ())
