@@ -56,9 +56,10 @@ class EmulatedDebian:
             subprocess.run([*words, _RELEASE, str(self.root), _MIRROR], check=True, stdout=sys.stderr)
             for package in sorted((self.root / "var/cache/apt/archives").glob("*.deb")):
                 subprocess.run(["dpkg-deb", "-x", str(package), str(self.root)], check=True)
+        (self.root / "opt/wheels").mkdir(parents=True, exist_ok=True)
         (self.root / "opt/cpuinfo").write_text(_describe_processor(self.core), encoding="ascii")
         if not (self.root / "opt/venv/bin/python").exists():
-            self.run("python3", "-m", "venv", "/opt/venv")
+            self.run("python3", "-m", "venv", "/opt/venv").check_returncode()
 
     def run(self, *words: str, folder: str = "/") -> subprocess.CompletedProcess[str]:
         """A command in it, in one of its folders, as this user with root's rights in there. What it prints is captured."""
@@ -81,7 +82,7 @@ class EmulatedDebian:
             "enter",
             str(self.root),
         ]
-        inside = ["/usr/bin/env", "-i", *(f"{k}={v}" for k, v in variables.items()), "-C", folder, *words]
+        inside = ["/usr/bin/env", "-i", "-C", folder, *(f"{k}={v}" for k, v in variables.items()), *words]
         return subprocess.run(
             [*outside, *inside], capture_output=True, text=True, check=False, errors="replace", env={**os.environ}
         )
