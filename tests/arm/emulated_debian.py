@@ -57,6 +57,9 @@ class EmulatedDebian:
             for package in sorted((self.root / "var/cache/apt/archives").glob("*.deb")):
                 subprocess.run(["dpkg-deb", "-x", str(package), str(self.root)], check=True)
         (self.root / "opt/wheels").mkdir(parents=True, exist_ok=True)
+        # Nothing is configured, and the namespace has one user and one group.
+        (self.root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n", encoding="ascii")
+        (self.root / "etc/group").write_text("root:x:0:\n", encoding="ascii")
         (self.root / "opt/cpuinfo").write_text(_describe_processor(self.core), encoding="ascii")
         if not (self.root / "opt/venv/bin/python").exists():
             self.run("python3", "-m", "venv", "/opt/venv").check_returncode()
