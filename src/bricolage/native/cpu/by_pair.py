@@ -57,10 +57,10 @@ class PairProducts(ProductOperand):
             lines += [f"  for (; k + {count} <= depth; k += {count}) {{", *self._steps(count, sets, tile), "  }"]
         for p in pairs:
             for v in range(tile.vectors):
-                one, two = (" + ".join(f"c{s}_{p}_{q}" for s in range(sets)) for q in (2 * v, 2 * v + 1))
+                first, second = (" + ".join(f"c{s}_{p}_{q}" for s in range(sets)) for q in (2 * v, 2 * v + 1))
                 for number, row in enumerate(range(2 * p, min(2 * p + 2, tile.rows)), 1):
                     at = f"tile + {(row * tile.vectors + v) * tile.lanes}"
-                    joined = f"vzip{number}q_u64((uint64x2_t)({one}), (uint64x2_t)({two}))"
+                    joined = f"vzip{number}q_u64((uint64x2_t)({first}), (uint64x2_t)({second}))"
                     lines.append(f"  *({self.sum_vector} *)({at}) = ({self.sum_vector}){joined};")
         return name, "\n".join([*lines, "}"])
 

@@ -24,11 +24,7 @@ def cmake_lists(
     threads = ("find_package(Threads REQUIRED)\n", "PUBLIC Threads::Threads ") if has_threads else ("", "")
     files = "\n".join(f"  src/{file}" for file, _ in sources)
     flags = "\n".join(_file_flags(file, set_flags) for file, set_flags in sources if set_flags)
-    data = "\n".join(f"  share/{name}/{file}" for file in weights)
-    embedded = (
-        "" if weights else f'target_compile_definitions({name} PRIVATE SOURCE_FOLDER="${{CMAKE_CURRENT_SOURCE_DIR}}")'
-    )
-    install = f"install(FILES\n{data}\n  DESTINATION ${{CMAKE_INSTALL_DATADIR}}/{name})" if weights else ""
+    embedded = f'target_compile_definitions({name} PRIVATE SOURCE_FOLDER="${{CMAKE_CURRENT_SOURCE_DIR}}")'
     return f"""cmake_minimum_required(VERSION 3.16)
 project({name} VERSION 1.0.0 LANGUAGES C)
 include(GNUInstallDirs)
@@ -45,7 +41,7 @@ add_library({name}
 add_library({name}::{name} ALIAS {name})
 target_compile_options({name} PRIVATE -O3 {" ".join(FLAGS_EVERYWHERE)} -w)
 {flags}
-{embedded}
+{"" if weights else embedded}
 target_include_directories({name} PUBLIC
   $<BUILD_INTERFACE:${{CMAKE_CURRENT_SOURCE_DIR}}/include>
   $<INSTALL_INTERFACE:${{CMAKE_INSTALL_INCLUDEDIR}}>
@@ -56,7 +52,7 @@ target_link_libraries({name} {threads[1]}PRIVATE m)
 
 install(TARGETS {name} EXPORT {name}Targets)
 install(FILES include/{name}.h DESTINATION ${{CMAKE_INSTALL_INCLUDEDIR}})
-{install}
+{_install_weights(name, weights)}
 install(EXPORT {name}Targets NAMESPACE {name}:: DESTINATION ${{CMAKE_INSTALL_LIBDIR}}/cmake/{name})
 configure_package_config_file({name}Config.cmake.in {name}Config.cmake
   INSTALL_DESTINATION ${{CMAKE_INSTALL_LIBDIR}}/cmake/{name})
@@ -75,6 +71,11 @@ if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR)
   endforeach()
 endif()
 """
+
+
+def _install_weights(name: str, weights: Sequence[str]) -> str:
+    data = "\n".join(f"  share/{name}/{file}" for file in weights)
+    return f"install(FILES\n{data}\n  DESTINATION ${{CMAKE_INSTALL_DATADIR}}/{name})" if weights else ""
 
 
 def _file_flags(file: str, flags: Sequence[str]) -> str:
