@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,8 @@ class EmulatedDebian:
         platforms = [word for name in _PLATFORMS for word in ("--platform", f"{name}_aarch64")]
         fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", _PYTHON]
         fetch += ["--implementation", "cp", *platforms, "-d", str(wheels), "-c", str(source / "constraints.txt")]
-        subprocess.run([*fetch, *requirements, "setuptools>=77"], check=True, stdout=sys.stderr)
+        needs = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+        subprocess.run([*fetch, *needs, *requirements, "setuptools>=77"], check=True, stdout=sys.stderr)
         copied = self.root / "opt/bricolage"
         shutil.rmtree(copied, ignore_errors=True)
         copied.mkdir()
