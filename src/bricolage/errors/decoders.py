@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bricolage.errors.base import UsageError
+from bricolage.errors.base import BricolageError, UsageError
 
 
 class NotALanguageModel(UsageError):
@@ -15,3 +15,9 @@ class NotALanguageModel(UsageError):
 class UnknownDecoderKind(UsageError):
     what = "'{path}' has the {kind} '{name}', which bricolage does not read"
     hint = "It reads: {expected}"
+
+
+class TokenizersMissing(BricolageError):
+    what = "the Python package `tokenizers` is not there ({reason})"
+    hint = "Install it: {install}"
+    extra = "language"

@@ -24,7 +24,7 @@ from bricolage.graph.quantised_blocks import QuantisedBlocks
 Matrix = QuantisedBlocks | np.ndarray
 """[outputs, inputs]: integers in blocks, or float32, float16 or bfloat16."""
 Activation = Literal["silu", "gelu_tanh"]
-TokenizerModel = Literal["gpt2", "llama", "tokenizer.json"]
+TokenizerModel = Literal["gpt2", "llama"]
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of tokens, as GGUF numbers them."""
@@ -89,7 +89,8 @@ class TokenizerDescription:
     """Tokens and how text becomes them."""
 
     model: TokenizerModel
-    """`gpt2`: pairs of bytes by `merges`; `llama`: pieces by `scores`; `tokenizer.json`: as the text in `json` says."""
+    """`gpt2`: a letter of a token is a byte, and pairs are merged by `merges`; `llama`: tokens are characters with U+2581 for a
+    space, or single bytes as <0x0A>, and neighbours are merged by `scores`."""
     pre: str = ""
     """Name of the expressions that cut a text in front of merging, as GGUF has it."""
     tokens: tuple[str, ...] = field(default=(), repr=False)
@@ -116,7 +117,7 @@ class TokenizerDescription:
     chat_template: str | None = field(default=None, repr=False)
     """In Jinja's language."""
     json: str | None = field(default=None, repr=False)
-    """Text of a tokenizer.json."""
+    """Text of a tokenizer.json, which then says how texts are cut and merged."""
 
 
 @dataclass(frozen=True, eq=False)
