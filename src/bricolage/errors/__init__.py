@@ -13,6 +13,7 @@ from bricolage.errors.backends import *
 from bricolage.errors.base import *
 from bricolage.errors.clusters import *
 from bricolage.errors.costs import *
+from bricolage.errors.decoders import *
 from bricolage.errors.inputs import *
 from bricolage.errors.language import *
 from bricolage.errors.models import *

@@ -23,7 +23,7 @@ from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.c_source import HEAD
 from bricolage.native.cpu.isa import find_isa
 from bricolage.native.cpu.panels import MicroTile
-from bricolage.native.ir.blocks import QuantisedBlocks, blocks_of
+from bricolage.graph.quantised_blocks import QuantisedBlocks, blocks_of
 from bricolage.native.library_files import HEADER_BYTES, WEIGHTS
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions

@@ -1,4 +1,4 @@
-"""Products with weights of 4 and 8 bits in blocks (`ir.blocks`), whose integers stay as they are in memory.
+"""Products with weights of 4 and 8 bits in blocks (`graph.quantised_blocks`), whose integers stay as they are in memory.
 
 Reading the weights is what a product of few rows takes: a row of a language model's next token. So a panel is one stream of
 memory. Block after block along k, it holds the scales of its columns, what zero points other than the middle add, and the integers:
@@ -24,11 +24,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.native.cpu.block_c import INTS, NUMBERS, PACK_BYTES, PACK_FLOATS, PLAIN, intrinsics
 from bricolage.native.cpu.implicit_gemm import Product
 from bricolage.native.cpu.isa import ByteDot, Isa
 from bricolage.native.cpu.panels import MicroTile, ProductOperand
-from bricolage.native.ir.blocks import QuantisedBlocks
 from bricolage.native.ir.tensors import BlockConstant, MatMul, Node
 
 FEW_ROWS = 8
