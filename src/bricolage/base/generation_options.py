@@ -76,3 +76,30 @@ class GenerationOptions:
 def _check(option: str, value: object, holds: bool, advice: str) -> None:
     if not holds:
         raise BadOption(option=option, value=value, advice=advice)
+
+
+NGRAM = "ngram"
+
+
+@dataclass(frozen=True)
+class LanguageSettings:
+    """How a language model is opened.
+
+    Raises:
+        BadOption: a number is out of its range.
+    """
+
+    threads: int | None = None
+    """Cores to use; None: all."""
+    speculate: str = ""
+    """What guesses tokens ahead: nothing, `ngram` (the text itself), or the path of a smaller model with the same tokens. It is used
+    where it gains."""
+    most_sequences: int = 8
+    """That are written at a time; others wait."""
+    prefix_bytes: int = 512 * 2**20
+    """Memory for prompts that begin as an earlier one did; 0: none."""
+
+    def __post_init__(self) -> None:
+        _check("--threads", self.threads, self.threads is None or self.threads > 0, "Give a number from 1")
+        _check("most_sequences", self.most_sequences, self.most_sequences > 0, "Give a number from 1")
+        _check("prefix_bytes", self.prefix_bytes, self.prefix_bytes >= 0, "Give a number from 0")

@@ -74,11 +74,7 @@ class SequenceScheduler:
         limit = self._model.context_length
         if len(tokens) + min(1, options.max_tokens) > limit:
             raise ContextFull(tokens=len(tokens) + min(1, options.max_tokens), limit=limit)
-        speculation = None
-        if self._drafts is not None:
-            times, make_drafter = self._drafts
-            speculation = SequenceSpeculation(make_drafter(options), times, self._settings.most_rows)
-        sequence = RunningSequence(list(tokens), options, self._tokenizer, speculation)
+        sequence = RunningSequence(list(tokens), options, self._tokenizer)
         with self._changed:
             if self._closed:
                 raise ExecutableClosed(model="the language model")
@@ -127,9 +123,10 @@ class SequenceScheduler:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._active or self._closed)
             joining: list[RunningSequence] = []
-            while self._waiting and len(self._active) + len(joining) < self._settings.most_sequences:
+            while self._waiting and len(self._active) < self._settings.most_sequences:
                 joining.append(self._waiting.popleft())
-            closed = self._closed and not joining and not self._active
+                self._active.append(joining[-1])
+            closed = self._closed and not self._active
         for sequence in joining:
             self._guarded(self._join, [sequence])
         return not closed
@@ -137,8 +134,10 @@ class SequenceScheduler:
     def _join(self, joining: Sequence[RunningSequence]) -> None:
         for sequence in joining:
             sequence.state = self._model.open_sequence()
-            with self._changed:
-                self._active.append(sequence)
+            if self._drafts is not None:
+                seconds, make_drafter = self._drafts
+                drafter = make_drafter(sequence.options)
+                sequence.speculation = SequenceSpeculation(drafter, seconds, self._settings.most_rows)
             if not sequence.cancelled:
                 sequence.restored = self._prefixes.restore(sequence.tokens, sequence.state)
 

@@ -73,8 +73,11 @@ class TextTokens(Protocol):
     """Tokens behind which a text is over."""
     template: str | None
     """Of chats, in Jinja's language."""
-    names: Mapping[str, str]
-    """Texts that templates refer to: `bos_token`, `eos_token`."""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Texts that templates refer to: `bos_token`, `eos_token`."""
+        ...
 
     def encode(self, text: str, *, begin: bool = True, special: bool = False) -> list[int]:
         """Tokens of a text. `begin`: behind the token that begins a text, where the model wants one. `special`: names of special
