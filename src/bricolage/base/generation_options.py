@@ -92,8 +92,8 @@ class LanguageSettings:
     threads: int | None = None
     """Cores to use; None: all."""
     speculate: str = ""
-    """What guesses tokens ahead: nothing, `ngram` (the text itself), or the path of a smaller model with the same tokens. It is used
-    where it gains."""
+    """What guesses tokens ahead: nothing, `ngram` (the text itself), or the path of a smaller model with the same tokens. Guesses
+    are made where they gain."""
     most_sequences: int = 8
     """That are written at a time; others wait."""
     prefix_bytes: int = 512 * 2**20

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from bricolage.base.generation_options import NGRAM, LanguageSettings
+from bricolage.base.options import available_cores
+from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.draft_model import ModelDrafter, check_same_tokens
 from bricolage.language.language_model import LanguageModel
-from bricolage.language.open_model import open_token_model
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
 from bricolage.language.speculation import NgramDrafter, StepSeconds, measure_steps
 from bricolage.language.tokenizer import Tokenizer, read_tokenizer
@@ -29,12 +31,16 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
     settings = settings or LanguageSettings()
     tokenizer = read_tokenizer(path)
     make_drafter = _choose_drafter(settings, tokenizer)
-    model = open_token_model(path, threads=settings.threads)
+    model = _open_decoder(path, settings)
     limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
     if make_drafter is None:
         return LanguageModel(model, tokenizer, limits)
     seconds = StepSeconds(measure_steps(model, limits.most_rows))
     return LanguageModel(model, tokenizer, limits, (seconds, make_drafter))
+
+
+def _open_decoder(path: Path, settings: LanguageSettings) -> DecoderModel:
+    return DecoderModel(read_decoder(path), threads=settings.threads or available_cores())
 
 
 def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> DrafterFactory | None:
@@ -44,5 +50,5 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> Drafter
         return lambda _: NgramDrafter()
     path = Path(settings.speculate)
     check_same_tokens(tokenizer, read_tokenizer(path))
-    draft_model = open_token_model(path, threads=settings.threads)
+    draft_model = _open_decoder(path, settings)
     return lambda options: ModelDrafter(draft_model, options)
