@@ -38,3 +38,10 @@ class OtherVocabulary(UsageError):
 class UndefinedLogits(BricolageError):
     what = "the model answered with a number that is undefined (NaN) behind token {position}"
     hint = "Check the model's file: its weights overflow, or it is damaged"
+
+
+class BadField(UsageError):
+    """Of a request in OpenAI's form."""
+
+    what = "the field '{name}' of the request cannot be used: {reason}"
+    hint = "Send it as OpenAI's API has it, without what a language model alone cannot do"

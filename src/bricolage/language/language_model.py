@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -11,7 +12,14 @@ from bricolage.base.generation_options import GenerationOptions
 from bricolage.errors import BadOption, MissingTemplate
 from bricolage.language.chat_template import Message, render_chat
 from bricolage.language.draft_model import check_vocabulary
-from bricolage.language.sequence import FinishReason, RunningSequence, SequenceEnd, TextPiece, TokenRecord
+from bricolage.language.sequence import (
+    EventSink,
+    FinishReason,
+    RunningSequence,
+    SequenceEvent,
+    TextPiece,
+    TokenRecord,
+)
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings, SequenceScheduler
 from bricolage.language.speculation import StepSeconds
 from bricolage.language.token_model import TextTokens, TokenModel
@@ -35,43 +43,31 @@ class GenerationFigures:
     """Of the guesses."""
 
 
-class GenerationStream:
-    """Pieces of a text while it is written. It may be left before the end; `close`, or the end of a `with` block, frees its place
-    in the model."""
+class Generation:
+    """A text while it is written."""
 
     def __init__(self, scheduler: SequenceScheduler, sequence: RunningSequence) -> None:
         self._scheduler, self._sequence = scheduler, sequence
-        self._ended: SequenceEnd | None = None
+        self._ended = False
         self.records: list[TokenRecord] = []
         """The tokens so far."""
         self.finish_reason: FinishReason | None = None
         """`stop` (the model, or a stop string, has ended the text) or `length`; None before the end."""
 
-    def __iter__(self) -> Iterator[str]:
-        """Its text, in pieces that are whole characters."""
-        return (piece.text for piece in self.pieces() if piece.text)
-
-    def pieces(self) -> Iterator[TextPiece]:
-        """What each step has added: text that is certain, and tokens. A piece's text may be empty.
+    def take(self, event: SequenceEvent) -> TextPiece | None:
+        """What has happened; None at the end.
 
         Raises:
             UndefinedLogits, and others: the model failed.
         """
-        while self._ended is None:
-            event = self._sequence.events.get()
-            if isinstance(event, TextPiece):
-                self.records += event.tokens
-                yield event
-                continue
-            self._ended = event
-            self.finish_reason = event.reason
-            if event.error is not None:
-                raise event.error
-
-    @property
-    def text(self) -> str:
-        """All that is left of it, once it is at its end."""
-        return "".join(self)
+        if isinstance(event, TextPiece):
+            self.records += event.tokens
+            return event
+        self._ended = True
+        self.finish_reason = event.reason
+        if event.error is not None:
+            raise event.error
+        return None
 
     @property
     def figures(self) -> GenerationFigures:
@@ -91,8 +87,39 @@ class GenerationStream:
 
     def close(self) -> None:
         """Ends it where it is. Nothing happens behind its end."""
-        if self._ended is None:
+        if not self._ended:
             self._scheduler.cancel(self._sequence)
+
+
+class GenerationStream(Generation):
+    """Pieces of a text while it is written. It may be left before the end; `close`, or the end of a `with` block, frees its place
+    in the model."""
+
+    def __init__(
+        self, scheduler: SequenceScheduler, sequence: RunningSequence, events: queue.SimpleQueue[SequenceEvent]
+    ) -> None:
+        super().__init__(scheduler, sequence)
+        self._events = events
+
+    def __iter__(self) -> Iterator[str]:
+        """Its text, in pieces that are whole characters."""
+        return (piece.text for piece in self.pieces() if piece.text)
+
+    def pieces(self) -> Iterator[TextPiece]:
+        """What each step has added: text that is certain, and tokens. A piece's text may be empty.
+
+        Raises:
+            UndefinedLogits, and others: the model failed.
+        """
+        while not self._ended:
+            piece = self.take(self._events.get())
+            if piece is not None:
+                yield piece
+
+    @property
+    def text(self) -> str:
+        """All that is left of it, once it is at its end."""
+        return "".join(self)
 
     def __enter__(self) -> Self:
         return self
@@ -148,7 +175,12 @@ class LanguageModel:
         return self.tokenizer.encode(text, begin=not begun, special=True)  # never two of those that begin a text
 
     def generate(
-        self, prompt: str | Sequence[Message], options: GenerationOptions | None = None, *, raw: bool = False
+        self,
+        prompt: str | Sequence[Message],
+        options: GenerationOptions | None = None,
+        *,
+        raw: bool = False,
+        **changes: object,
     ) -> GenerationStream:
         """Begins to write what follows a prompt.
 
@@ -156,6 +188,7 @@ class LanguageModel:
             prompt: see `encode_prompt`.
             options: how tokens are drawn, and when the text ends. It ends as well where the model's context is full.
             raw: see `encode_prompt`.
+            changes: fields of the options, by name: `max_tokens=20`.
 
         Raises:
             EmptyPrompt, ContextFull: the prompt has no tokens, or too many.
@@ -163,13 +196,23 @@ class LanguageModel:
             BadOption: a token of `logit_bias` is none of the model's.
             ExecutableClosed: it is closed.
         """
-        options = options or GenerationOptions()
+        events: queue.SimpleQueue[SequenceEvent] = queue.SimpleQueue()
+        options = replace(options or GenerationOptions(), **changes)  # type: ignore[arg-type]
+        return GenerationStream(*self.submit(self.encode_prompt(prompt, raw=raw), options, events), events)
+
+    def submit(
+        self, tokens: Sequence[int], options: GenerationOptions, events: EventSink
+    ) -> tuple[SequenceScheduler, RunningSequence]:
+        """`generate` for a reader with a queue of its own: what a `Generation` is made of.
+
+        Raises:
+            EmptyPrompt, ContextFull, BadOption, ExecutableClosed: as `generate`.
+        """
         for token, bias in options.logit_bias:
             if token >= self.tokenizer.size:
                 advice = f"The model has tokens 0 to {self.tokenizer.size - 1}"
                 raise BadOption(option="logit_bias", value=f"{token}: {bias}", advice=advice)
-        sequence = self._scheduler.submit(self.encode_prompt(prompt, raw=raw), options)
-        return GenerationStream(self._scheduler, sequence)
+        return self._scheduler, self._scheduler.submit(tokens, options, events)
 
     def drain(self, timeout_s: float) -> bool:
         """Waits until all texts are at their end, or the time is over; whether they are."""

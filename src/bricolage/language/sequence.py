@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -50,6 +49,18 @@ class SequenceEnd:
     error: BaseException | None = None
 
 
+SequenceEvent = TextPiece | SequenceEnd
+
+
+class EventSink(Protocol):
+    """Where a sequence's reader waits. `put` never blocks. At most `max_tokens` pieces come, so that a reader who stands still stops
+    no other one."""
+
+    def put(self, event: SequenceEvent, /) -> None:
+        """Takes what has happened; called by the scheduler's thread."""
+        ...
+
+
 @dataclass(frozen=True)
 class SequenceTimes:
     """Of a sequence, in the seconds of `time.perf_counter`."""
@@ -67,9 +78,9 @@ class RunningSequence:
     """Of the prompt, and those drawn."""
     options: GenerationOptions
     tokenizer: TextTokens
+    events: EventSink
+    """For the reader."""
     speculation: SequenceSpeculation | None = None
-    events: queue.SimpleQueue[TextPiece | SequenceEnd] = field(default_factory=queue.SimpleQueue)
-    """For the reader. It holds at most `max_tokens` pieces, so that a reader who stands still stops no other one."""
     cancelled: bool = False
     """Set by the reader."""
     restored: int = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bricolage.base.generation_options import GenerationOptions
 from bricolage.errors import BricolageError, ContextFull, EmptyPrompt, ExecutableClosed
 from bricolage.language.prefix_store import PrefixStore
-from bricolage.language.sequence import RunningSequence
+from bricolage.language.sequence import EventSink, RunningSequence
 from bricolage.language.speculation import Draft, Drafter, SequenceSpeculation, StepSeconds
 from bricolage.language.token_model import Logits, TextTokens, TokenModel
 
@@ -61,8 +61,8 @@ class SequenceScheduler:
         self._thread = threading.Thread(target=self._run, name="bricolage-sequences", daemon=True)
         self._thread.start()
 
-    def submit(self, tokens: Sequence[int], options: GenerationOptions) -> RunningSequence:
-        """A sequence that goes on behind these tokens; its `events` end with a `SequenceEnd`.
+    def submit(self, tokens: Sequence[int], options: GenerationOptions, events: EventSink) -> RunningSequence:
+        """A sequence that goes on behind these tokens; what `events` gets ends with a `SequenceEnd`.
 
         Raises:
             EmptyPrompt: there are no tokens.
@@ -74,7 +74,7 @@ class SequenceScheduler:
         limit = self._model.context_length
         if len(tokens) + min(1, options.max_tokens) > limit:
             raise ContextFull(tokens=len(tokens) + min(1, options.max_tokens), limit=limit)
-        sequence = RunningSequence(list(tokens), options, self._tokenizer)
+        sequence = RunningSequence(list(tokens), options, self._tokenizer, events)
         with self._changed:
             if self._closed:
                 raise ExecutableClosed(model="the language model")
