@@ -53,8 +53,8 @@ SequenceEvent = TextPiece | SequenceEnd
 
 
 class EventSink(Protocol):
-    """Where a sequence's reader waits. `put` never blocks. At most `max_tokens` pieces come, so that a reader who stands still stops
-    no other one."""
+    """Where a sequence's reader waits. `put` never blocks. At most `max_tokens` pieces come, so that a reader who stands still
+    stops no other one."""
 
     def put(self, event: SequenceEvent, /) -> None:
         """Takes what has happened; called by the scheduler's thread."""
