@@ -6,13 +6,13 @@ import numpy as np
 
 from bricolage.errors import NotALanguageModel, UnknownDecoderKind
 from bricolage.frontends.decoders.decoder_description import CONTROL, USER_DEFINED, TokenizerDescription
-from bricolage.frontends.decoders.gguf_keys import Keys
+from bricolage.frontends.decoders.named_values import NamedValues
 
 PRE_TOKENIZERS = ("default", "gpt-2", "llama-bpe", "qwen2", "smollm")
 """Names of expressions that are known, for tokenizers of the model gpt2."""
 
 
-def read_gguf_tokenizer(keys: Keys) -> TokenizerDescription:
+def read_gguf_tokenizer(keys: NamedValues) -> TokenizerDescription:
     """The tokenizer of a file.
 
     Raises:
