@@ -47,3 +47,5 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 """By GGUF's names."""
 LOCAL_BASE = 10_000.0
 """Of the rotary frequencies of Gemma's layers with a window."""
+LARGEST_HEAD = 1 << 16
+"""Numbers of a head."""

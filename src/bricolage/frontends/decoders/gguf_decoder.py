@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.errors import NotALanguageModel, UnknownDecoderKind
-from bricolage.frontends.decoders.architectures import ARCHITECTURES, LOCAL_BASE
+from bricolage.frontends.decoders.architectures import ARCHITECTURES, LARGEST_HEAD, LOCAL_BASE
 from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
     LayerDescription,
@@ -40,12 +40,12 @@ def read_gguf(path: Path) -> DecoderDescription:
         UnknownDecoderKind: an architecture, a tensor type, a tokenizer or a rotary scaling that is not read.
     """
     file = GgufFile(path)
-    name = file.metadata.get("general.architecture")
+    name = NamedValues(path, file.metadata).text("general.architecture")
     if name not in ARCHITECTURES:
         raise UnknownDecoderKind(path=path, kind="architecture", name=name, expected=", ".join(ARCHITECTURES))
     try:
         with np.errstate(all="ignore"):  # numbers of a hostile file are whatever they are
-            decoder = _Parts(file, str(name)).decoder()
+            decoder = _Parts(file, name).decoder()
     except OverflowError as error:
         raise NotALanguageModel(path=path, reason=f"a number in it is out of range: {error}") from error
     if (misfit := find_misfit(decoder)) is not None:
@@ -65,7 +65,7 @@ class _Parts:
         self._embedding = self._matrix("token_embd.weight")
         self._width = matrix_shape(self._embedding)[1]
         self._head_size = self._keys.integer(
-            f"{name}.attention.key_length", self._width // self._heads if self._heads else 0
+            f"{name}.attention.key_length", self._width // self._heads if self._heads else 0, LARGEST_HEAD
         )
 
     def decoder(self) -> DecoderDescription:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.errors import NotALanguageModel, UnknownDecoderKind
-from bricolage.frontends.decoders.architectures import ARCHITECTURES, LOCAL_BASE
+from bricolage.frontends.decoders.architectures import ARCHITECTURES, LARGEST_HEAD, LOCAL_BASE
 from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
     LayerDescription,
@@ -59,7 +59,7 @@ class _Folder:
         self._heads = config.integer("num_attention_heads")
         width = config.integer("hidden_size")
         usual = width // self._heads if self._heads and name in ("llama", "qwen2") else None
-        self._head_size = config.integer("head_dim", usual)
+        self._head_size = config.integer("head_dim", usual, LARGEST_HEAD)
 
     def decoder(self) -> DecoderDescription:
         """The whole."""

@@ -29,11 +29,13 @@ class NamedValues:
         value = self.values.get(key)
         return default if value is None else value
 
-    def integer(self, key: str, default: int | None = None) -> int:
-        """At least 0."""
+    def integer(self, key: str, default: int | None = None, most: int | None = None) -> int:
+        """At least 0, and at most `most`."""
         value = self._look_up(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise self._wrong(key, "an integer")
+        if most is not None and value > most:
+            raise NotALanguageModel(path=self.path, reason=f"'{key}' is {value}, more than {most}")
         return value
 
     def optional_integer(self, key: str) -> int | None:

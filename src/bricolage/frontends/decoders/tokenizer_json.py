@@ -112,12 +112,12 @@ def _how_bytes_are_written(whole: NamedValues) -> TokenizerModel:
     """
     decoder = whole.within("decoder")
     parts = decoder.values.get("decoders") or [decoder.values]
-    names = {part.get("type") for part in parts if isinstance(part, dict)} if isinstance(parts, list) else set()
+    names = {str(part.get("type")) for part in parts if isinstance(part, dict)} if isinstance(parts, list) else set()
     if "ByteLevel" in names:
         return "gpt2"
     if names & {"ByteFallback", "Metaspace"}:
         return "llama"
-    name = ", ".join(sorted(map(str, names))) or "none"
+    name = ", ".join(sorted(names)) or "none"
     raise UnknownDecoderKind(
         path=whole.path, kind="tokenizer's decoder", name=name, expected="ByteLevel, ByteFallback, Metaspace"
     )
@@ -143,6 +143,6 @@ def _find_template(folder: Path, settings: NamedValues) -> str | None:
             raise NotALanguageModel(path=path, reason=f"it is no text: {error}") from error
     stated = settings.values.get("chat_template")
     if isinstance(stated, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in stated if isinstance(entry, dict)}
-        stated = named.get("default")
+        named = [entry for entry in stated if isinstance(entry, dict) and entry.get("name") == "default"]
+        stated = named[0].get("template") if named else None
     return stated if isinstance(stated, str) else None
