@@ -23,6 +23,7 @@ import unicodedata
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def lines(count: int) -> list[tuple[str, str]]:
         for line in path.read_text("utf-8").split("\n")
         if line.strip()
     ]
-    makers: dict[str, Callable[[], str]] = {name: lambda own=own: _words(draw, own) for name, own in letters.items()}
+    makers: dict[str, Callable[[], str]] = {name: partial(_words, draw, own) for name, own in letters.items()}
     makers |= {
         "code": lambda: "\n".join(draw.sample(code, 3)),
         "digits": lambda: "".join(draw.choice("0123456789 .,-+eE٣४五½²Ⅷ") for _ in range(draw.randrange(1, 40))),

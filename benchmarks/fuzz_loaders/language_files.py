@@ -223,7 +223,7 @@ class LanguageFiles:
             sound_gguf("llama", 12, "llama"),
             sound_gguf("llama", 14, "gpt2"),
         ]
-        self._files = _sound_folder()
+        self._files = sound_folder()
 
     def gguf(self, choose: Choices) -> None:
         """A GGUF file, read with its tokenizer."""
@@ -259,7 +259,7 @@ def _read(path: Path) -> None:
     tokenizer.decode([token for token in tokens if token < tokenizer.size])
 
 
-def _sound_folder() -> dict[str, bytes]:
+def sound_folder() -> dict[str, bytes]:
     """Files of a small llama by name."""
     tokens = [*_alphabet(), "th", "the", "<end>"]
     inner, count = _WIDTH, len(tokens)
