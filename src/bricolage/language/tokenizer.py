@@ -159,7 +159,7 @@ def _build_backend(description: TokenizerDescription, path: Path) -> tokenizers.
     except ImportError as error:
         raise TokenizersMissing(reason=error) from error
     if description.json is not None:
-        return tokenizers.Tokenizer.from_str(description.json)
+        return _parse_json(description.json, path)
     backend = _build_pairs(description, path) if description.model == "gpt2" else _build_pieces(description)
     added = _list_of_type(description, (CONTROL, UNKNOWN, USER_DEFINED))
     types = description.types
@@ -175,6 +175,15 @@ def _build_backend(description: TokenizerDescription, path: Path) -> tokenizers.
         ]
     )
     return backend
+
+
+def _parse_json(text: str, path: Path) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # the package raises no class of its own
+        raise NotALanguageModel(path=path, reason=f"its tokenizer.json is none: {error}") from error
 
 
 def _build_pairs(description: TokenizerDescription, path: Path) -> tokenizers.Tokenizer:

@@ -8,12 +8,14 @@ from bricolage.errors import MissingFile
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, TokenizerDescription
 from bricolage.frontends.decoders.gguf_decoder import read_gguf
 from bricolage.frontends.decoders.gguf_file import MAGIC, GgufFile
-from bricolage.frontends.decoders.gguf_keys import Keys
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
+from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face
+from bricolage.frontends.decoders.named_values import NamedValues, read_json
+from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
 
 
 def read_decoder(path: str | Path) -> DecoderDescription:
-    """The decoder in a GGUF file.
+    """The decoder in a GGUF file or in a folder of Hugging Face.
 
     Raises:
         MissingFile, NotALanguageModel: there is nothing, or it is damaged or contradicts itself.
@@ -22,7 +24,7 @@ def read_decoder(path: str | Path) -> DecoderDescription:
     path = Path(path)
     if not path.exists():
         raise MissingFile(path=path)
-    return read_gguf(path)
+    return read_hugging_face(path) if path.is_dir() else read_gguf(path)
 
 
 def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
@@ -34,7 +36,9 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
     path = Path(path)
     if not path.exists():
         raise MissingFile(path=path)
-    return read_gguf_tokenizer(Keys(path, GgufFile(path).metadata))
+    if path.is_dir():
+        return read_tokenizer_json(path, read_json(path / "config.json"))
+    return read_gguf_tokenizer(NamedValues(path, GgufFile(path).metadata))
 
 
 def is_language_model(path: str | Path) -> bool:

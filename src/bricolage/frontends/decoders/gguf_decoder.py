@@ -6,15 +6,13 @@ Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. What a file lea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bricolage.errors import NotALanguageModel, UnknownDecoderKind
+from bricolage.frontends.decoders.architectures import ARCHITECTURES, LARGEST_HEAD, LOCAL_BASE
 from bricolage.frontends.decoders.decoder_description import (
-    Activation,
     DecoderDescription,
     LayerDescription,
     Matrix,
@@ -27,40 +25,9 @@ from bricolage.frontends.decoders.decoder_description import (
 )
 from bricolage.frontends.decoders.gguf_blocks import decode_blocks
 from bricolage.frontends.decoders.gguf_file import GgufFile
-from bricolage.frontends.decoders.gguf_keys import Keys
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
+from bricolage.frontends.decoders.named_values import NamedValues
 
-
-@dataclass(frozen=True)
-class Architecture:
-    """What models of one architecture have in common."""
-
-    biases: bool = False
-    """Of queries, keys and values."""
-    head_norms: bool = False
-    """Of queries and keys."""
-    post_norms: bool = False
-    interleaved: bool = False
-    """Whether a GGUF file has the two numbers that turn together side by side."""
-    activation: Activation = "silu"
-    scaled_embedding: bool = False
-    """Whether rows of the embedding are multiplied by sqrt(width)."""
-    pattern: int = 1
-    """Every which layer sees all tokens; the others see a window."""
-    base: float = 10_000.0
-    """Of rotary frequencies, where a file names none."""
-
-
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "llama": Architecture(interleaved=True),
-    "qwen2": Architecture(biases=True),
-    "qwen3": Architecture(head_norms=True),
-    "gemma3": Architecture(
-        head_norms=True, post_norms=True, activation="gelu_tanh", scaled_embedding=True, pattern=6, base=1_000_000.0
-    ),
-}
-LOCAL_BASE = 10_000.0
-"""Of the rotary frequencies of Gemma's layers with a window."""
 _GEMMA_27B_LAYERS = 62
 """Gemma's model of 27 G parameters divides queries by the root of width / heads."""
 
@@ -73,12 +40,12 @@ def read_gguf(path: Path) -> DecoderDescription:
         UnknownDecoderKind: an architecture, a tensor type, a tokenizer or a rotary scaling that is not read.
     """
     file = GgufFile(path)
-    name = file.metadata.get("general.architecture")
+    name = NamedValues(path, file.metadata).text("general.architecture")
     if name not in ARCHITECTURES:
         raise UnknownDecoderKind(path=path, kind="architecture", name=name, expected=", ".join(ARCHITECTURES))
     try:
         with np.errstate(all="ignore"):  # numbers of a hostile file are whatever they are
-            decoder = _Parts(file, str(name)).decoder()
+            decoder = _Parts(file, name).decoder()
     except OverflowError as error:
         raise NotALanguageModel(path=path, reason=f"a number in it is out of range: {error}") from error
     if (misfit := find_misfit(decoder)) is not None:
@@ -91,14 +58,14 @@ class _Parts:
 
     def __init__(self, file: GgufFile, name: str) -> None:
         self._file, self._name, self._kind = file, name, ARCHITECTURES[name]
-        self._keys = Keys(file.path, file.metadata)
+        self._keys = NamedValues(file.path, file.metadata)
         self._layers = self._keys.integer(f"{name}.block_count")
         self._heads = self._keys.integer(f"{name}.attention.head_count")
         self._key_heads = self._keys.integer(f"{name}.attention.head_count_kv", self._heads)
         self._embedding = self._matrix("token_embd.weight")
         self._width = matrix_shape(self._embedding)[1]
         self._head_size = self._keys.integer(
-            f"{name}.attention.key_length", self._width // self._heads if self._heads else 0
+            f"{name}.attention.key_length", self._width // self._heads if self._heads else 0, LARGEST_HEAD
         )
 
     def decoder(self) -> DecoderDescription:

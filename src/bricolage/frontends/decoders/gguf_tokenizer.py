@@ -6,13 +6,15 @@ import numpy as np
 
 from bricolage.errors import NotALanguageModel, UnknownDecoderKind
 from bricolage.frontends.decoders.decoder_description import CONTROL, USER_DEFINED, TokenizerDescription
-from bricolage.frontends.decoders.gguf_keys import Keys
+from bricolage.frontends.decoders.named_values import NamedValues
 
+_LONGEST_TOKEN = 4096
+"""Letters: a piece is split everywhere to see what it is merged from."""
 PRE_TOKENIZERS = ("default", "gpt-2", "llama-bpe", "qwen2", "smollm")
 """Names of expressions that are known, for tokenizers of the model gpt2."""
 
 
-def read_gguf_tokenizer(keys: Keys) -> TokenizerDescription:
+def read_gguf_tokenizer(keys: NamedValues) -> TokenizerDescription:
     """The tokenizer of a file.
 
     Raises:
@@ -29,6 +31,9 @@ def read_gguf_tokenizer(keys: Keys) -> TokenizerDescription:
     tokens, types = keys.texts(f"{prefix}.tokens"), keys.array(f"{prefix}.token_type", np.int32)
     if not tokens:
         raise NotALanguageModel(path=keys.path, reason="its tokenizer has no tokens")
+    longest = max(map(len, tokens))
+    if longest > _LONGEST_TOKEN:
+        raise NotALanguageModel(path=keys.path, reason=f"a token of its tokenizer has {longest} letters")
     scores = keys.array(f"{prefix}.scores", np.float32)
     if model == "llama" and scores is None:
         raise NotALanguageModel(path=keys.path, reason=f"it lacks the key '{prefix}.scores'")
