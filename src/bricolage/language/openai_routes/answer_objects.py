@@ -11,7 +11,7 @@ from fastapi_openai_compat import ChatCompletion, Choice, Message
 
 from bricolage.language.language_model import Generation
 from bricolage.language.sequence import TokenRecord
-from bricolage.language.token_model import TextTokens
+from bricolage.language.token_model import TextTokens, token_data
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _chat_logprobs(head: AnswerHead, records: Sequence[TokenRecord]) -> dict[str
         return None
     content = []
     for record in records:
-        likeliest = [_token_object(head.tokenizer.token_bytes(token), value) for token, value in record.likeliest]
+        likeliest = [_token_object(token_data(head.tokenizer, token), value) for token, value in record.likeliest]
         content.append({**_token_object(record.data, record.logprob), "top_logprobs": likeliest})
     return {"content": content, "refusal": None}
 
@@ -125,7 +125,7 @@ def _completion_logprobs(head: AnswerHead, records: Sequence[TokenRecord], offse
     for record, text in zip(records, texts, strict=True):
         offsets.append(offset)
         offset += len(text)
-        pairs = ((head.tokenizer.token_bytes(token), value) for token, value in record.likeliest)
+        pairs = ((token_data(head.tokenizer, token), value) for token, value in record.likeliest)
         likeliest.append({data.decode("utf-8", "replace"): value for data, value in pairs})
     return {
         "tokens": texts,
