@@ -1,7 +1,7 @@
 """Memory of the keys and values of all sequences of a model: pools of rows, of which each sequence has a span.
 
 A span grows by doubling, and moves where nothing is free behind it. Pools grow by doubling too. Programs know rows by number and
-pools by address, so nothing is compiled again. Row 0 is nobody's: rows of a program that are not used write there.
+pools by address, so nothing is compiled again. Row 0 is no sequence's: rows of a program that are not used write there.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class CachePool:
         self.give_back(Span(before, wanted - before))
 
     def _enlarged(self, array: np.ndarray) -> np.ndarray:
-        """A copy with as many rows as there are now; the new ones are zeros, since what is not written yet may be multiplied by 0."""
+        """A copy with as many rows as there are now. The new ones are zeros: other backends multiply what is not written by 0."""
         larger = lasting((self.rows, self._width), self._dtype)
         larger[: len(array)] = array
         larger[len(array) :] = 0

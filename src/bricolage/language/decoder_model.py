@@ -7,8 +7,8 @@ sequence alone: neither on the rows beside it, nor on the program, nor on where 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from bricolage.frontends.decoders.decoder_description import DecoderDescription,
 from bricolage.frontends.decoders.decoder_graph import CacheType, DecoderProgram
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.cache_pool import CachePool, Span, span_rows
-from bricolage.language.decoder_programs import DecoderPrograms, ProgramSettings, ReadyProgram
+from bricolage.language.decoder_programs import Arithmetic, DecoderPrograms, ProgramSettings, ReadyProgram
 from bricolage.language.token_model import Logits, SequenceState
 
 STEP_ROWS = (1, 2, 4, 8)
@@ -76,13 +76,30 @@ class DecoderSequence:
         self.span, self.length = Span(0, 0), 0
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A token in a program."""
+_Row = tuple[int, int, int]
+"""A token in a program, the first row of its sequence in the pools, and its position."""
 
-    token: int
-    start: int
-    position: int
+
+class _LogitsMemory:
+    """Arrays for logits, used again once nobody has them any more: new ones of that size come page by page from the system, which
+    takes a tenth of a small model's step."""
+
+    def __init__(self) -> None:
+        self._arrays: list[np.ndarray] = []
+
+    def take(self, rows: int, width: int) -> np.ndarray:
+        """float32 [rows, width], not initialised."""
+        for array in self._arrays:
+            if len(array) == rows and sys.getrefcount(array) == _UNUSED:
+                return array
+        array = np.empty((rows, width), np.float32)
+        self._arrays = [array, *self._arrays[: _KEPT - 1]]
+        return array
+
+
+_KEPT = 16
+_UNUSED = 3
+"""References to an array that only its memory has: the list, the loop's name, and the question's argument."""
 
 
 class DecoderModel:
@@ -93,11 +110,11 @@ class DecoderModel:
         decoder: DecoderDescription,
         *,
         threads: int,
-        config: str = "f32",
+        config: Arithmetic = "f32",
         cache: CacheType = "float16",
         context_length: int | None = None,
     ) -> None:
-        """`config` is the engine's: `f32`, or `int8`, which rounds rows to bytes. `context_length` may be shorter than the model's.
+        """`context_length` may be shorter than the model's.
 
         Raises:
             NotEnoughMemory: there is none for a cache.
@@ -109,6 +126,7 @@ class DecoderModel:
         width, most = decoder.key_heads * decoder.head_size, _SEQUENCES * self.context_length
         self.pool = CachePool(2 * len(decoder.layers), width, np.dtype(cache), most)
         """Memory of all sequences."""
+        self._memory = _LogitsMemory()
         self._window = next((layer.sliding_window for layer in decoder.layers if layer.sliding_window), None)
 
     def open_sequence(self) -> DecoderSequence:
@@ -129,28 +147,24 @@ class DecoderModel:
             ContextFull: a sequence would be longer than `context_length`; no sequence has changed.
             NotEnoughMemory: there is none for longer sequences.
         """
-        given = [(self._taken(state, tokens), np.asarray(tokens, np.int64)) for state, tokens in rows]
+        given = [(self._taken(state, tokens), tokens) for state, tokens in rows]
         for state, tokens in given:
             state.reserve(state.length + len(tokens))
-        results: list[list[np.ndarray]] = [[] for _ in given]
+        results = [self._memory.take(len(tokens) if every_row else 1, self.vocabulary) for _, tokens in given]
         step: list[_Row] = []
-        wanted: list[tuple[int, int]] = []
-        for number, (state, tokens) in enumerate(given):
-            position, left = state.length, len(tokens)
-            while left and not every_row and left > STEP_ROWS[-1]:
-                count = min(left, PROMPT_ROWS[-1])
-                logits = self._prompt(state, tokens[-left:][:count], position)
-                position, left = position + count, left - count
-                if not left:
-                    results[number].append(logits)
-            for offset in range(left):
-                if every_row or offset == left - 1:
-                    wanted.append((number, len(step)))
-                step.append(_Row(int(tokens[len(tokens) - left + offset]), state.span.start, position + offset))
-        self._steps(step, wanted, results)
+        wanted: list[tuple[int, np.ndarray]] = []
+        """Rows of the step, and where their logits go."""
+        for (state, tokens), logits in zip(given, results, strict=True):
+            first = 0 if every_row else self._prompt(state, tokens, logits[0])
+            start, length, last = state.span.start, state.length, len(tokens) - 1
+            for i in range(first, len(tokens)):
+                if every_row or i == last:
+                    wanted.append((len(step), logits[i if every_row else 0]))
+                step.append((tokens[i], start, length + i))
+        self._steps(step, wanted)
         for state, tokens in given:
             state.length += len(tokens)
-        return [np.stack(found) for found in results]
+        return results
 
     def _taken(self, state: SequenceState, tokens: Sequence[int]) -> DecoderSequence:
         """A sequence that can be extended."""
@@ -161,27 +175,33 @@ class DecoderModel:
             raise ContextFull(tokens=state.length + len(tokens), limit=self.context_length)
         return state
 
-    def _steps(
-        self, rows: Sequence[_Row], wanted: Sequence[tuple[int, int]], results: Sequence[list[np.ndarray]]
-    ) -> None:
+    def _steps(self, rows: Sequence[_Row], wanted: Sequence[tuple[int, np.ndarray]]) -> None:
         """Rows through programs for steps, as many at a time as the largest has."""
-        for first in range(0, len(rows), STEP_ROWS[-1]):
-            some = rows[first : first + STEP_ROWS[-1]]
+        most = STEP_ROWS[-1]
+        for first in range(0, len(rows), most):
+            some = rows[first : first + most]
             program = self._program(next(n for n in STEP_ROWS if n >= len(some)), last_row_alone=False)
             self._fill(program, some)
             program.run(self.pool)
-            for number, row in wanted:
-                if first <= row < first + len(some):
-                    results[number].append(program.logits[row - first].copy())
+            for row, logits in wanted:
+                if first <= row < first + most:
+                    logits[...] = program.logits[row - first]
 
-    def _prompt(self, state: DecoderSequence, tokens: np.ndarray, position: int) -> np.ndarray:
-        """A chunk of a sequence; logits behind its last token."""
-        program = self._program(next(n for n in PROMPT_ROWS if n >= len(tokens)), last_row_alone=True)
-        rows = [_Row(int(token), state.span.start, position + i) for i, token in enumerate(tokens)]
-        self._fill(program, rows)
-        program.inputs["last"][0] = len(rows) - 1
-        program.run(self.pool)
-        return program.logits[0].copy()
+    def _prompt(self, state: DecoderSequence, tokens: Sequence[int], logits: np.ndarray) -> int:
+        """As many tokens of a sequence as go in chunks, and the logits behind the last one of all, if that is among them; how many
+        tokens these are."""
+        done = 0
+        while len(tokens) - done > STEP_ROWS[-1]:
+            some = tokens[done : done + PROMPT_ROWS[-1]]
+            program = self._program(next(n for n in PROMPT_ROWS if n >= len(some)), last_row_alone=True)
+            rows = [(token, state.span.start, state.length + done + i) for i, token in enumerate(some)]
+            self._fill(program, rows)
+            program.inputs["last"][0] = len(rows) - 1
+            program.run(self.pool)
+            done += len(some)
+            if done == len(tokens):
+                logits[...] = program.logits[0]
+        return done
 
     def _program(self, rows: int, *, last_row_alone: bool) -> ReadyProgram:
         most = _SEQUENCES * self.context_length
@@ -190,25 +210,21 @@ class DecoderModel:
     def _fill(self, program: ReadyProgram, rows: Sequence[_Row]) -> None:
         """Writes a program's inputs; rows that are not used see nothing, and write to row 0 of the cache."""
         count, inputs = len(rows), program.inputs
-        numbers = embedded_rows(self._decoder.embedding, np.array([row.token for row in rows]))
+        tokens, starts, positions = np.array(rows, np.int64).T
+        x = inputs["x"]
+        x[:count] = embedded_rows(self._decoder.embedding, tokens)
         if self._decoder.embedding_scale != 1.0:
-            numbers = numbers * np.float32(self._decoder.embedding_scale)
-        inputs["x"][:count] = numbers
-        inputs["x"][count:] = 0
-        starts = np.array([row.start for row in rows], np.int64)
-        lengths = np.array([row.position + 1 for row in rows], np.int64)
-        self._place(inputs["places"][:, 0], starts + lengths - 1)
-        self._place(inputs["starts"][:, 0], starts)
-        self._place(inputs["lengths"], lengths)
+            x[:count] *= np.float32(self._decoder.embedding_scale)
+        lengths = positions + 1
+        values = {"places": starts + positions, "starts": starts, "lengths": lengths}
         if self._window is not None:
             seen = np.minimum(lengths, self._window)
-            self._place(inputs["window_starts"][:, 0], starts + lengths - seen)
-            self._place(inputs["window_lengths"], seen)
-
-    @staticmethod
-    def _place(target: np.ndarray, values: np.ndarray) -> None:
-        target[: len(values)] = values
-        target[len(values) :] = 0
+            values |= {"window_starts": starts + lengths - seen, "window_lengths": seen}
+        for name, numbers in values.items():
+            inputs[name].reshape(-1)[:count] = numbers
+        if count < len(x):
+            for name in ("x", *values):
+                inputs[name][count:] = 0
 
 
 def embedded_rows(matrix: Matrix, tokens: np.ndarray) -> np.ndarray:
@@ -222,4 +238,4 @@ def embedded_rows(matrix: Matrix, tokens: np.ndarray) -> np.ndarray:
         packed = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(tokens), -1)
     blocks = packed[:, : scales.shape[1] * matrix.block].reshape(*scales.shape, matrix.block)
     numbers = (blocks.astype(np.float32) - zeros) * scales[:, :, None]
-    return numbers.reshape(len(tokens), -1)[:, : matrix.k]
+    return np.asarray(numbers.reshape(len(tokens), -1)[:, : matrix.k])

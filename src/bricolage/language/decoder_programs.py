@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from bricolage.graph.store import Store
 from bricolage.language.cache_pool import CachePool
 from bricolage.work.implementation import KernelConfig
 
+Arithmetic = Literal["f32", "int8"]
+"""In which products are computed: `int8` rounds rows to bytes, each block of them with a scale of its own."""
 _BACKEND = "native"
 """Only our own engine leaves the length of a cache out of its code."""
 
@@ -31,8 +34,7 @@ class ProgramSettings:
     """How all programs of a model are compiled."""
 
     threads: int
-    config: str
-    """Of the engine: `f32`, or `int8`, which rounds rows to bytes."""
+    config: Arithmetic
 
 
 class ReadyProgram:
@@ -92,7 +94,7 @@ class DecoderPrograms:
             Store(folder).share([model])
             write_model(model, folder / "region.onnx")
             region = RegionModel(folder / "region.onnx")
-            kernel = registry.get(_BACKEND).compile(region, KernelConfig(self._settings.config), resources)
+            kernel = registry.get(_BACKEND).compile(region, KernelConfig(f"{self._settings.config}-alike"), resources)
             return ReadyProgram(kernel, region, program)
 
 

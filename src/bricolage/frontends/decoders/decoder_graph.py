@@ -1,7 +1,7 @@
 """A decoder as an ONNX model of standard operators, over a cache that outlives a run.
 
-A program takes some rows, each a token of any sequence, so that one form serves prompts, steps of several sequences and drafts that
-are checked. The cache of a layer is a pool of rows [rows, key_heads · head_size] of keys, and one of values, in which the tokens of a
+A program takes some rows, each a token of any sequence: one form serves prompts, steps of several sequences and drafts to be
+checked. The cache of a layer is a pool of rows [rows, key_heads · head_size] of keys, and one of values, in which the tokens of a
 sequence lie one behind another. Inputs of a program of n rows:
 
 | input | type | what |
@@ -14,8 +14,8 @@ sequence lie one behind another. Inputs of a program of n rows:
 | `last` | int64 [1] | the row whose logits are wanted, in a program for prompts |
 | `keys_i`, `values_i` | float16 or float32 [rows, ...] | pools of layer i |
 
-Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i`: the pools with the new rows. Whoever runs it
-binds both to one memory, and a token then writes its row alone.
+Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i`: the pools with the new rows. Whoever
+runs it binds both to one memory, and a token then writes its row alone.
 
 Keys lie in the pool with their positions turned into them, so attention need not know positions: a sliding window is a later start.
 """
@@ -144,11 +144,11 @@ class _Writer:
             seen.append(self._cast(rows, ir.DataType.FLOAT))
         one = self._shape([self._program.rows, 1, decoder.heads * decoder.head_size])
         given = [self._add("Reshape", query, one), *seen, None, None, None, count]
-        words: dict[str, int | float] = {"q_num_heads": decoder.heads, "kv_num_heads": decoder.key_heads}
+        words: dict[str, int | float | str] = {"q_num_heads": decoder.heads, "kv_num_heads": decoder.key_heads}
         words["scale"] = float(decoder.query_scale)
         if decoder.attention_softcap is not None:
             words["softcap"] = float(decoder.attention_softcap)
-        mixed = self._add("Attention", *given, **words)
+        mixed = self._add_with("Attention", given, words)
         flat = self._add("Reshape", mixed, self._shape([self._program.rows, decoder.heads * decoder.head_size]))
         result = self._product(flat, layer.output, f"output_{number}")
         if layer.attention_post_norm is None:
@@ -178,9 +178,7 @@ class _Writer:
             return result
         return self._norm(result, layer.feed_forward_post_norm, f"feed_forward_post_norm_{number}")
 
-    def _turned(
-        self, x: ir.Value, heads: int, rope: RotaryEmbedding, norm: np.ndarray | None, name: str
-    ) -> ir.Value:
+    def _turned(self, x: ir.Value, heads: int, rope: RotaryEmbedding, norm: np.ndarray | None, name: str) -> ir.Value:
         """Heads [rows, heads · size], each normalised where there are weights for it, turned by their positions."""
         rows, size = self._program.rows, self._decoder.head_size
         x = self._add("Reshape", x, self._shape([rows, heads, size]))
@@ -261,12 +259,14 @@ class _Writer:
         value.shape, value.type = ir.Shape(shape), ir.TensorType(kind)
         return value
 
-    def _add(
-        self, kind: str, *inputs: ir.Value | None, domain: str = "", **words: int | float | str
+    def _add(self, kind: str, *inputs: ir.Value | None, domain: str = "", **words: int | float | str) -> ir.Value:
+        return self._add_with(kind, inputs, words, domain)
+
+    def _add_with(
+        self, kind: str, inputs: Sequence[ir.Value | None], words: Mapping[str, int | float | str], domain: str = ""
     ) -> ir.Value:
         name = f"{kind}_{len(self._nodes)}"
-        attributes: Mapping[str, int | float | str] = words
-        node = ir.node(kind, list(inputs), dict(attributes), domain=domain, name=name)
+        node = ir.node(kind, list(inputs), dict(words), domain=domain, name=name)
         node.outputs[0].name = name
         self._nodes.append(node)
         return node.outputs[0]

@@ -36,8 +36,8 @@ class ReplacedRows(CacheNode):
 
 @dataclass(frozen=True, eq=False)
 class CachedAttention(CacheNode):
-    """Attention of n rows of queries [n, 1, heads · size], each to rows of a cache of its own: `lengths[i]` of them from `starts[i]`
-    on. A row of length 0 becomes zeros. Each key head serves heads / key_heads query heads."""
+    """Attention of n rows of queries [n, 1, heads · size], each to rows of a cache of its own: `lengths[i]` from `starts[i]` on.
+    A row of length 0 becomes zeros. Each key head serves heads / key_heads query heads."""
 
     queries: Node
     keys: Node

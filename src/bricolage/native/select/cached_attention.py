@@ -5,8 +5,8 @@ it is then put together with what the chunks before it have, by the larger of bo
 calculation for softmax", 2018). Chunks begin at the row's own start and are put together one after another. So a row's bits depend
 neither on the rows beside it nor on the threads.
 
-Where there are fewer pairs of a row and a key head than keep the threads busy, these share the chunks as well; what each chunk found
-waits in memory until they have met (as Flash-Decoding does: Dao et al., 2023).
+Where there are fewer pairs of a row and a key head than keep the threads busy, these share the chunks as well; what each chunk
+found waits in memory until they have met (as Flash-Decoding does: Dao et al., 2023).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_PARTS = 32 << 20
 _REGISTERS = 12
 """Vectors of sums that are under way."""
 _TYPICAL = 256
-"""Positions for which the work of a piece is estimated: nobody knows how many there will be."""
+"""Positions for which the work of a piece is estimated: how many there will be is not known."""
 
 
 def _applies(request: KernelRequest) -> bool:
@@ -52,7 +52,7 @@ def _part_floats(root: CachedAttention) -> int:
 
 def _whole_phase(request: KernelRequest, weights: ConstantBlock) -> Phase:
     """All chunks of a row and key head by one thread."""
-    root, kernel = request.root, request.kernel
+    root = request.root
     assert isinstance(root, CachedAttention)
     memory = FunctionMemory(weights)
     part = _part_floats(root)
@@ -249,7 +249,9 @@ def _functions(root: CachedAttention, isa: Isa, read: str) -> str:
     kind = STORED_TYPES[root.keys.dtype]
     vectors, tops, totals = size // lanes, group * size, group * (size + 1)
     wide = max(1, _REGISTERS // group)
-    attributes = ", ".join(["noinline", *(['target("f16c")'] if "half" in read and lanes == 8 and isa.reads_halves else [])])
+    attributes = ", ".join(
+        ["noinline", *(['target("f16c")'] if "half" in read and lanes == 8 and isa.reads_halves else [])]
+    )
     scalar = {"float16": "wide_from_half({})", "bfloat16": "nat_widen({})"}.get(root.keys.dtype, "{}")
     rest = range(vectors * lanes, size)
     lines = [

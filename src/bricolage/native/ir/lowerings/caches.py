@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from bricolage.native.ir.cache_nodes import CachedAttention, ReplacedRows
+from bricolage.native.ir.lowerings.elementwise import convert_node
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering
 from bricolage.native.ir.tensors import HALVES, Constant, Gather, Input, Node, Pointwise
-from bricolage.native.ir.lowerings.elementwise import convert_node
 
 _UNSUPPORTED = ("is_causal", "softcap", "qk_matmul_output_mode", "softmax_precision")
 """Attributes of Attention that change what is computed, and that attention to a cache does not know."""
