@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fastapi_openai_compat import ChatCompletion, Choice, Message
 
-from bricolage.language.language_model import Generation
+from bricolage.language.language_model import TextGeneration
 from bricolage.language.sequence import TokenRecord
 from bricolage.language.token_model import TextTokens, token_data
 
@@ -32,7 +32,7 @@ class AnswerHead:
         return f"{self.kind}-{self.number}"
 
 
-def usage_object(generation: Generation) -> dict[str, object]:
+def usage_object(generation: TextGeneration) -> dict[str, object]:
     """Numbers of tokens."""
     figures = generation.figures
     return {
@@ -60,7 +60,7 @@ def last_chat_chunk(head: AnswerHead, **fields: object) -> ChatCompletion:
     return ChatCompletion.model_validate({**fixed, "object": kind, "choices": [], **fields})
 
 
-def whole_chat(head: AnswerHead, text: str, generation: Generation) -> ChatCompletion:
+def whole_chat(head: AnswerHead, text: str, generation: TextGeneration) -> ChatCompletion:
     """A chat's answer."""
     choice = Choice(
         index=0,
