@@ -79,6 +79,7 @@ def _check(option: str, value: object, holds: bool, advice: str) -> None:
 
 
 NGRAM = "ngram"
+LANGUAGE_PRECISIONS = ("highest", "low")
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class LanguageSettings:
 
     threads: int | None = None
     """Cores to use; None: all."""
+    precision: str = "highest"
+    """`highest`, or `low`: rows are rounded to bytes, which is faster."""
     speculate: str = ""
     """What guesses tokens ahead: nothing, `ngram` (the text itself), or the path of a smaller model with the same tokens. Guesses
     are made where they gain."""
@@ -103,5 +106,7 @@ class LanguageSettings:
 
     def __post_init__(self) -> None:
         _check("--threads", self.threads, self.threads is None or self.threads > 0, "Give a number from 1")
+        known = self.precision in LANGUAGE_PRECISIONS
+        _check("--precision", self.precision, known, f"Write {' or '.join(LANGUAGE_PRECISIONS)}")
         _check("most_sequences", self.most_sequences, self.most_sequences > 0, "Give a number from 1")
         _check("prefix_bytes", self.prefix_bytes, self.prefix_bytes >= 0, "Give a number from 0")

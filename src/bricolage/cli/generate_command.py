@@ -30,6 +30,10 @@ Speculate = Annotated[
     ),
 ]
 
+Precision = Annotated[
+    str, typer.Option("--precision", metavar="WORD", help="highest, or low: numbers in bytes, which is faster.")
+]
+
 
 @guard_command
 @a.decision_options(of=GenerationOptions)
@@ -41,6 +45,7 @@ def generate(
     *,
     options: GenerationOptions,
     speculate: Speculate = "",
+    precision: Precision = "highest",
     threads: a.Threads = None,
     as_json: a.Json = False,
 ) -> None:
@@ -56,7 +61,7 @@ def generate(
     with output.stdout_kept() as results:
         with progress_bars.show_progress() as shown:
             shown.start(f"load {model.name}")
-            opened = open_text_model(model, LanguageSettings(threads, speculate))
+            opened = open_text_model(model, LanguageSettings(threads, precision, speculate))
         with opened:
             chat = compose_chat(prompt, system) if system else prompt
             with opened.generate(chat, options, raw=raw) as stream:

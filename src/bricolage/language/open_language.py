@@ -8,6 +8,7 @@ from bricolage.base.generation_options import NGRAM, LanguageSettings
 from bricolage.base.options import available_cores
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.language.decoder_model import DecoderModel
+from bricolage.language.decoder_programs import Arithmetic
 from bricolage.language.draft_model import ModelDrafter, check_same_tokens
 from bricolage.language.language_model import LanguageModel
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
@@ -42,7 +43,8 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
 
 
 def _open_decoder(path: Path, settings: LanguageSettings) -> DecoderModel:
-    return DecoderModel(read_decoder(path), threads=settings.threads or available_cores())
+    config: Arithmetic = "f32" if settings.precision == "highest" else "int8"
+    return DecoderModel(read_decoder(path), threads=settings.threads or available_cores(), config=config)
 
 
 def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> DrafterFactory | None:
