@@ -12,7 +12,8 @@ memory. `kl` (nats) is to float32 of the same weights, on a text that no contest
 where the same sentences come again and again, for guesses.
 
 Ours: `kernels` calls the model in a loop, `python` is `bricolage.load(...).generate(...)`, `eight texts` writes eight at a time
-(their tokens together), `guesses` is `--speculate ngram`. ONNX Runtime GenAI needs a folder that its own builder has made of the model.
+(their tokens together), `guesses` is `--speculate ngram`. ONNX Runtime GenAI needs a folder that its own builder has made of the
+model.
 """
 
 from __future__ import annotations
