@@ -142,8 +142,8 @@ class _Writer:
             presents.append(present)
             rows = self._add("Gather", present, gathered, axis=0)
             seen.append(self._cast(rows, ir.DataType.FLOAT))
-        one = self._shape([self._program.rows, 1, decoder.heads * decoder.head_size])
-        given = [self._add("Reshape", query, one), *seen, None, None, None, count]
+        apart = self._shape([self._program.rows, 1, decoder.heads * decoder.head_size])
+        given = [self._add("Reshape", query, apart), *seen, None, None, None, count]
         words: dict[str, int | float | str] = {"q_num_heads": decoder.heads, "kv_num_heads": decoder.key_heads}
         words["scale"] = float(decoder.query_scale)
         if decoder.attention_softcap is not None:
@@ -213,8 +213,8 @@ class _Writer:
         return self._positions
 
     def _norm(self, x: ir.Value, weight: np.ndarray, name: str) -> ir.Value:
-        known = self._constant(name, np.asarray(weight, np.float32))
-        return self._add("RMSNormalization", x, known, axis=-1, epsilon=float(self._decoder.epsilon))
+        scale = self._constant(name, np.asarray(weight, np.float32))
+        return self._add("RMSNormalization", x, scale, axis=-1, epsilon=float(self._decoder.epsilon))
 
     def _biased(self, x: ir.Value, bias: np.ndarray | None, name: str) -> ir.Value:
         return x if bias is None else self._add("Add", x, self._constant(name, np.asarray(bias, np.float32)))
