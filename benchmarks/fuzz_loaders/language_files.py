@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ class Gguf:
     """Of tensors and keys, where they lie."""
     version: int = 3
 
+    def copy(self) -> Gguf:
+        """One that can be changed by itself."""
+        return Gguf(list(self.metadata), list(self.tensors), list(self.counts), self.version)
+
     def to_bytes(self) -> bytes:
         """The file."""
         tensor_count, key_count = self.counts
@@ -57,7 +61,7 @@ class Gguf:
 def _pack(kind: str, value: Any) -> bytes:
     """A number, cut to what its type holds."""
     if kind in "fd":
-        number = float(np.clip(float(value), -3e38, 3e38)) if isinstance(value, int | float) else 0.0
+        number = max(-3e38, min(3e38, float(value))) if isinstance(value, int | float) else 0.0
         return struct.pack(f"<{kind}", number)
     whole = int(value) if isinstance(value, int) else 0
     return (whole % (1 << 64)).to_bytes(8, "little")[: struct.calcsize(f"<{kind}")]
@@ -70,11 +74,16 @@ def _text(text: str) -> bytes:
 
 def _value(kind: int, value: Any) -> bytes:
     if kind == _ARRAY:
-        inner, values = value if isinstance(value, tuple) else (4, [])
-        return _pack("I", inner) + _pack("Q", len(values)) + b"".join(_value(inner, each) for each in values)
+        return _array(*value) if isinstance(value, tuple) else _array(4, ())
     if kind == _STRING:
         return _text(value if isinstance(value, str) else str(value))
     return _pack(_PACKED.get(kind, "I"), value)
+
+
+@lru_cache(64)
+def _array(inner: int, values: tuple[Any, ...]) -> bytes:
+    """Most arrays of a file are those of the sound one."""
+    return _pack("I", inner) + _pack("Q", len(values)) + b"".join(_value(inner, each) for each in values)
 
 
 def _alphabet() -> list[str]:
@@ -129,15 +138,15 @@ def sound_gguf(architecture: str, kind: int, tokenizer: str) -> Gguf:
         ("general.alignment", 4, 32),
         ("tokenizer.ggml.model", _STRING, tokenizer),
         ("tokenizer.ggml.pre", _STRING, "qwen2"),
-        ("tokenizer.ggml.tokens", _ARRAY, (_STRING, tokens)),
-        ("tokenizer.ggml.token_type", _ARRAY, (5, [1] * (len(tokens) - 1) + [3])),
-        ("tokenizer.ggml.scores", _ARRAY, (6, [-float(number) for number in range(len(tokens))])),
+        ("tokenizer.ggml.tokens", _ARRAY, (_STRING, tuple(tokens))),
+        ("tokenizer.ggml.token_type", _ARRAY, (5, (*[1] * (len(tokens) - 1), 3))),
+        ("tokenizer.ggml.scores", _ARRAY, (6, tuple(-float(number) for number in range(len(tokens))))),
         ("tokenizer.ggml.eos_token_id", 4, len(tokens) - 1),
         ("tokenizer.ggml.add_bos_token", 7, 0),
         ("tokenizer.chat_template", _STRING, "{{ messages }}"),
     ]
     if tokenizer == "gpt2":
-        metadata.append(("tokenizer.ggml.merges", _ARRAY, (_STRING, list(_MERGES))))
+        metadata.append(("tokenizer.ggml.merges", _ARRAY, (_STRING, _MERGES)))
     return Gguf(metadata, tensors)
 
 
@@ -148,7 +157,7 @@ def _pieces() -> list[str]:
 
 def change_gguf(sound: Gguf, choose: Choices) -> bytes:
     """The bytes of a file that lies somewhere."""
-    changed = copy.deepcopy(sound)
+    changed = sound.copy()
     for _ in range(1 + choose.number(3)):
         match choose.number(4):
             case 0 | 1:
@@ -181,7 +190,7 @@ def _change_key(changed: Gguf, choose: Choices) -> None:
                 choose.of(mutate.TEXTS) if inner == _STRING else choose.of(mutate.NUMBERS)
             )
             del values[len(values) - choose.number(3) :]
-            changed.metadata[place] = (key, kind, (inner if choose.number(3) else choose.number(14), values))
+            changed.metadata[place] = (key, kind, (inner if choose.number(3) else choose.number(14), tuple(values)))
         case _:
             value = choose.of(mutate.TEXTS) if kind == _STRING and choose.number(3) else choose.of(mutate.NUMBERS)
             changed.metadata[place] = (key, kind, value)

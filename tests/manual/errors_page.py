@@ -13,6 +13,8 @@ _SUBJECTS = {
     "models": "Model files",
     "inputs": "Inputs of a call",
     "servers": "Model servers",
+    "decoders": "Files of language models",
+    "language": "Text generation",
     "options": "Options, files and folders",
     "accuracy": "Samples and metrics",
     "artifacts": "Artifacts, packs, devices",

@@ -81,4 +81,4 @@ def _serve_texts(paths: Mapping[str, Path], settings: ServerSettings, begun: Cal
     except ImportError as error:
         purpose, extra = "to serve language models", "language-server"
         raise MissingLibrary(name=error.name, purpose=purpose, reason=error, extra=extra) from error
-    serve_language_models(paths, settings, LanguageSettings(), begun)
+    serve_language_models(paths, settings, LanguageSettings(prepare=True), begun)

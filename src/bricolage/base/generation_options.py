@@ -98,6 +98,8 @@ class LanguageSettings:
     """That are written at a time; others wait."""
     prefix_bytes: int = 512 * 2**20
     """Memory for prompts that begin as an earlier one did; 0: none."""
+    prepare: bool = False
+    """Whether all programs are compiled at once, and not when they are first needed."""
 
     def __post_init__(self) -> None:
         _check("--threads", self.threads, self.threads is None or self.threads > 0, "Give a number from 1")

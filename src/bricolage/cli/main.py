@@ -19,7 +19,7 @@ from bricolage.cli.backends import backends
 from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
 from bricolage.cli.export import export
-from bricolage.cli.generate import generate
+from bricolage.cli.generate_command import generate
 from bricolage.cli.optimize import optimize
 from bricolage.cli.pack import pack
 from bricolage.cli.quantize import quantize

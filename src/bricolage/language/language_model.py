@@ -43,7 +43,7 @@ class GenerationFigures:
     """Of the guesses."""
 
 
-class Generation:
+class TextGeneration:
     """A text while it is written."""
 
     def __init__(self, scheduler: SequenceScheduler, sequence: RunningSequence) -> None:
@@ -91,7 +91,7 @@ class Generation:
             self._scheduler.cancel(self._sequence)
 
 
-class GenerationStream(Generation):
+class GenerationStream(TextGeneration):
     """Pieces of a text while it is written. It may be left before the end; `close`, or the end of a `with` block, frees its place
     in the model."""
 
@@ -203,7 +203,7 @@ class LanguageModel:
     def submit(
         self, tokens: Sequence[int], options: GenerationOptions, events: EventSink
     ) -> tuple[SequenceScheduler, RunningSequence]:
-        """`generate` for a reader with a queue of its own: what a `Generation` is made of.
+        """`generate` for a reader with a queue of its own: what a `TextGeneration` is made of.
 
         Raises:
             EmptyPrompt, ContextFull, BadOption, ExecutableClosed: as `generate`.

@@ -32,6 +32,8 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
     tokenizer = read_tokenizer(path)
     make_drafter = _choose_drafter(settings, tokenizer)
     model = _open_decoder(path, settings)
+    if settings.prepare:
+        model.prepare()
     limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
     if make_drafter is None:
         return LanguageModel(model, tokenizer, limits)

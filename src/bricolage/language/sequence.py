@@ -13,7 +13,7 @@ import numpy as np
 from bricolage.base.generation_options import GenerationOptions
 from bricolage.language.speculation import Draft, SequenceSpeculation
 from bricolage.language.text_stream import TextStream
-from bricolage.language.token_model import Logits, SequenceState, TextTokens
+from bricolage.language.token_model import Logits, SequenceState, TextTokens, token_data
 from bricolage.language.token_sampling import likeliest, log_probabilities, next_distribution
 
 FinishReason = Literal["stop", "length"]
@@ -155,7 +155,7 @@ class RunningSequence:
         self.tokens.append(token)
         if self.options.repetition_penalty != 1.0:
             self._seen[token] += 1
-        data = self.tokenizer.token_bytes(token)
+        data = token_data(self.tokenizer, token)
         records.append(self._record(token, data, row))
         text = self._text.add(data)
         if self._text.stopped:

@@ -87,3 +87,8 @@ class TextTokens(Protocol):
     def token_bytes(self, token: int) -> bytes:
         """The bytes of a token within a text, which may begin or end inside a character; none of special tokens."""
         ...
+
+
+def token_data(tokenizer: TextTokens, token: int) -> bytes:
+    """The bytes of any token that a model may draw: none of a row of its head that is there to make it a round number of rows."""
+    return tokenizer.token_bytes(token) if token < tokenizer.size else b""

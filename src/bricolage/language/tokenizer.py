@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bricolage.errors import NotALanguageModel, TokenizersMissing
 from bricolage.frontends.decoders.decoder_description import (
@@ -211,25 +214,35 @@ def _build_pairs(description: TokenizerDescription, path: Path) -> tokenizers.To
     return backend
 
 
+def _list_merges(description: TokenizerDescription, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Two tokens that make one, for all ways to cut one: those of the best score first, of one score the longest first one."""
+    skipped = _list_of_type(description, (CONTROL, UNKNOWN, BYTE))
+    mergeable = {token for token, number in vocabulary.items() if number not in skipped}
+    scores = np.zeros(len(description.tokens)) if description.scores is None else description.scores
+    order = np.argsort(-scores, kind="stable")
+    merges: list[tuple[str, str]] = []
+    for _, numbers in groupby(order.tolist(), key=scores.tolist().__getitem__):
+        texts = [description.tokens[number] for number in numbers]
+        cuts = [
+            (text[:at], text[at:])
+            for text in texts
+            if text in mergeable
+            for at in range(len(text) - 1, 0, -1)
+            if text[:at] in mergeable and text[at:] in mergeable
+        ]
+        if len(texts) > 1:
+            cuts = sorted(dict.fromkeys(cuts), key=lambda cut: (len(cut[0]), len(cut[1])), reverse=True)
+        merges += cuts
+    return merges
+
+
 def _build_pieces(description: TokenizerDescription) -> tokenizers.Tokenizer:
     """Pieces of characters: of two neighbours that make a token, those of the best score are merged first."""
     from tokenizers import Tokenizer, models, normalizers
 
-    tokens, scores = description.tokens, description.scores
+    tokens = description.tokens
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    skipped = _list_of_type(description, (CONTROL, UNKNOWN, BYTE))
-    skipped_texts = {tokens[token] for token in skipped}
-    ranks = [0.0] * len(tokens) if scores is None else scores.tolist()
-    splits: list[tuple[float, int, int, str]] = []
-    for token, number in vocabulary.items():
-        if number in skipped:
-            continue
-        for at in range(1, len(token)):
-            left, right = token[:at], token[at:]
-            if left in vocabulary and right in vocabulary and not skipped_texts & {left, right}:
-                splits.append((ranks[number], at, len(token) - at, token))
-    splits.sort(key=lambda split: split[:3], reverse=True)
-    merges = [(token[:at], token[at:]) for _, at, _, token in splits]
+    merges = _list_merges(description, vocabulary)
     unknown = None if description.unknown is None or description.unknown >= len(tokens) else tokens[description.unknown]
     backend = Tokenizer(
         models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)

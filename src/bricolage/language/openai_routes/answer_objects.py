@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from fastapi_openai_compat import ChatCompletion, Choice, Message
 
-from bricolage.language.language_model import Generation
+from bricolage.language.language_model import TextGeneration
 from bricolage.language.sequence import TokenRecord
-from bricolage.language.token_model import TextTokens
+from bricolage.language.token_model import TextTokens, token_data
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class AnswerHead:
         return f"{self.kind}-{self.number}"
 
 
-def usage_object(generation: Generation) -> dict[str, object]:
+def usage_object(generation: TextGeneration) -> dict[str, object]:
     """Numbers of tokens."""
     figures = generation.figures
     return {
@@ -60,7 +60,7 @@ def last_chat_chunk(head: AnswerHead, **fields: object) -> ChatCompletion:
     return ChatCompletion.model_validate({**fixed, "object": kind, "choices": [], **fields})
 
 
-def whole_chat(head: AnswerHead, text: str, generation: Generation) -> ChatCompletion:
+def whole_chat(head: AnswerHead, text: str, generation: TextGeneration) -> ChatCompletion:
     """A chat's answer."""
     choice = Choice(
         index=0,
@@ -112,7 +112,7 @@ def _chat_logprobs(head: AnswerHead, records: Sequence[TokenRecord]) -> dict[str
         return None
     content = []
     for record in records:
-        likeliest = [_token_object(head.tokenizer.token_bytes(token), value) for token, value in record.likeliest]
+        likeliest = [_token_object(token_data(head.tokenizer, token), value) for token, value in record.likeliest]
         content.append({**_token_object(record.data, record.logprob), "top_logprobs": likeliest})
     return {"content": content, "refusal": None}
 
@@ -125,7 +125,7 @@ def _completion_logprobs(head: AnswerHead, records: Sequence[TokenRecord], offse
     for record, text in zip(records, texts, strict=True):
         offsets.append(offset)
         offset += len(text)
-        pairs = ((head.tokenizer.token_bytes(token), value) for token, value in record.likeliest)
+        pairs = ((token_data(head.tokenizer, token), value) for token, value in record.likeliest)
         likeliest.append({data.decode("utf-8", "replace"): value for data, value in pairs})
     return {
         "tokens": texts,

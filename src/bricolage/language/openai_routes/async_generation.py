@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from bricolage.base.generation_options import GenerationOptions
-from bricolage.language.language_model import Generation, LanguageModel
+from bricolage.language.language_model import LanguageModel, TextGeneration
 from bricolage.language.sequence import SequenceEvent, TextPiece
 
 
@@ -28,7 +28,7 @@ class LoopEvents:
         return await self._queue.get()
 
 
-class AsyncGeneration(Generation):
+class AsyncGeneration(TextGeneration):
     """Pieces of a text while it is written. `close` frees its place in the model."""
 
     def __init__(self, model: LanguageModel, tokens: Sequence[int], options: GenerationOptions) -> None:

@@ -164,6 +164,6 @@ def read_prompt(value: object, size: int) -> str | list[int]:
         value = value[0]
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(isinstance(token, int) and 0 <= token < size for token in value):
+    if isinstance(value, list) and value and all(type(token) is int and 0 <= token < size for token in value):
         return [int(token) for token in value]
     raise BadField(name="prompt", reason=f"it is neither one text nor a list of tokens below {size}")

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 import uvicorn
 import uvloop
 
+from bricolage.base.signal_handlers import keep_handlers
 from bricolage.errors import PortTaken
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -76,7 +77,8 @@ def run_until_signal(serve: Callable[[asyncio.Event], Coroutine[None, None, None
             asyncio.get_running_loop().add_signal_handler(number, ending.set)
         await serve(ending)
 
-    with _own_signals(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    # The loop leaves its handlers when it closes: a later Ctrl-C would be lost.
+    with keep_handlers(*_ENDING), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
 
 
@@ -95,15 +97,3 @@ async def finish_unless(ending: asyncio.Event, work: asyncio.Future[None]) -> bo
         return False
     work.result()
     return True
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """The loop leaves its handler of a signal when it closes: a Ctrl-C of later would reach nobody."""
-    before = {number: signal.getsignal(number) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:  # one that Python installed
-                signal.signal(number, handler)

@@ -65,8 +65,9 @@ def generate(
                     pieces.append(piece)
                     if not as_json:
                         output.show_piece(piece, results)
+        if not as_json:
+            output.show_piece("\n", results)
     if as_json:
         output.show_json(generation_json(stream, "".join(pieces), options.seed))
         return
-    print()
     output.note(generation_line(stream.figures))
