@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from bricolage.base.signal_handlers import keep_handlers
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,10 +20,13 @@ def ray_network(head: Mapping[str, Any] | None = None) -> Iterator[Any]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster as Network
 
-    started = Network(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False, "env_vars": imports(), **(head or {})},
-    )
+    # A node that runs in this process takes the signal, and keeps it.
+    with keep_handlers(signal.SIGTERM):
+        started = Network(
+            initialize_head=True,
+            head_node_args={"num_cpus": 0, "include_dashboard": False, "env_vars": imports(), **(head or {})},
+        )
+    started.add_node = keep_handlers(signal.SIGTERM)(started.add_node)
     try:
         yield started
     finally:

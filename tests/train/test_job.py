@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +27,10 @@ SPEC = 'module = "code.py:net"\narguments = { width = 5 }\nbatch = "code.py:batc
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> Iterator[StepSpec]:
+def spec(tmp_path: Path) -> StepSpec:
     (tmp_path / "code.py").write_text(CODE)
     (tmp_path / "step.toml").write_text(SPEC)
-    before = signal.getsignal(signal.SIGTERM)
-    yield read_spec(tmp_path / "step.toml")
-    signal.signal(signal.SIGTERM, before)
+    return read_spec(tmp_path / "step.toml")
 
 
 def trained(spec: StepSpec, folder: Path, *steps: int) -> dict[str, object]:

@@ -6,13 +6,13 @@ import logging
 import os
 import signal
 import socket
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 from bricolage.base import telemetry
 from bricolage.base.options import available_cores
+from bricolage.base.signal_handlers import keep_handlers
 from bricolage.errors import MissingLibrary, UnreachableCluster
 
 RayObject: TypeAlias = Any
@@ -75,21 +75,11 @@ class RaySession:
                     stack.enter_context(_one_attempt())
                 if colon and "/" not in host and port.isdigit():
                     socket.create_connection((host, int(port)), _KNOCK_S).close()
-                stack.enter_context(_own_sigterm())
+                # Ray takes the signal and leaves it taken: who asks us to end would end without our last words.
+                stack.enter_context(keep_handlers(signal.SIGTERM))
                 self.ray.init(address=address, **quiet)
         except Exception as error:  # Ray raises whatever went wrong within
             raise UnreachableCluster(address=address, reason=describe_error(error)) from error
-
-
-@contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Ray takes the signal for itself and leaves it taken: who asks us to end would end without our last words."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

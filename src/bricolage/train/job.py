@@ -11,10 +11,12 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bricolage.base import scratch
+from bricolage.base.signal_handlers import keep_handlers
 from bricolage.base.torch_library import load_torch
 from bricolage.errors import BricolageError
 from bricolage.train.step.spec import StepSpec, read_spec
@@ -71,8 +73,13 @@ def train_job(spec: StepSpec, checkpoint: Path, progress: Path, steps: int) -> N
         MissingLibrary, BadTrainingCode: as `step.build` does.
     """
     asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
-    training = _Training(spec, checkpoint)
+    with keep_handlers(signal.SIGTERM):
+        signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+        _train(_Training(spec, checkpoint), progress, steps, asked)
+
+
+def _train(training: _Training, progress: Path, steps: int, asked: Sequence[int]) -> None:
+    """Until that many steps are done, or a signal is among those `asked`; saves."""
     _tell(progress, training.done)
     saved = last_report = time.monotonic()
     while training.done < steps and not asked:

@@ -14,6 +14,7 @@ import grpc
 import uvicorn
 import uvloop
 
+from bricolage.base.signal_handlers import keep_handlers
 from bricolage.errors import PortTaken
 from bricolage.runtime.inference_protocol.grpc_service import GrpcService
 from bricolage.runtime.inference_protocol.http_application import HttpApplication
@@ -169,17 +170,6 @@ def serve_models(
     async def run() -> None:
         await ModelServer(paths, settings, options).run(begun)
 
-    with _own_signals(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    # The loop leaves its handlers when it closes: a later Ctrl-C would be lost.
+    with keep_handlers(*_ENDING), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """The loop leaves its handler of a signal when it closes: a Ctrl-C of later would reach nobody."""
-    before = {number: signal.getsignal(number) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:  # one that Python installed
-                signal.signal(number, handler)
