@@ -14,6 +14,8 @@ _SUBJECTS = {
     "decoders": "Files of language models",
     "inputs": "Inputs of a call",
     "servers": "Model servers",
+    "decoders": "Files of language models",
+    "language": "Text generation",
     "options": "Options, files and folders",
     "accuracy": "Samples and metrics",
     "artifacts": "Artifacts, packs, devices",

@@ -15,6 +15,7 @@ from bricolage.errors.clusters import *
 from bricolage.errors.costs import *
 from bricolage.errors.decoders import *
 from bricolage.errors.inputs import *
+from bricolage.errors.language import *
 from bricolage.errors.models import *
 from bricolage.errors.options import *
 from bricolage.errors.quantization import *

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bricolage.native.cpu.block_products import block_operand, multiplies_blocks
 from bricolage.native.cpu.block_tiles import block_tiles
@@ -30,6 +30,8 @@ class Arithmetic:
     slice_products: SliceProducts = 0
     """Products of slices of 8 bits that make one of float32, where weights are constant (`int8_slices`); all others are as the
     other fields say."""
+    alike: bool = False
+    """Whether a row has the same bits however many rows are multiplied with it: what language models are run in."""
 
     def operand_of(self, isa: Isa, root: Node | None) -> ProductOperand:
         """How the operands of the product `root` are stored and multiplied: those of bytes that a graph gives always as such."""
@@ -54,7 +56,7 @@ class Arithmetic:
     def operand(self, isa: Isa) -> ProductOperand:
         """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
         if not self.parts:
-            return SINGLES
+            return replace(SINGLES, chains=1) if self.alike else SINGLES
         return tiles(self.parts) if isa.matrix_unit else PAIRS
 
     def flags(self, isa: Isa, *, of_bytes: bool = False) -> tuple[str, ...]:

@@ -42,6 +42,9 @@ _AHEAD, _LINE = 4096, 64
 thread read at three quarters of what memory gives it."""
 _STEPS = 8
 """Products in int16 that are summed before they are widened."""
+_SETS = 2
+"""Sums of float32 that are under way of each row and vector: a multiply-add takes four cycles, of which two begin in each. As many
+in tiles of many rows, so that a row has the same bits however many are multiplied with it."""
 
 
 def multiplies_blocks(root: Node | None) -> BlockConstant | None:
@@ -242,23 +245,14 @@ class BlockFloats(BlockOperand):
         """See `ProductOperand.pack_row`."""
         return f"pack_block_floats({x}, {to}, {k}, {self.block});"
 
-    def _sets(self, tile: MicroTile) -> int:
-        """Sums that are under way of each row and vector: a multiply-add takes four cycles, of which two begin in each."""
-        return 2 if tile.rows * tile.vectors <= 4 else 1
-
     def begin(self, tile: MicroTile) -> list[str]:
         """Sums of a block."""
-        names = (
-            f"p{s}_{r}_{v} = {{0}}"
-            for s in range(self._sets(tile))
-            for r in range(tile.rows)
-            for v in range(tile.vectors)
-        )
+        names = (f"p{s}_{r}_{v} = {{0}}" for s in range(_SETS) for r in range(tile.rows) for v in range(tile.vectors))
         return [f"vec {', '.join(names)};"]
 
     def groups(self, count: int, tile: MicroTile) -> list[str]:
         """Integer after integer along k."""
-        wide, sets = 4 * tile.lanes, self._sets(tile)
+        wide = 4 * tile.lanes
         lines: list[str] = []
         for g in range(count):
             lines += ["{"]
@@ -274,7 +268,7 @@ class BlockFloats(BlockOperand):
                 ]
                 for r in range(tile.rows):
                     at = f"*(const float *)(x + {r * tile.lda + 4 * (g * self.group + i)})"
-                    lines += [f"    p{i % sets}_{r}_{v} += {at} * n_{v};" for v in range(tile.vectors)]
+                    lines += [f"    p{i % _SETS}_{r}_{v} += {at} * n_{v};" for v in range(tile.vectors)]
                 lines += ["  }"]
             lines += ["}"]
         return lines
@@ -284,7 +278,7 @@ class BlockFloats(BlockOperand):
         lines: list[str] = []
         for r in range(tile.rows):
             for v in range(tile.vectors):
-                total = " + ".join(f"p{s}_{r}_{v}" for s in range(self._sets(tile)))
+                total = " + ".join(f"p{s}_{r}_{v}" for s in range(_SETS))
                 lines += [f"t_{r}_{v} += ({total}) * scale_{v};", *self._of_zero_points(r, v, tile.lda)]
         return lines
 

@@ -2,6 +2,7 @@
 
 from bricolage.native.ir.lowerings import (
     block_weights,
+    caches,
     contractions,
     decompositions,
     elementwise,
@@ -20,6 +21,7 @@ __all__ = [
     "NoLowering",
     "OpContext",
     "block_weights",
+    "caches",
     "contractions",
     "convert_node",
     "decompositions",
