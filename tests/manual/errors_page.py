@@ -11,7 +11,6 @@ from bricolage.errors import BricolageError
 
 _SUBJECTS = {
     "models": "Model files",
-    "decoders": "Files of language models",
     "inputs": "Inputs of a call",
     "servers": "Model servers",
     "decoders": "Files of language models",

@@ -206,17 +206,45 @@ def _name(root: CachedAttention) -> str:
 def _helpers(root: CachedAttention, isa: Isa) -> dict[str, str]:
     """The functions of a chunk, each by itself in the library so that all that call it run the same instructions."""
     halves = {"float16": "nat_half_vector", "bfloat16": "nat_wide_vector"}.get(root.keys.dtype)
-    helpers = {**reductions(isa.lanes), "nat_lanes_sum": _lanes_sum(isa.lanes)}
+    helpers = {**reductions(isa.lanes), "nat_lane_sums": _lane_sums(isa.lanes)}
     if halves is not None:
         helpers[halves] = _widening(root.keys.dtype, isa)
     return {**helpers, _name(root): _functions(root, isa, f"{halves}({{}})" if halves else "load({})")}
 
 
-def _lanes_sum(lanes: int) -> str:
-    folds = [lanes >> bit for bit in range(1, lanes.bit_length())]
-    orders = [", ".join(str(lane ^ half) for lane in range(lanes)) for half in folds]
-    lines = [f"  v += nat_shuffle(v, {order});" for order in orders]
-    return "\n".join(["INLINE float nat_lanes_sum(vec v) {", *lines, "  return v[0];", "}"])
+def _lane_sums(lanes: int) -> str:
+    """C that makes one vector of as many as it has lanes: the sum of each. Pairs of vectors are folded into one, first within 16
+    bytes, where a shuffle takes one step, then across them: a third of the steps of folding each by itself."""
+    lines = []
+    for level in range(lanes.bit_length() - 1):
+        unit, span = (1, 4) if level < 2 else (4, lanes)
+        low, high = (_fold_order(lanes, unit, span, odd) for odd in (0, 1))
+        for at in range(lanes >> (level + 1)):
+            pair = f"v[{2 * at}], v[{2 * at + 1}]"
+            lines.append(f"  v[{at}] = nat_pair({pair}, {low}) + nat_pair({pair}, {high});")
+    return "\n".join(
+        [
+            "#if defined(__clang__) || __GNUC__ >= 12",
+            "#define nat_pair(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)",
+            "#else",
+            "#define nat_pair(a, b, ...) __builtin_shuffle(a, b, (nat_lanes){__VA_ARGS__})",
+            "#endif",
+            "INLINE vec nat_lane_sums(vec *v) {",
+            *lines,
+            "  return v[0];",
+            "}",
+        ]
+    )
+
+
+def _fold_order(lanes: int, unit: int, span: int, odd: int) -> str:
+    """Lanes of two vectors: of each span of the first the even or odd units, then those of the second."""
+    order: list[int] = []
+    for start in range(0, lanes, span):
+        for vector in (0, lanes):
+            for at in range(start + odd * unit, start + span, 2 * unit):
+                order += range(vector + at, vector + at + unit)
+    return ", ".join(map(str, order))
 
 
 def _widening(dtype: str, isa: Isa) -> str:
@@ -271,25 +299,37 @@ def _functions(root: CachedAttention, isa: Isa, read: str) -> str:
 
 
 def _scores(root: CachedAttention, isa: Isa, read: str) -> list[str]:
-    """C of the products of all query heads with the keys of a chunk; -infinity behind them."""
+    """C of the products of all query heads with the keys of a chunk; -infinity behind them. As many positions at a time as a vector
+    has lanes; behind the last one, it stands in for those that are missing."""
     size, group, lanes = root.size, root.heads // root.key_heads, isa.lanes
     kind = STORED_TYPES[root.keys.dtype]
     whole = size // lanes * lanes
     lines = [
-        f"  for (long h = 0; h < {group}; h++)",
-        f"    for (long j = 0; j < {CHUNK}; j++) scores[h][j] = -__builtin_inff();",
-        "  for (long j = 0; j < count; j++) {",
-        f"    const {kind} *const row = k + j * {root.key_heads * size}L;",
-        f"    vec s[{group}] = {{0}};",
+        f"  for (long j = 0; j < count; j += {lanes}) {{",
+        f"    vec s[{group}][{lanes}] = {{0}};",
+        f"    float rest[{group}][{lanes}] = {{0}};" if size % lanes else "",
+        f"    for (long i = 0; i < {lanes}; i++) {{",
+        f"      const {kind} *const row = k + (j + i < count ? j + i : count - 1) * {root.key_heads * size}L;",
+        f"      vec {', '.join(f's_{h} = {{0}}' for h in range(group))};",
     ]
     for at in range(0, whole, lanes):
-        lines += [f"    {{ const vec x = {read.format(f'row + {at}')};"]
-        lines += [f"      s[{h}] += load(q + {h * size + at}) * x;" for h in range(group)]
-        lines += ["    }"]
+        lines += [f"      {{ const vec x = {read.format(f'row + {at}')};"]
+        lines += [f"        s_{h} += load(q + {h * size + at}) * x;" for h in range(group)]
+        lines += ["      }"]
     for h in range(group):
-        more = "".join(f" + q[{h * size + at}] * {_number(root, f'row[{at}]')}" for at in range(whole, size))
-        lines += [f"    scores[{h}][j] = nat_lanes_sum(s[{h}]){more};"]
-    return [*lines, "  }"]
+        lines += [f"      s[{h}][i] = s_{h};"]
+        more = " + ".join(f"q[{h * size + at}] * {_number(root, f'row[{at}]')}" for at in range(whole, size))
+        lines += [f"      rest[{h}][i] = {more};"] if more else []
+    lines += ["    }"]
+    for h in range(group):
+        more = f" + load(rest[{h}])" if size % lanes else ""
+        lines += [f"    store(scores[{h}] + j, nat_lane_sums(s[{h}]){more});"]
+    return [
+        *filter(None, lines),
+        "  }",
+        f"  for (long h = 0; h < {group}; h++)",
+        f"    for (long j = count; j < {CHUNK}; j++) scores[h][j] = -__builtin_inff();",
+    ]
 
 
 def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
