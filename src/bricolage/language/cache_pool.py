@@ -21,7 +21,7 @@ _FIRST_POOL = 512
 
 
 @dataclass
-class Span:
+class RowSpan:
     """Rows of the pools that a sequence has."""
 
     start: int
@@ -34,7 +34,7 @@ class CachePool:
     def __init__(self, count: int, width: int, dtype: np.dtype[np.generic], most: int) -> None:
         """`count` pools; `most` rows is what programs can number."""
         self._width, self._dtype, self._most = width, dtype, most
-        self._free: list[Span] = []
+        self._free: list[RowSpan] = []
         self.rows = 0
         self.arrays: list[np.ndarray] = [np.empty((0, width), dtype)] * count
         """The pools."""
@@ -48,7 +48,7 @@ class CachePool:
         """Bytes of a row of all pools: of a token."""
         return len(self.arrays) * self._width * self._dtype.itemsize
 
-    def take(self, rows: int) -> Span:
+    def take(self, rows: int) -> RowSpan:
         """A free span.
 
         Raises:
@@ -59,17 +59,17 @@ class CachePool:
             self._grow(rows)
             return self.take(rows)
         free = self._free[index]
-        taken = Span(free.start, rows)
+        taken = RowSpan(free.start, rows)
         free.start += rows
         free.rows -= rows
         if not free.rows:
             del self._free[index]
         return taken
 
-    def give_back(self, span: Span) -> None:
+    def give_back(self, span: RowSpan) -> None:
         """A span that is free again."""
-        spans = sorted([*self._free, Span(span.start, span.rows)], key=lambda each: each.start)
-        merged: list[Span] = []
+        spans = sorted([*self._free, RowSpan(span.start, span.rows)], key=lambda each: each.start)
+        merged: list[RowSpan] = []
         for each in spans:
             if merged and merged[-1].start + merged[-1].rows == each.start:
                 merged[-1].rows += each.rows
@@ -77,7 +77,7 @@ class CachePool:
                 merged.append(each)
         self._free = merged
 
-    def enlarge(self, span: Span, rows: int, used: int) -> Span:
+    def enlarge(self, span: RowSpan, rows: int, used: int) -> RowSpan:
         """A span of more rows in the place of one whose first `used` rows are kept.
 
         Raises:
@@ -90,7 +90,7 @@ class CachePool:
             behind.rows -= more
             if not behind.rows:
                 self._free.remove(behind)
-            return Span(span.start, rows)
+            return RowSpan(span.start, rows)
         larger = self.take(rows)
         self.copy(span.start, larger.start, used)
         self.give_back(span)
@@ -112,7 +112,7 @@ class CachePool:
         before, self.rows = self.rows, wanted
         self.arrays = [self._enlarged(array) for array in self.arrays]
         self.generation += 1
-        self.give_back(Span(before, wanted - before))
+        self.give_back(RowSpan(before, wanted - before))
 
     def _enlarged(self, array: np.ndarray) -> np.ndarray:
         """A copy with as many rows as there are now. The new ones are zeros: other backends multiply what is not written by 0."""

@@ -2,7 +2,7 @@
 
 Tokens of all sequences of a call become rows of a program. Up to `STEP_ROWS` rows go through a program for steps, with logits for
 each; more tokens of one sequence go in chunks through programs for prompts, with logits for the last. A row's bits depend on its
-sequence alone: neither on the rows beside it, nor on the program, nor on where its cache lies.
+sequence alone: neither on other rows, nor on the program, nor on where its cache lies.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bricolage.errors import ContextFull
+from bricolage.device.memory import available_bytes
+from bricolage.errors import ContextFull, NotEnoughMemory
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
 from bricolage.frontends.decoders.decoder_graph import CacheType, DecoderProgram
 from bricolage.graph.quantised_blocks import QuantisedBlocks
-from bricolage.language.cache_pool import CachePool, Span, span_rows
+from bricolage.language.cache_pool import CachePool, RowSpan, span_rows
 from bricolage.language.decoder_programs import Arithmetic, DecoderPrograms, ProgramSettings, ReadyProgram
 from bricolage.language.token_model import Logits, SequenceState
 
@@ -35,7 +36,7 @@ class DecoderSequence:
         self._model = model
         self.length = 0
         """Tokens in it."""
-        self.span = Span(0, 0)
+        self.span = RowSpan(0, 0)
 
     @property
     def nbytes(self) -> int:
@@ -73,7 +74,7 @@ class DecoderSequence:
         """Gives its memory back."""
         if self.span.rows:
             self._model.pool.give_back(self.span)
-        self.span, self.length = Span(0, 0), 0
+        self.span, self.length = RowSpan(0, 0), 0
 
 
 _Row = tuple[int, int, int]
@@ -81,8 +82,8 @@ _Row = tuple[int, int, int]
 
 
 class _LogitsMemory:
-    """Arrays for logits, used again once nobody has them any more: new ones of that size come page by page from the system, which
-    takes a tenth of a small model's step."""
+    """Arrays for logits, used again once their callers have left them: new ones of that size come page by page from the system,
+    which takes a tenth of a small model's step."""
 
     def __init__(self) -> None:
         self._arrays: list[np.ndarray] = []
@@ -117,10 +118,14 @@ class DecoderModel:
         """`context_length` may be shorter than the model's.
 
         Raises:
-            NotEnoughMemory: there is none for a cache.
+            NotEnoughMemory: there is none for the weights, which programs have packed in their own order, or for a cache.
+            Refused: the engine does not know what the model does with scores of attention.
         """
         self.vocabulary = decoder.vocabulary
         self.context_length = min(context_length or decoder.context_length, decoder.context_length)
+        wanted, present = decoder.nbytes, available_bytes()
+        if wanted > present:
+            raise NotEnoughMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
         self._decoder, self._cache = decoder, cache
         self._programs = DecoderPrograms(decoder, ProgramSettings(threads, config))
         width, most = decoder.key_heads * decoder.head_size, _SEQUENCES * self.context_length
@@ -179,9 +184,9 @@ class DecoderModel:
         """Rows through programs for steps, as many at a time as the largest has."""
         most = STEP_ROWS[-1]
         for first in range(0, len(rows), most):
-            some = rows[first : first + most]
-            program = self._program(next(n for n in STEP_ROWS if n >= len(some)), last_row_alone=False)
-            self._fill(program, some)
+            chunk = rows[first : first + most]
+            program = self._program(next(n for n in STEP_ROWS if n >= len(chunk)), last_row_alone=False)
+            self._fill(program, chunk)
             program.run(self.pool)
             for row, logits in wanted:
                 if first <= row < first + most:
@@ -192,13 +197,13 @@ class DecoderModel:
         tokens these are."""
         done = 0
         while len(tokens) - done > STEP_ROWS[-1]:
-            some = tokens[done : done + PROMPT_ROWS[-1]]
-            program = self._program(next(n for n in PROMPT_ROWS if n >= len(some)), last_row_alone=True)
-            rows = [(token, state.span.start, state.length + done + i) for i, token in enumerate(some)]
+            chunk = tokens[done : done + PROMPT_ROWS[-1]]
+            program = self._program(next(n for n in PROMPT_ROWS if n >= len(chunk)), last_row_alone=True)
+            rows = [(token, state.span.start, state.length + done + i) for i, token in enumerate(chunk)]
             self._fill(program, rows)
             program.inputs["last"][0] = len(rows) - 1
             program.run(self.pool)
-            done += len(some)
+            done += len(chunk)
             if done == len(tokens):
                 logits[...] = program.logits[0]
         return done

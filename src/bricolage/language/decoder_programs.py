@@ -16,11 +16,13 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Call, Kernel
 from bricolage.base.cache import compiled_directory
 from bricolage.device.buffers import allocate_aligned
+from bricolage.errors import Refused
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_graph import DecoderProgram, build_decoder_graph
 from bricolage.graph.extract import write_model
 from bricolage.graph.store import Store
 from bricolage.language.cache_pool import CachePool
+from bricolage.native.library_files import TITLE
 from bricolage.work.implementation import KernelConfig
 
 Arithmetic = Literal["f32", "int8"]
@@ -70,6 +72,13 @@ class DecoderPrograms:
     """Programs of one decoder over one packing of its weights: libraries of a process share weights that have the same bytes."""
 
     def __init__(self, decoder: DecoderDescription, settings: ProgramSettings) -> None:
+        """Nothing is compiled yet.
+
+        Raises:
+            Refused: attention to a cache does not know what the model does with scores.
+        """
+        if decoder.attention_softcap is not None:
+            raise Refused(backend=TITLE, reason="the model caps scores of attention")
         self._decoder, self._settings = decoder, settings
         self._ready: dict[DecoderProgram, ReadyProgram] = {}
 

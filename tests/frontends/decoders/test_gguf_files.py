@@ -167,6 +167,13 @@ def test_files_that_lie_are_refused_by_name(name: str, tmp_path: Path) -> None:
         read_decoder(write(model, tmp_path / "model.gguf"))
 
 
+def test_an_unknown_name_is_said_with_those_that_are_read(tmp_path: Path) -> None:
+    model = sound_gguf("llama", 2, "gpt2")
+    with_key("general.architecture", "rwkv7")(model)
+    with pytest.raises(UnknownDecoderKind, match="the architecture 'rwkv7'.*It reads: llama, qwen2, qwen3, gemma3"):
+        read_decoder(write(model, tmp_path / "model.gguf"))
+
+
 def test_every_cut_is_an_error(tmp_path: Path) -> None:
     whole = sound_gguf("gemma3", 1, "llama").to_bytes()
     for size in [*range(0, 4000, 37), len(whole) // 2, len(whole) - 40]:

@@ -99,11 +99,12 @@ class _Writer:
         if last is not None:
             x = self._add("Gather", x, last, axis=0)
         head = decoder.embedding if decoder.head is None else decoder.head
-        logits = self._product(self._norm(x, decoder.norm, "norm"), head, "head")
+        count = rows if last is None else 1
+        logits = self._product(self._norm(x, decoder.norm, "norm"), head, "head", count)
         if decoder.logit_softcap is not None:
             logits = self._capped(logits, decoder.logit_softcap)
         logits.name = "logits"
-        outputs = [self._shaped(logits, [1 if last is not None else rows, decoder.vocabulary]), *presents]
+        outputs = [self._shaped(logits, [count, decoder.vocabulary]), *presents]
         graph = ir.Graph(
             self._inputs,
             outputs,
@@ -142,8 +143,8 @@ class _Writer:
             presents.append(present)
             rows = self._add("Gather", present, gathered, axis=0)
             seen.append(self._cast(rows, ir.DataType.FLOAT))
-        one = self._shape([self._program.rows, 1, decoder.heads * decoder.head_size])
-        given = [self._add("Reshape", query, one), *seen, None, None, None, count]
+        apart = self._shape([self._program.rows, 1, decoder.heads * decoder.head_size])
+        given = [self._add("Reshape", query, apart), *seen, None, None, None, count]
         words: dict[str, int | float | str] = {"q_num_heads": decoder.heads, "kv_num_heads": decoder.key_heads}
         words["scale"] = float(decoder.query_scale)
         if decoder.attention_softcap is not None:
@@ -213,8 +214,8 @@ class _Writer:
         return self._positions
 
     def _norm(self, x: ir.Value, weight: np.ndarray, name: str) -> ir.Value:
-        known = self._constant(name, np.asarray(weight, np.float32))
-        return self._add("RMSNormalization", x, known, axis=-1, epsilon=float(self._decoder.epsilon))
+        scale = self._constant(name, np.asarray(weight, np.float32))
+        return self._add("RMSNormalization", x, scale, axis=-1, epsilon=float(self._decoder.epsilon))
 
     def _biased(self, x: ir.Value, bias: np.ndarray | None, name: str) -> ir.Value:
         return x if bias is None else self._add("Add", x, self._constant(name, np.asarray(bias, np.float32)))
@@ -223,8 +224,9 @@ class _Writer:
         bound = self._constant("cap", np.array(cap, np.float32))
         return self._add("Mul", self._add("Tanh", self._add("Div", x, bound)), bound)
 
-    def _product(self, x: ir.Value, matrix: Matrix, name: str) -> ir.Value:
-        """x · matrixᵀ."""
+    def _product(self, x: ir.Value, matrix: Matrix, name: str, rows: int | None = None) -> ir.Value:
+        """x · matrixᵀ; x has as many rows as the program unless told otherwise. Its shape is stated: onnx knows nothing of products
+        of blocks, and would be asked again behind each."""
         if not isinstance(matrix, QuantisedBlocks):
             numbers = np.ascontiguousarray(matrix_numbers(matrix).T)
             return self._add("MatMul", x, self._constant(name, numbers))
@@ -234,7 +236,8 @@ class _Writer:
             given.append(self._constant(f"{name}.zeros", matrix.zeros.reshape(-1)))
         words = {"K": matrix.k, "N": matrix.n, "bits": matrix.bits, "block_size": matrix.block}
         level = _IN_BYTES if self._program.in_bytes else 0
-        return self._add("MatMulNBits", *given, domain=_MICROSOFT, accuracy_level=level, **words)
+        result = self._add("MatMulNBits", *given, domain=_MICROSOFT, accuracy_level=level, **words)
+        return self._shaped(result, [self._program.rows if rows is None else rows, matrix.n])
 
     def _cast(self, x: ir.Value, kind: ir.DataType) -> ir.Value:
         return x if self._program.cache == "float32" else self._add("Cast", x, to=kind.value)

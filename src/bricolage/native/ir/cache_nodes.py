@@ -9,7 +9,7 @@ from bricolage.native.ir.tensors import Input, Node
 
 CHUNK = 64
 """Positions whose softmax is summed before it is put together with that of those before: fixed, so that a row has the same bits
-whatever else is computed beside it."""
+whatever else is computed with it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 Rows go by chunks of `CHUNK` positions. A chunk has scores, their largest, exponentials, their sum, and the sum of values by these;
 it is then put together with what the chunks before it have, by the larger of both largest (Milakov & Gimelshein, "Online normalizer
 calculation for softmax", 2018). Chunks begin at the row's own start and are put together one after another. So a row's bits depend
-neither on the rows beside it nor on the threads.
+neither on other rows nor on the threads.
 
 Where there are fewer pairs of a row and a key head than keep the threads busy, these share the chunks as well; what each chunk
 found waits in memory until they have met (as Flash-Decoding does: Dao et al., 2023).
@@ -206,30 +206,58 @@ def _name(root: CachedAttention) -> str:
 def _helpers(root: CachedAttention, isa: Isa) -> dict[str, str]:
     """The functions of a chunk, each by itself in the library so that all that call it run the same instructions."""
     halves = {"float16": "nat_half_vector", "bfloat16": "nat_wide_vector"}.get(root.keys.dtype)
-    helpers = {**reductions(isa.lanes), "nat_lanes_sum": _lanes_sum(isa.lanes)}
+    helpers = {**reductions(isa.lanes), "nat_lane_sums": _lane_sums(isa.lanes)}
     if halves is not None:
         helpers[halves] = _widening(root.keys.dtype, isa)
     return {**helpers, _name(root): _functions(root, isa, f"{halves}({{}})" if halves else "load({})")}
 
 
-def _lanes_sum(lanes: int) -> str:
-    folds = [lanes >> bit for bit in range(1, lanes.bit_length())]
-    orders = [", ".join(str(lane ^ half) for lane in range(lanes)) for half in folds]
-    lines = [f"  v += nat_shuffle(v, {order});" for order in orders]
-    return "\n".join(["INLINE float nat_lanes_sum(vec v) {", *lines, "  return v[0];", "}"])
+def _lane_sums(lanes: int) -> str:
+    """C that makes one vector of as many as it has lanes: the sum of each. Pairs of vectors are folded into one, first within 16
+    bytes, where a shuffle takes one step, then across them: a third of the steps of folding each by itself."""
+    lines = []
+    for level in range(lanes.bit_length() - 1):
+        unit, span = (1, 4) if level < 2 else (4, lanes)
+        low, high = (_fold_order(lanes, unit, span, odd) for odd in (0, 1))
+        for at in range(lanes >> (level + 1)):
+            pair = f"v[{2 * at}], v[{2 * at + 1}]"
+            lines.append(f"  v[{at}] = nat_pair({pair}, {low}) + nat_pair({pair}, {high});")
+    return "\n".join(
+        [
+            "#if defined(__clang__) || __GNUC__ >= 12",
+            "#define nat_pair(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)",
+            "#else",
+            "#define nat_pair(a, b, ...) __builtin_shuffle(a, b, (nat_lanes){__VA_ARGS__})",
+            "#endif",
+            "INLINE vec nat_lane_sums(vec *v) {",
+            *lines,
+            "  return v[0];",
+            "}",
+        ]
+    )
+
+
+def _fold_order(lanes: int, unit: int, span: int, odd: int) -> str:
+    """Lanes of two vectors: of each span of the first the even or odd units, then those of the second."""
+    order: list[int] = []
+    for start in range(0, lanes, span):
+        for vector in (0, lanes):
+            for at in range(start + odd * unit, start + span, 2 * unit):
+                order += range(vector + at, vector + at + unit)
+    return ", ".join(map(str, order))
 
 
 def _widening(dtype: str, isa: Isa) -> str:
     """C that makes a vector of float32 of what a cache holds."""
     if dtype == "float16" and isa.reads_halves:
-        one = (
+        load = (
             "_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p))"
             if isa.lanes == 16
             else "_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p))"
         )
         attribute = ' __attribute__((target("f16c")))' if isa.lanes == 8 else ""
         inline = f"static inline __attribute__((always_inline)){attribute}"
-        return f"#include <immintrin.h>\n{inline} vec nat_half_vector(const uint16_t *p) {{ return (vec){one}; }}"
+        return f"#include <immintrin.h>\n{inline} vec nat_half_vector(const uint16_t *p) {{ return (vec){load}; }}"
     name, each = ("nat_half_vector", "wide_from_half") if dtype == "float16" else ("nat_wide_vector", "nat_widen")
     return "\n".join(
         [
@@ -244,64 +272,104 @@ def _widening(dtype: str, isa: Isa) -> str:
 
 def _functions(root: CachedAttention, isa: Isa, read: str) -> str:
     """C of one chunk, and of putting chunks together. `read` makes a vector of what lies at an address."""
-    name, size, group, lanes = _name(root), root.size, root.heads // root.key_heads, isa.lanes
-    pitch = root.key_heads * size
+    name, group = _name(root), root.heads // root.key_heads
     kind = STORED_TYPES[root.keys.dtype]
-    vectors, tops, totals = size // lanes, group * size, group * (size + 1)
-    wide = max(1, _REGISTERS // group)
-    attributes = ", ".join(
-        ["noinline", *(['target("f16c")'] if "half" in read and lanes == 8 and isa.reads_halves else [])]
+    tops, totals = group * root.size, group * (root.size + 1)
+    halves = root.keys.dtype == "float16" and isa.lanes == 8 and isa.reads_halves
+    attributes = 'noinline, target("f16c")' if halves else "noinline"
+    return "\n".join(
+        [
+            f"static __attribute__(({attributes})) void {name}(const float *q, const {kind} *k, const {kind} *v,"
+            " long count, float *part) {",
+            f"  float scores[{group}][{CHUNK}] __attribute__((aligned(64)));",
+            *_scores(root, isa, read),
+            f"  for (long h = 0; h < {group}; h++) {{",
+            "    float *const row = scores[h];",
+            f"    const float top = nat_top(row, {CHUNK});",
+            "#pragma omp simd",
+            f"    for (long j = 0; j < {CHUNK}; j++) row[j] = nat_exp_below(row[j] - top);",
+            f"    part[{tops} + h] = top;",
+            f"    part[{totals} + h] = nat_total(row, {CHUNK});",
+            "  }",
+            *_weighted_values(root, isa, read),
+            "}",
+            *_joining(root),
+        ]
     )
-    scalar = {"float16": "wide_from_half({})", "bfloat16": "nat_widen({})"}.get(root.keys.dtype, "{}")
-    rest = range(vectors * lanes, size)
+
+
+def _scores(root: CachedAttention, isa: Isa, read: str) -> list[str]:
+    """C of the products of all query heads with the keys of a chunk; -infinity behind them. As many positions at a time as a vector
+    has lanes; behind the last one, it stands in for those that are missing."""
+    size, group, lanes = root.size, root.heads // root.key_heads, isa.lanes
+    kind = STORED_TYPES[root.keys.dtype]
+    whole = size // lanes * lanes
     lines = [
-        f"static __attribute__(({attributes})) void {name}(const float *q, const {kind} *k, const {kind} *v, long count,"
-        " float *part) {",
-        f"  float scores[{group}][{CHUNK}] __attribute__((aligned(64)));",
-        f"  for (long h = 0; h < {group}; h++)",
-        f"    for (long j = 0; j < {CHUNK}; j++) scores[h][j] = -__builtin_inff();",
-        "  for (long j = 0; j < count; j++) {",
-        f"    const {kind} *const row = k + j * {pitch}L;",
-        f"    vec s[{group}] = {{0}};",
+        f"  for (long j = 0; j < count; j += {lanes}) {{",
+        f"    vec s[{group}][{lanes}] = {{0}};",
+        f"    float rest[{group}][{lanes}] = {{0}};" if size % lanes else "",
+        f"    for (long i = 0; i < {lanes}; i++) {{",
+        f"      const {kind} *const row = k + (j + i < count ? j + i : count - 1) * {root.key_heads * size}L;",
+        f"      vec {', '.join(f's_{h} = {{0}}' for h in range(group))};",
     ]
-    for at in range(0, vectors * lanes, lanes):
-        lines += [f"    {{ const vec x = {read.format(f'row + {at}')};"]
-        lines += [f"      s[{h}] += load(q + {h * size + at}) * x;" for h in range(group)]
-        lines += ["    }"]
+    for at in range(0, whole, lanes):
+        lines += [f"      {{ const vec x = {read.format(f'row + {at}')};"]
+        lines += [f"        s_{h} += load(q + {h * size + at}) * x;" for h in range(group)]
+        lines += ["      }"]
     for h in range(group):
-        more = "".join(f" + q[{h * size + at}] * {scalar.format(f'row[{at}]')}" for at in rest)
-        lines += [f"    scores[{h}][j] = nat_lanes_sum(s[{h}]){more};"]
-    lines += [
+        lines += [f"      s[{h}][i] = s_{h};"]
+        more = " + ".join(f"q[{h * size + at}] * {_number(root, f'row[{at}]')}" for at in range(whole, size))
+        lines += [f"      rest[{h}][i] = {more};"] if more else []
+    lines += ["    }"]
+    for h in range(group):
+        more = f" + load(rest[{h}])" if size % lanes else ""
+        lines += [f"    store(scores[{h}] + j, nat_lane_sums(s[{h}]){more});"]
+    return [
+        *filter(None, lines),
         "  }",
-        f"  for (long h = 0; h < {group}; h++) {{",
-        "    float *const row = scores[h];",
-        f"    const float top = nat_top(row, {CHUNK});",
-        "#pragma omp simd",
-        f"    for (long j = 0; j < {CHUNK}; j++) row[j] = nat_exp_below(row[j] - top);",
-        f"    part[{tops} + h] = top;",
-        f"    part[{totals} + h] = nat_total(row, {CHUNK});",
-        "  }",
+        f"  for (long h = 0; h < {group}; h++)",
+        f"    for (long j = count; j < {CHUNK}; j++) scores[h][j] = -__builtin_inff();",
     ]
+
+
+def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
+    """C of the sums of a chunk's values by their exponentials; as many numbers of a head at a time as registers hold sums of."""
+    size, group, lanes = root.size, root.heads // root.key_heads, isa.lanes
+    kind, pitch = STORED_TYPES[root.keys.dtype], root.key_heads * root.size
+    vectors, wide = size // lanes, max(1, _REGISTERS // group)
+    lines: list[str] = []
     for first in range(0, vectors, wide):
-        some = range(first, min(first + wide, vectors))
-        lines += ["  {", f"    vec {', '.join(f'a_{h}_{i} = {{0}}' for h in range(group) for i in some)};"]
+        columns = range(first, min(first + wide, vectors))
+        lines += ["  {", f"    vec {', '.join(f'a_{h}_{i} = {{0}}' for h in range(group) for i in columns)};"]
         lines += ["    for (long j = 0; j < count; j++) {", f"      const {kind} *const row = v + j * {pitch}L;"]
-        lines += [f"      const vec x_{i} = {read.format(f'row + {i * lanes}')};" for i in some]
-        lines += [f"      a_{h}_{i} += scores[{h}][j] * x_{i};" for h in range(group) for i in some]
+        lines += [f"      const vec x_{i} = {read.format(f'row + {i * lanes}')};" for i in columns]
+        lines += [f"      a_{h}_{i} += scores[{h}][j] * x_{i};" for h in range(group) for i in columns]
         lines += ["    }"]
-        lines += [f"    store(part + {h * size + i * lanes}, a_{h}_{i});" for h in range(group) for i in some]
+        lines += [f"    store(part + {h * size + i * lanes}, a_{h}_{i});" for h in range(group) for i in columns]
         lines += ["  }"]
-    if rest:
+    if size % lanes:
         lines += [
             f"  for (long h = 0; h < {group}; h++)",
-            f"    for (long i = {rest.start}; i < {size}; i++) {{",
+            f"    for (long i = {vectors * lanes}; i < {size}; i++) {{",
             "      float a = 0.0f;",
-            f"      for (long j = 0; j < count; j++) a += scores[h][j] * {scalar.format(f'v[j * {pitch}L + i]')};",
+            f"      for (long j = 0; j < count; j++) a += scores[h][j] * {_number(root, f'v[j * {pitch}L + i]')};",
             f"      part[h * {size} + i] = a;",
             "    }",
         ]
-    lines += ["}"]
-    lines += [
+    return lines
+
+
+def _number(root: CachedAttention, stored: str) -> str:
+    """C of one number of a cache."""
+    return {"float16": "wide_from_half({})", "bfloat16": "nat_widen({})"}.get(root.keys.dtype, "{}").format(stored)
+
+
+def _joining(root: CachedAttention) -> list[str]:
+    """C that begins with no chunk, and puts one to those before it."""
+    name, size, group = _name(root), root.size, root.heads // root.key_heads
+    tops, totals = group * size, group * (size + 1)
+    joined = f"a * sums[h * {size} + i] + b * part[h * {size} + i]"
+    return [
         f"static __attribute__((noinline)) void {name}_clear(float *sums) {{",
         f"  for (long i = 0; i < {group * (size + 2)}; i++) sums[i] = 0.0f;",
         f"  for (long h = 0; h < {group}; h++) sums[{tops} + h] = -__builtin_inff();",
@@ -312,11 +380,10 @@ def _functions(root: CachedAttention, isa: Isa, read: str) -> str:
         "    const float a = nat_exp_below(before - top), b = nat_exp_below(here - top);",
         f"    sums[{tops} + h] = top;",
         f"    sums[{totals} + h] = a * sums[{totals} + h] + b * part[{totals} + h];",
-        f"    for (long i = 0; i < {size}; i++) sums[h * {size} + i] = a * sums[h * {size} + i] + b * part[h * {size} + i];",
+        f"    for (long i = 0; i < {size}; i++) sums[h * {size} + i] = {joined};",
         "  }",
         "}",
     ]
-    return "\n".join(lines)
 
 
 CACHED_ATTENTION = Algorithm("cached attention", _applies, _generate)

@@ -14,7 +14,7 @@ from bricolage.native.ir.index_expressions import ZERO, variable
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 from bricolage.native.select.algorithm import Algorithm, KernelRequest
 
-_SHARED_FROM = 16
+SHARED_FROM = 16
 """Rows from which on threads share them."""
 _WORK = 16
 """Multiply-adds that take as long as an element."""
@@ -29,7 +29,7 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     assert isinstance(root, ReplacedRows)
     rows, width = root.shape
     count = root.updates.shape[0]
-    parts = request.target.threads if count >= _SHARED_FROM else 1
+    parts = request.target.threads if count >= SHARED_FROM else 1
     memory = FunctionMemory(weights)
     target = memory.pointer(kernel.target)
     source = memory.pointer(plan.buffers[root.cache])

@@ -2,7 +2,7 @@
 
 from bricolage.native.ir.lowerings import (
     block_weights,
-    caches,
+    cached_rows,
     contractions,
     decompositions,
     elementwise,
@@ -21,7 +21,7 @@ __all__ = [
     "NoLowering",
     "OpContext",
     "block_weights",
-    "caches",
+    "cached_rows",
     "contractions",
     "convert_node",
     "decompositions",

@@ -66,15 +66,15 @@ def attend_to_cache(op: OpContext) -> Node:
     return CachedAttention(
         op.shape,
         "float32",
-        queries,
-        keys,
-        values,
-        starts,
-        lengths,
-        heads,
-        key_heads,
-        1 / math.sqrt(size) if scale is None else float(scale),
-        most,
+        queries=queries,
+        keys=keys,
+        values=values,
+        starts=starts,
+        lengths=lengths,
+        heads=heads,
+        key_heads=key_heads,
+        scale=1 / math.sqrt(size) if scale is None else float(scale),
+        most=most,
     )
 
 
