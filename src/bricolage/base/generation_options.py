@@ -106,7 +106,7 @@ class LanguageSettings:
 
     def __post_init__(self) -> None:
         _check("--threads", self.threads, self.threads is None or self.threads > 0, "Give a number from 1")
-        known = self.precision in LANGUAGE_PRECISIONS
-        _check("--precision", self.precision, known, f"Write {' or '.join(LANGUAGE_PRECISIONS)}")
+        exists = self.precision in LANGUAGE_PRECISIONS
+        _check("--precision", self.precision, exists, f"Write {' or '.join(LANGUAGE_PRECISIONS)}")
         _check("most_sequences", self.most_sequences, self.most_sequences > 0, "Give a number from 1")
         _check("prefix_bytes", self.prefix_bytes, self.prefix_bytes >= 0, "Give a number from 0")
