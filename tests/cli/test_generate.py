@@ -88,6 +88,7 @@ def test_options_reach_the_draw(small_model: Path) -> None:
     [
         (("--temperature", -1), "--temperature cannot be '-1.0'"),
         (("--top-p", 2), "--top-p cannot be '2.0'"),
+        (("--precision", "medium"), "--precision cannot be 'medium'"),
         (("--stop", ""), "--stop cannot be ''"),
         (("--speculate", "absent.gguf"), "there is no file 'absent.gguf'"),
     ],
