@@ -123,7 +123,7 @@ class CachePool:
 
 
 def span_rows(tokens: int, most: int) -> int:
-    """Rows of a span for so many tokens: `FIRST_SPAN`, doubled as often as they need, and `most` at most."""
+    """Rows of a span for a number of tokens: `FIRST_SPAN`, doubled as often as they need, and `most` at most."""
     rows = FIRST_SPAN
     while rows < tokens:
         rows *= 2

@@ -60,7 +60,7 @@ class DecoderSequence:
         self.length = length
 
     def reserve(self, tokens: int) -> None:
-        """Rows for so many tokens.
+        """Rows for a number of tokens.
 
         Raises:
             NotEnoughMemory: there is none for them.

@@ -117,6 +117,14 @@ def test_of_rows_for_one_place_the_last_counts(tmp_path: Path) -> None:
     assert np.array_equal(found[0], right)
 
 
+def test_what_follows_replaced_rows_is_done_to_all_rows(tmp_path: Path) -> None:
+    body = "K = ScatterND (k, places, u) y = Relu (K) t = Transpose (K) z = Neg (t)"
+    inputs = "float[2, 5] u, int64[2, 1] places, float[9, 5] k"
+    model = regions.region(tmp_path, body, inputs, "float[9, 5] y, float[5, 9] z", opset=24)
+    given = regions.noise(2, 5, seed=1), np.array([[3], [-1]]), regions.noise(9, 5, seed=2)
+    assert regions.error(regions.answer(Native(), model, *given), regions.reference(model, *given)) == 0
+
+
 def test_other_attention_is_what_it_was(tmp_path: Path) -> None:
     """Queries of several positions: the products that the operator is defined by, with the same answer as float64's."""
     body = "y = Attention <q_num_heads = 2, kv_num_heads = 1, is_causal = 1> (q, k, v, , , , lengths)"
