@@ -14,7 +14,6 @@ _SUBJECTS = {
     "decoders": "Files of language models",
     "inputs": "Inputs of a call",
     "servers": "Model servers",
-    "decoders": "Files of language models",
     "language": "Text generation",
     "options": "Options, files and folders",
     "accuracy": "Samples and metrics",
