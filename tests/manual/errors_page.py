@@ -13,7 +13,6 @@ _SUBJECTS = {
     "models": "Model files",
     "inputs": "Inputs of a call",
     "servers": "Model servers",
-    "decoders": "Files of language models",
     "language": "Text generation",
     "options": "Options, files and folders",
     "accuracy": "Samples and metrics",

@@ -21,3 +21,8 @@ class TokenizersMissing(BricolageError):
     what = "the Python package `tokenizers` is not there ({reason})"
     hint = "Install it: {install}"
     extra = "language"
+
+
+class ModelBeyondMemory(UsageError):
+    what = "the weights of '{path}' take {wanted}; {present} of memory are free"
+    hint = "Take a smaller model, or the same one with weights of fewer bits"

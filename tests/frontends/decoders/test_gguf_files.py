@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fuzz_loaders.language_files import Gguf, sound_gguf
-from bricolage.errors import BricolageError, MissingFile, NotALanguageModel, UnknownDecoderKind
+from bricolage.errors import BricolageError, MissingFile, ModelBeyondMemory, NotALanguageModel, UnknownDecoderKind
 from bricolage.frontends.decoders.decoder_description import matrix_numbers
 from bricolage.frontends.decoders.decoder_files import is_language_model, read_decoder, read_tokenizer_description
 from bricolage.frontends.decoders.gguf_blocks import decode_blocks
@@ -181,6 +182,20 @@ def test_every_cut_is_an_error(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(NotALanguageModel):
             read_decoder(path)
+
+
+def test_memory_that_does_not_suffice_is_said_before_loading(tmp_path: Path) -> None:
+    path, model = tmp_path / "model.gguf", sound_gguf("llama", 2, "gpt2")
+    name = model.tensors[-1][0]
+    size = 1 << 40  # a sparse file: nothing of it lies on the disk
+    model.tensors[-1] = (name, [32, size // 18], 2, None, b"")
+    write(model, path)
+    try:
+        os.truncate(path, 2 * size)
+    except OSError as error:
+        pytest.skip(f"no file of 2 TB here: {error}")
+    with pytest.raises(ModelBeyondMemory, match=r"take 1.22e\+03 GB"):
+        read_decoder(path)
 
 
 def test_what_is_no_such_file(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def read_decoder(path: str | Path) -> DecoderDescription:
     Raises:
         MissingFile, NotALanguageModel: there is nothing, or it is damaged or contradicts itself.
         UnknownDecoderKind: an architecture, a tensor type, a tokenizer or a rotary scaling that is not read, by name.
+        ModelBeyondMemory: weights in blocks take more memory than is free.
     """
     path = Path(path)
     if not path.exists():

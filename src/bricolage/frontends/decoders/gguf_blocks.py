@@ -30,6 +30,24 @@ _FLOATS: Mapping[str, np.dtype] = {
 }
 
 
+_UNPACKED: Mapping[str, int] = {
+    "Q4_0": 16 + 4,
+    "Q4_1": 16 + 8,
+    "Q5_0": 32 + 4,
+    "Q5_1": 32 + 8,
+    "Q8_0": 32 + 4,
+    "Q4_K": 8 * (16 + 8),
+    "Q5_K": 8 * (32 + 8),
+    "Q6_K": 16 * (16 + 4),
+}
+"""Bytes of a block's integers, scales and zero points here."""
+
+
+def count_unpacked_bytes(form: BlockFormat, size: int) -> int:
+    """Bytes of memory that `size` bytes of a file take: none for floats, which stay where they are mapped."""
+    return size // form.size * _UNPACKED.get(form.name, 0)
+
+
 def decode_blocks(form: BlockFormat, rows: np.ndarray) -> Matrix:
     """A matrix from the bytes of its rows, uint8 [rows, bytes of a row]. Floats stay views."""
     if form.name in _FLOATS:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bricolage.errors import NotALanguageModel, UnknownDecoderKind
+from bricolage.device.memory import available_bytes
+from bricolage.errors import ModelBeyondMemory, NotALanguageModel, UnknownDecoderKind
 from bricolage.frontends.decoders.architectures import ARCHITECTURES, LARGEST_HEAD, LOCAL_BASE
 from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
@@ -23,7 +24,7 @@ from bricolage.frontends.decoders.decoder_description import (
     matrix_rows,
     matrix_shape,
 )
-from bricolage.frontends.decoders.gguf_blocks import decode_blocks
+from bricolage.frontends.decoders.gguf_blocks import count_unpacked_bytes, decode_blocks
 from bricolage.frontends.decoders.gguf_file import GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.named_values import NamedValues
@@ -38,11 +39,16 @@ def read_gguf(path: Path) -> DecoderDescription:
     Raises:
         MissingFile, NotALanguageModel: there is no such file, or it is damaged or contradicts itself.
         UnknownDecoderKind: an architecture, a tensor type, a tokenizer or a rotary scaling that is not read.
+        ModelBeyondMemory: its weights take more than is free, which is said before any is read.
     """
     file = GgufFile(path)
     name = NamedValues(path, file.metadata).text("general.architecture")
     if name not in ARCHITECTURES:
         raise UnknownDecoderKind(path=path, kind="architecture", name=name, expected=", ".join(ARCHITECTURES))
+    needed = sum(count_unpacked_bytes(tensor.format, tensor.size) for tensor in file.tensors.values())
+    present = available_bytes()
+    if needed > present:
+        raise ModelBeyondMemory(path=path, wanted=f"{needed / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
     try:
         with np.errstate(all="ignore"):  # numbers of a hostile file are whatever they are
             decoder = _Parts(file, name).decoder()
