@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from bricolage.device.caches import Cache, Caches, host_caches, read_caches
+from bricolage.device.caches import Cache, Caches, caches_of, host_caches, read_caches
+from bricolage.device.host import host
 
 
 def described(cpu: Path, number: int, **facts: str) -> None:
@@ -44,3 +46,15 @@ def test_what_is_not_known(tmp_path: Path) -> None:
 def test_this_machine() -> None:
     assert host_caches() is host_caches()
     assert all(cache.bytes > 0 and cache.shared_by >= 1 for cache in host_caches().levels)
+
+
+def test_what_is_taken_where_nothing_is_stated_is_said() -> None:
+    arm, other = caches_of((), "aarch64"), caches_of((), "x86_64")
+    assert (arm.l2_bytes, other.l2_bytes) == (256 << 10, 1 << 20)
+    assert arm.assumption == "caches are not stated, taken are 32 KiB for L1 and 256 KiB for L2"
+    first = caches_of((Cache(1, 64 << 10),), "arm64")
+    assert first.assumption == "caches are not stated, taken are 256 KiB for L2"
+    assert caches_of((Cache(1, 64 << 10), Cache(2, 1 << 20)), "arm64").assumption == ""
+    assert arm.assumption in str(replace(host(), caches=arm)) and "not stated" not in str(
+        replace(host(), caches=caches_of((Cache(1, 64 << 10), Cache(2, 1 << 20)), "arm64"))
+    )

@@ -59,7 +59,7 @@ sums products of bytes into 32 bits. (There the usual way saturates, in silence.
 _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks (MatMulNBits), activations are multiplied as bytes: accuracy level 4, whatever the model
 says."""
-_SUMS_BYTES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+_SUMS_BYTES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimd"})
 _DIRECT_BYTES = 1 << 16
 _IN_BYTES = 4
 _WIDTH = 2

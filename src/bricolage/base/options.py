@@ -9,6 +9,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from bricolage.base.cgroups import processor_limit
+from bricolage.base.core_clusters import count_fast_cores
 from bricolage.base.efforts import PROFILES, Effort, EffortProfile
 from bricolage.base.option_words import (
     HIGHEST_CORE,
@@ -63,6 +64,13 @@ def available_cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     limit = processor_limit()
     return cores if limit is None else max(1, min(cores, int(limit)))
+
+
+def _fast_cores() -> int:
+    """Cores of the fast clusters, of those that this process may run on."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    return count_fast_cores(os.sched_getaffinity(0))
 
 
 def default_isa() -> str:
@@ -155,8 +163,8 @@ class Options:
     threads: int = declare_option(
         flag="--threads",
         metavar="N",
-        help="Number of threads; default: all cores.",
-        factory=lambda: min(available_cores(), MOST_THREADS),
+        help="Number of threads; default: all cores, of unequal ones the fast ones.",
+        factory=lambda: min(available_cores(), _fast_cores(), MOST_THREADS),
     )
     shared: bool = declare_option(
         False,

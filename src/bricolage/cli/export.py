@@ -21,8 +21,8 @@ Target = Annotated[
     str,
     typer.Option(
         "--target",
-        metavar="KIND",
-        help="Cross-compiled for aarch64-linux or wasm32-wasi, instead of for this processor.",
+        metavar="KIND|FILE",
+        help="Cross-compiled for aarch64-linux, wasm32-wasi or the Arm device of a file, instead of for this processor.",
     ),
 ]
 Portable = Annotated[
@@ -42,11 +42,12 @@ def export(
     as_json: a.Json = False,
 ) -> None:
     """Write a plan as a C library: sources, weights, CMake files, and a test with known answers."""
-    from bricolage.api.export_library import export_model
+    from bricolage.api.export_library import export_model, find_export_target
     from bricolage.cli import output
 
     with output.stdout_kept():
-        exported = export_model(artifact, folder, name, target=target, portable=portable, embed=embed)
+        device = find_export_target(target)
+        exported = export_model(artifact, folder, name, target=device, portable=portable, embed=embed)
     if as_json:
         output.show_json({**asdict(exported), "folder": str(exported.folder)})
         return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +16,8 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
 if TYPE_CHECKING:
-    from bricolage.api.result_types import Bucket, Plan
+    from bricolage.api.optimize_target import TargetRequest
+    from bricolage.api.result_types import Bucket, Graph, Plan
 
 _SERVERS = 12
 """Serving configurations that are listed in addition to those that raced."""
@@ -21,6 +25,15 @@ _SERVERS = 12
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="The artifact; the model's name with .bricolage by default."),
+]
+
+DescribedTarget = Annotated[
+    Path | None,
+    typer.Option(
+        "--target",
+        metavar="FILE",
+        help="Decide by predicted times for the device that this file describes, as for `bricolage pack`.",
+    ),
 ]
 
 
@@ -36,9 +49,11 @@ def optimize(
     replan: Annotated[bool, typer.Option("--replan", help="Decide again, even if a stored decision exists.")] = False,
     provisional: a.Provisional = False,
     require_gain: a.RequireGain = None,
+    target: DescribedTarget = None,
     as_json: a.Json = False,
     *,
     options: Options,
+    given: frozenset[str],
 ) -> int:
     """Find the fastest verified way to run MODEL on this machine.
 
@@ -50,20 +65,19 @@ def optimize(
     from bricolage.api.array_files import load_arrays
     from bricolage.cli import crash, output, progress_bars
 
-    target = out if out is not None else Path(model.with_suffix(".bricolage").name)
-    options = _check_paths(model, target, report, options)
+    written_to = out if out is not None else Path(model.with_suffix(".bricolage").name)
+    options = _check_paths(model, written_to, report, options)
     inputs = None if data is None else load_arrays(data)
-    output.check_writable(target, report)
+    output.check_writable(written_to, report)
+    if target is not None:
+        from bricolage.api.optimize_target import TargetRequest
+
+        _refuse_gain(require_gain)
+        request = TargetRequest(model, target, written_to, inputs=inputs, calibrate=calibrate, evaluate=evaluate)
+        request = replace(request, replan=replan, provisional=provisional)
+        return _optimize_for_target(request, options, given, report, as_json=as_json)
     with output.stdout_kept() as results:
-
-        def show_decision(bucket: Bucket) -> None:
-            """A bucket's table stands there while the next one is decided."""
-            from bricolage.report.tables import decision
-
-            if not as_json:
-                output.show_result(decision(bucket, output.console().width, verbose=a.verbose()), results)
-
-        with progress_bars.show_progress(show_decision) as shown:
+        with progress_bars.show_progress(partial(_show_decision, results=results, as_json=as_json)) as shown:
             from bricolage.api.optimize import optimize as run
 
             executable = run(
@@ -73,19 +87,73 @@ def optimize(
                 replan=replan,
                 provisional=provisional,
                 progress=shown,
-                output=target,
+                output=written_to,
                 calibrate=calibrate,
                 evaluate=evaluate,
             )
         plan = executable.plan
         crash.remember(plan)
         if report is not None:
-            from bricolage.report.html import render
-
-            graphs = [executable.graph(i) for i in range(len(plan.buckets))]
-            output.write_text(report, render(plan, graphs, output.command_line()))
-    written = f"wrote {target}" + (f" and {report}" if report is not None else "")
+            _write_report(report, plan, [executable.graph(i) for i in range(len(plan.buckets))])
+    written = f"wrote {written_to}" + (f" and {report}" if report is not None else "")
     return _show_outcome(plan, written, require_gain, as_json=as_json)
+
+
+def _show_decision(bucket: Bucket, results: IO[str], *, as_json: bool) -> None:
+    """A bucket's table stands there while the next one is decided."""
+    from bricolage.cli import output
+    from bricolage.report.tables import decision
+
+    if not as_json:
+        output.show_result(decision(bucket, output.console().width, verbose=a.verbose()), results)
+
+
+def _refuse_gain(require_gain: float | None) -> None:
+    """
+    Raises:
+        BadOption: a gain is asked for, and nothing is timed there.
+    """
+    if require_gain is not None:
+        advice = "Times on the device of --target are predicted, and no gain is measured: leave it out"
+        raise errors.BadOption(option="--require-gain", value=f"{require_gain:g}", advice=advice)
+
+
+def _optimize_for_target(
+    request: TargetRequest, options: Options, given: frozenset[str], report: Path | None, *, as_json: bool
+) -> int:
+    """Decides by predicted times, and shows them as such."""
+    from bricolage.cli import crash, output, progress_bars
+
+    with output.stdout_kept(), progress_bars.show_progress(lambda _: None) as shown:
+        from bricolage.api.optimize_target import optimize_for_target
+
+        decided = optimize_for_target(request, options, given, shown)
+    plan = decided.plan
+    crash.remember(plan)
+    if report is not None:
+        from bricolage.api.explain_plan import unpack_plans
+
+        (opened,) = unpack_plans(request.output).values()
+        _write_report(report, plan, opened.graphs())
+    if as_json:
+        from bricolage.report.summary import target_summary
+
+        output.show_json(target_summary(plan, decided.entry))
+    else:
+        from bricolage.report.tables import decision
+
+        for bucket in plan.buckets:
+            output.show_result(decision(bucket, output.console().width, verbose=a.verbose()))
+        _show(plan)
+    output.note(f"wrote {request.output}" + (f" and {report}" if report is not None else ""))
+    return errors.OK
+
+
+def _write_report(path: Path, plan: Plan, graphs: Sequence[Graph | None]) -> None:
+    from bricolage.cli import output
+    from bricolage.report.html import render
+
+    output.write_text(path, render(plan, graphs, output.command_line()))
 
 
 def _show_outcome(plan: Plan, written: str, require_gain: float | None, *, as_json: bool) -> int:

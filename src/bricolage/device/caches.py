@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from bricolage.device.arm_cores import ARM64
+
 _CPU = Path("/sys/devices/system/cpu/cpu0")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _UNKNOWN_L1_BYTES, _UNKNOWN_L2_BYTES = 32 << 10, 1 << 20
+_UNKNOWN_ARM_L2_BYTES = 256 << 10
+"""Those of Arm range from 128 KiB to 2 MiB, and are often shared: blocks that fit a small one fit a large one."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,15 @@ class Caches:
     """The data caches that one core reaches, the nearest first. May be described by hand, for a machine that is not this one."""
 
     levels: tuple[Cache, ...] = ()
+    unknown_l2_bytes: int = _UNKNOWN_L2_BYTES
+    """What is taken for a core's second-level cache where it is not stated."""
+
+    @property
+    def assumption(self) -> str:
+        """In words, what is taken for the caches that are not stated; empty where both are."""
+        taken = {1: self.l1_bytes, 2: self.l2_bytes}
+        missing = [f"{taken[n] >> 10} KiB for L{n}" for n in taken if self.level(n) is None]
+        return f"caches are not stated, taken are {' and '.join(missing)}" if missing else ""
 
     def level(self, number: int) -> Cache | None:
         """The cache of a level; None where there is none, or nothing is known of it."""
@@ -46,9 +60,9 @@ class Caches:
 
     @property
     def l2_bytes(self) -> int:
-        """A core's part of the second-level cache; 1 MiB where unknown."""
+        """A core's part of the second-level cache; what is taken for it where unknown."""
         cache = self.level(2)
-        return cache.core_bytes if cache is not None else _UNKNOWN_L2_BYTES
+        return cache.core_bytes if cache is not None else self.unknown_l2_bytes
 
     @property
     def l3_bytes(self) -> int | None:
@@ -60,7 +74,12 @@ class Caches:
 @cache
 def host_caches() -> Caches:
     """Those of this machine's first processor, read once."""
-    return read_caches(_CPU)
+    return caches_of(read_caches(_CPU).levels, platform.machine())
+
+
+def caches_of(levels: tuple[Cache, ...], architecture: str) -> Caches:
+    """Caches of a processor, and what is taken for those that are not stated, by its architecture."""
+    return Caches(levels, _UNKNOWN_ARM_L2_BYTES if architecture in ARM64 else _UNKNOWN_L2_BYTES)
 
 
 def read_caches(cpu: Path) -> Caches:

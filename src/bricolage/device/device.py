@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from bricolage.base.codec import Matching, Within
 from bricolage.base.options import ISAS
+from bricolage.device.arm_cores import ARM64
 from bricolage.device.caches import Caches
 from bricolage.errors import BadOption
 
@@ -28,7 +29,7 @@ _VECTORS: Mapping[str, str] = {"avx512": "avx512f", "avx2": "avx2"}
 _BFLOAT16 = {"avx512_bf16": 2.0, "amx_bf16": 16.0, "bf16": 4.0}
 """Processor flags with native products of bfloat16, and how many of these at best take the time of one of float32: dot products of
 pairs; tiles of AMX against AVX-512 (1,024 and 64 a cycle); Arm's BFMMLA."""
-_BYTES = {"avx512_vnni": 4.0, "avx_vnni": 4.0, "amx_int8": 32.0}
+_BYTES = {"avx512_vnni": 4.0, "avx_vnni": 4.0, "amx_int8": 32.0, "asimddp": 4.0, "i8mm": 8.0}
 """Processor flags with instructions that sum products of bytes into int32, and how many of these at best take the time of one of
 float32. Without them pairs are summed into int16 first, and two take that time."""
 GENERAL_FLAGS = frozenset(
@@ -127,13 +128,17 @@ class Device:
         no more already.
 
         Raises:
-            BadOption: there is no such instruction set.
+            BadOption: there is no such instruction set, or the processor is of another kind.
         """
         if not isa:
             return self
         if isa not in _BEYOND:
             raise BadOption(
                 option="--isa", value=isa, advice=f"Use {' or '.join(ISAS)}, or leave it out for everything"
+            )
+        if self.architecture in ARM64:
+            raise BadOption(
+                option="--isa", value=isa, advice="It is of x86-64, and this processor is Arm's: leave it out"
             )
         if self.isa and set(_BEYOND[isa]) <= set(_BEYOND[self.isa]):
             return self
@@ -156,15 +161,16 @@ class Device:
     @property
     def processor(self) -> str:
         """The processor with its widest instructions, in words."""
-        telling = ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "sve2", "sve", "asimd")
+        telling = ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "i8mm", "asimddp", "asimd")
         widest = [name for name in telling if name in self.instructions]
         extra = f" with {', '.join(widest[:2])}" if widest else ""
         return f"{self.model}{extra}{f', kept to {self.isa}' if self.isa else ''}"
 
     def __str__(self) -> str:
         cores = f"{self.physical_cores} core{'s' * (self.physical_cores != 1)} ({self.threads} usable)"
-        memory = f"{round(self.memory_bytes / GIB)} GB"
-        return f"{self.processor}, {cores}, {memory}, {self.system} {self.architecture}"
+        memory = f"{round(self.memory_bytes / GIB)} GB, " if self.memory_bytes else ""
+        assumption = f"; {self.caches.assumption}" if self.caches.assumption else ""
+        return f"{self.processor}, {cores}, {memory}{self.system} {self.architecture}{assumption}"
 
 
 def lanes(instructions: frozenset[str]) -> int:

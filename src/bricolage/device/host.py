@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.base.options import available_cores, default_isa
+from bricolage.device.arm_cores import ARM64, fastest_core, name_cores, read_cores, read_features
 from bricolage.device.caches import host_caches
 from bricolage.device.device import GENERAL_FLAGS, Device, Peaks, lanes
 from bricolage.device.memory import total_bytes
@@ -30,6 +31,8 @@ _NUMPY_NAMES = {
     "avx512_vnni": "AVX512VNNI", "avx512_bf16": "AVX512BF16", "avx512_fp16": "AVX512FP16",
 }  # fmt: skip
 """Processor flags as numpy names them, which asks the processor itself."""
+_APPLE_FEATURES = {"DotProd": "asimddp", "I8MM": "i8mm", "BF16": "bf16"}
+"""Processor flags by macOS's names for what Arm calls a feature."""
 _CPUINFO = Path("/proc/cpuinfo")
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 _NOMINAL_GHZ = 2.5
@@ -96,18 +99,29 @@ def _getcpu() -> Callable[[], int] | None:
 @cache
 def _whole(threads: int) -> Device:
     facts = cpuinfo(_CPUINFO)
+    is_arm = platform.machine() in ARM64
+    # In an emulator Linux's table is another processor's: what it says counts where it is of this kind.
+    arm_cores = read_cores(_TOPOLOGY, _read_cpuinfo()) if is_arm else ()
+    facts = facts if not is_arm or arm_cores else {}
     flags = set(facts.get("flags", facts.get("features", "")).split()) or _sysctl_flags()
+    flags = set(read_features()) or flags if is_arm else flags
     instructions = usable_flags(flags & {*_KNOWN, *GENERAL_FLAGS}, _numpy_features())
+    core = fastest_core(arm_cores)
     cores = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else tuple(range(threads))
     return Device(
         name="cpu",
         kind="cpu",
-        model=model_name(facts),
+        model=name_cores(arm_cores) or model_name(facts),
         instructions=instructions,
         cores=cores,
         physical_cores=count_physical_cores() or os.cpu_count() or 1,
         memory_bytes=total_bytes(),
-        peaks=nominal_peaks(instructions, len(cores), float(facts.get("cpu mhz", 0) or 0) / 1e3 or _NOMINAL_GHZ),
+        peaks=nominal_peaks(
+            instructions,
+            len(cores),
+            float(facts.get("cpu mhz", 0) or 0) / 1e3 or _highest_ghz() or _NOMINAL_GHZ,
+            _PRODUCTS_A_CYCLE if core is None else core.products_a_cycle,
+        ),
         caches=host_caches(),
         system=platform.system(),
         architecture=platform.machine(),
@@ -130,8 +144,7 @@ def count_physical_cores() -> int | None:
 
 def _read_packages() -> Iterator[tuple[int, int]]:
     """The package of each of Linux's processors, by number, and how many cores that has."""
-    text = _CPUINFO.read_text(errors="replace", encoding="utf-8") if _CPUINFO.exists() else ""
-    for section in text.split("\n\n"):
+    for section in _read_cpuinfo().split("\n\n"):
         facts = {name.strip(): value for name, _, value in (line.partition(":") for line in section.splitlines())}
         if {"physical id", "cpu cores"} <= facts.keys():
             yield int(facts["physical id"]), int(facts["cpu cores"])
@@ -155,9 +168,29 @@ def _numpy_features() -> Mapping[str, bool]:
     return {name: there for name, there in features.items() if name not in left_out}
 
 
-def nominal_peaks(instructions: frozenset[str], cores: int, ghz: float) -> Peaks:
+def nominal_peaks(
+    instructions: frozenset[str], cores: int, ghz: float, products_a_cycle: int = _PRODUCTS_A_CYCLE
+) -> Peaks:
     """What cores of that clock do at best by their vector width: enough to rank work, no measurement."""
-    return Peaks(2.0 * _PRODUCTS_A_CYCLE * lanes(instructions) * ghz * cores, _NOMINAL_GBYTES)
+    return Peaks(2.0 * products_a_cycle * lanes(instructions) * ghz * cores, _NOMINAL_GBYTES)
+
+
+def _highest_ghz() -> float:
+    """Highest clock of the processors, as Linux's frequency scaling has it; 0 where it says none."""
+    try:
+        return max(
+            (int(p.read_text(encoding="ascii")) / 1e6 for p in _TOPOLOGY.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")),
+            default=0.0,
+        )
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _read_cpuinfo() -> str:
+    try:
+        return _CPUINFO.read_text(errors="replace", encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def cpuinfo(path: Path) -> dict[str, str]:
@@ -191,6 +224,8 @@ def _sysctl(name: str) -> str:
 
 
 def _sysctl_flags() -> set[str]:
-    """Instruction sets on macOS; every 64-bit ARM processor has asimd."""
-    words = f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().split()
-    return {*words, *(["asimd"] if platform.machine() in ("arm64", "aarch64") else [])}
+    """Instruction sets on macOS; every 64-bit Arm processor has asimd."""
+    if platform.machine() in ARM64:
+        words = {f"hw.optional.arm.FEAT_{feature}": flag for feature, flag in _APPLE_FEATURES.items()}
+        return {"asimd", *(flag for name, flag in words.items() if _sysctl(name) == "1")}
+    return set(f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().split())

@@ -98,6 +98,11 @@ class InstructionSet:
     embedded: bool = False
     """Whether the weights are in the library."""
 
+    @property
+    def symbol(self) -> str:
+        """Of weights in the library: sets with the same file have the same."""
+        return f"embedded_{_word(self.file)}"
+
 
 def public_header(name: str) -> str:
     """The header of a library, for its users: every name of it begins with that of the model."""
@@ -143,7 +148,7 @@ def model_source(name: str, dimensions: Sequence[str], sets: Sequence[Instructio
             ),
             "};",
         ]
-    lines += [f"extern const char embedded_{_word(each.name)}[];" for each in sets if each.embedded]
+    lines += dict.fromkeys(f"extern const char {each.symbol}[];" for each in sets if each.embedded)
     lines += [f"static int runs_{_word(each.name)}(void) {{ return {each.runs}; }}" for each in sets]
     counts = (len(sets), len(buckets), len(dimensions), len(buckets[0].inputs), len(buckets[0].outputs), max(1, values))
     lines += [
@@ -157,7 +162,7 @@ def _set(each: InstructionSet) -> str:
     """A row of the table of instruction sets."""
     word = _word(each.name)
     digest = ", ".join(str(byte) for byte in hashlib.sha256(np.ascontiguousarray(each.weights).data).digest())
-    embedded = f"embedded_{word}" if each.embedded else "NULL"
+    embedded = each.symbol if each.embedded else "NULL"
     return (
         f"{{{quote(each.name)}, {quote(each.file)}, runs_{word}, {each.weights.nbytes}u, {{{digest}}}, {embedded},"
         f" buckets_{word}}}"

@@ -11,6 +11,8 @@ from typing import Annotated, TypeAlias
 
 from bricolage.base.codec import Length, Matching, Within
 from bricolage.base.options import BOUNDS, MOST_THREADS, Precision, Weights
+from bricolage.device.arm_cores import CORES, LANES, core_named
+from bricolage.device.caches import Cache, Caches, caches_of
 from bricolage.device.device import Peaks
 from bricolage.plan.field_types import Amount, Duration, ErrorNumber
 
@@ -18,7 +20,7 @@ MOST_TARGETS = 64
 INDEX = "pack.json"
 TargetName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", "name of a target")]
 PlanFile: TypeAlias = Annotated[str, Matching(r"plan(-[A-Za-z0-9][A-Za-z0-9_-]{0,39})?\.json", "file of a plan")]
-_ISA_RANK: Mapping[str, int] = {"": 3, "amx": 2, "avx512": 1, "avx2": 0}
+_ISA_RANK: Mapping[str, int] = {"": 3, "amx": 2, "avx512": 1, "avx2": 0, "i8mm": 2, "dotprod": 1, "neon": 0}
 _WEIGHTS_RANK: Mapping[Weights | None, int] = {"int4": 2, "int8": 1, None: 0}
 
 
@@ -32,8 +34,8 @@ class PackTarget:
     """The loosest that will do. With a limit of latency the tightest that keeps it is taken."""
     threads: Annotated[int, Within(1, MOST_THREADS)] | None = None
     """None: all that this process may use."""
-    isa: Annotated[str, Matching(r"(amx|avx512|avx2)?", "instruction set")] = ""
-    """Empty: all instructions of this machine. One that this machine has not needs `gflops`."""
+    isa: Annotated[str, Matching(r"(amx|avx512|avx2|i8mm|dotprod|neon)?", "instruction set")] = ""
+    """Empty: all instructions of this machine, or of the core. One that this machine has not needs `gflops`."""
     memory_mb: Annotated[int, Within(64, 2**40)] | None = None
     """The most that a process may hold that loads and runs the plan; None: no limit."""
     latency_ms: Annotated[float, Within(1e-6, 1e9)] | None = None
@@ -49,11 +51,19 @@ class PackTarget:
     `gbytes`, or neither. Its times are predicted."""
     gbytes: Annotated[float, Within(1e-3, 1e12)] | None = None
     """The bandwidth of its memory, 10⁹ bytes a second."""
+    core: Annotated[str, Matching(r"[a-z0-9-]{0,40}", "name of a core")] = ""
+    """Of a device that is not here, the name of its Arm cores (`device.arm_cores`): they give its instructions, and with `ghz` its
+    peak."""
+    ghz: Annotated[float, Within(1e-3, 100.0)] | None = None
+    """The clock of its cores."""
+    l2_kb: Annotated[int, Within(16, 1 << 20)] | None = None
+    """A core's part of the second-level cache, 1,024 bytes; None: what is taken where nothing is known."""
     ray: Annotated[str, Matching(r"[A-Za-z0-9_:.-]{0,80}", "name of a resource")] = ""
     """Of a device that is another machine: the resource of a Ray cluster whose nodes decide on the target. Empty: this machine."""
 
     def __post_init__(self) -> None:
-        if (self.gflops is None) != (self.gbytes is None):
+        self._check_core()
+        if not self.core and (self.gflops is None) != (self.gbytes is None):
             raise ValueError(f"target '{self.name}' has only one of gflops and gbytes; give both, or neither")
         if self.gflops is not None and self.scale is not None:
             raise ValueError(f"target '{self.name}' has both scale and gflops; give one of them")
@@ -62,10 +72,35 @@ class PackTarget:
                 f"target '{self.name}' is measured on a node: it takes ray alone, without scale and gflops"
             )
 
+    def _check_core(self) -> None:
+        """Whether what describes cores is whole."""
+        if not self.core:
+            if self.ghz is not None or self.l2_kb is not None:
+                raise ValueError(f"target '{self.name}' has ghz or l2_kb, and no core that they are of; give core too")
+            return
+        if core_named(self.core) is None:
+            names = ", ".join(core.name for core in CORES)
+            raise ValueError(f"target '{self.name}' has the core '{self.core}', which is none of {names}")
+        if self.threads is None or self.gbytes is None or (self.ghz is None) == (self.gflops is None):
+            raise ValueError(
+                f"target '{self.name}' describes cores: it takes threads, gbytes, and either ghz or gflops with them"
+            )
+        if self.ray or self.scale is not None:
+            raise ValueError(f"target '{self.name}' describes cores, and is predicted: leave ray and scale out")
+
     @property
     def peaks(self) -> Peaks | None:
-        """Of a device that is not here, where they are given."""
+        """Of a device that is not here, where they are given: of cores by name nominal ones, by their clock."""
+        core = core_named(self.core)
+        if core is not None and self.ghz is not None and self.gbytes is not None:
+            return Peaks(2.0 * LANES * core.products_a_cycle * self.ghz * (self.threads or 1), self.gbytes)
         return None if self.gflops is None or self.gbytes is None else Peaks(self.gflops, self.gbytes)
+
+    @property
+    def caches(self) -> Caches:
+        """Of a described core."""
+        levels = () if self.l2_kb is None else (Cache(1, 32 << 10), Cache(2, self.l2_kb << 10))
+        return caches_of(levels, "aarch64")
 
     def looser(self, other: PackTarget) -> bool:
         """Whether whatever fits the other one fits this one: nothing of it is tighter. Of another machine, or by another measure of

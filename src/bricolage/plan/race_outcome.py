@@ -58,6 +58,10 @@ class Contestant:
     held_back_error: ErrorNumber | None = None
     """... and the largest relative error that it had on any of them. `error` is that of the inputs on which it was measured, and of
     a quantised graph against exact integers."""
+    predicted_ms: Duration | None = None
+    """What a call is predicted to take on a described device, where nothing was timed ..."""
+    predicted_ci_ms: Interval | None = None
+    """... and between what, if every operator is bound by computing, or every one by moving."""
 
     @property
     def as_it_comes(self) -> bool:

@@ -108,11 +108,14 @@ def quality(bucket: Bucket) -> str:
         if bucket.record.predicted_ms is not None
         else ""
     )
+    timed = f"measured {words.milliseconds(measured)}"
+    if words.is_predicted(bucket):
+        predicted, timed = f"predicted {words.shown_time(bucket.race.winner)}, ", "not measured"
     q = bucket.race.quality
     additive = f"additive error {words.percent(q.additive_error, sign=True)}, " if q.additive_error is not None else ""
     return (
         f"{words.count(len(bucket.program.regions), 'region')} of {words.count(bucket.program.operators, 'operator')}: {predicted}"
-        f"measured {words.milliseconds(measured)}; {additive}optimality loss {words.percent(q.optimality_loss)}, "
+        f"{timed}; {additive}optimality loss {words.percent(q.optimality_loss)}, "
         f"apparent loss {words.percent(q.apparent_loss, sign=True)}"
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bricolage.base.codec import JsonObject
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.race_outcome import Contestant
-from bricolage.report.words import format_shape, milliseconds
+from bricolage.report.words import format_shape, milliseconds, shown_interval, shown_time
 
 _OTHER = "the best other tool here"
 _SINGLE = "the best single configuration"
@@ -82,6 +82,12 @@ def good_news(bucket: Bucket) -> bool:
 def verdict(bucket: Bucket) -> str:
     """The result, what the user gains over the tool that he had first."""
     winner = next((c for c in bucket.race.contestants if c.name == bucket.race.chosen), None)
+    if winner is not None and winner.predicted_ms is not None:
+        interval = shown_interval(winner)
+        return (
+            f"{winner.name} is predicted to take {shown_time(winner)} ({interval}) on a device that is not here. Nothing was timed "
+            "there. Its answers were compared with float64 here, by the same C without that device's instructions."
+        )
     if winner is None or winner.median_ms is None:
         return f"shipping {bucket.race.chosen}, which was not timed"
     sentence = _describe_gain(bucket, winner)
@@ -140,7 +146,7 @@ def hero(bucket: Bucket) -> str:
     for gain in (other, single):
         if gain is not None and gain.sure and gain.value > 1.0:
             return gain.short.replace("x", "×")
-    return milliseconds(winner.median_ms)
+    return shown_time(winner)
 
 
 def _winner_over_other(bucket: Bucket) -> Speedup | None:

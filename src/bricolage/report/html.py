@@ -34,6 +34,8 @@ def render(
     filters: dict[str, Callable[..., object]] = {
         "ms": words.milliseconds,
         "ci": words.interval,
+        "time": words.shown_time,
+        "range": words.shown_interval,
         "percent": words.percent,
         "err": words.error,
         "secs": words.seconds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bricolage.base.codec import JsonObject, encode
+from bricolage.plan.pack import PackEntry
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.report import headline, operating_points
 
@@ -19,6 +20,16 @@ def summary(plan: Plan) -> JsonObject:
     if len(plan.buckets) > 1:
         whole["buckets"] = [{"sizes": dict(bucket.program.sizes)} | bucket_summary(bucket) for bucket in plan.buckets]
     return whole
+
+
+def target_summary(plan: Plan, entry: PackEntry) -> JsonObject:
+    """The same of a plan for a device that is not here: what a call is predicted to take there, of all buckets, and how its answers
+    were checked."""
+    low, high = entry.predicted_ms or (0.0, 0.0)
+    predicted = {"device": plan.provenance.hardware, "ms": entry.median_ms, "from_ms": low, "to_ms": high}
+    emulated = "here, by the same C without the device's instructions" if entry.emulated else "here, as it ships"
+    predicted |= {"timed": False, "answers_compared": emulated, "error": entry.error}
+    return {"target": encode(entry.target), "predicted": predicted} | summary(plan)
 
 
 def bucket_summary(bucket: Bucket) -> JsonObject:
@@ -45,6 +56,8 @@ def bucket_summary(bucket: Bucket) -> JsonObject:
                 "kind": c.kind,
                 "median_ms": c.median_ms,
                 "ci_ms": None if c.ci_ms is None else list(c.ci_ms),
+                "predicted_ms": c.predicted_ms,
+                "predicted_ci_ms": None if c.predicted_ci_ms is None else list(c.predicted_ci_ms),
                 "error": c.error,
                 "reached": c.reached,
                 "held_back_error": c.held_back_error,

@@ -111,7 +111,9 @@ def contestants(bucket: Bucket, width: int, most: int | None = None) -> Renderab
     """Contestants with their time, interval, speed-up over the best other tool and over the best single configuration, error, match
     and reason: all of them, or the `most` that `words.rank_contestants` has first; what ships is always among them."""
     wide = width >= WIDE
-    heads = [("Contestant", "fold"), ("Median", "right"), ("95 % interval", "right")]
+    predicted = words.is_predicted(bucket)
+    heads = [("Contestant", "fold"), ("Predicted" if predicted else "Median", "right")]
+    heads += [("From-to" if predicted else "95 % interval", "right")]
     heads += (
         [(words.other_title(bucket).replace(" ", "\n", 1), "right")] if wide and bucket.race.pattern is not None else []
     )
@@ -140,8 +142,8 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
     match = words.match(contestant)
     cells: list[str | Text] = [
         plain_text(("> " if ships else "  ") + contestant.name, style),
-        Text(words.milliseconds(contestant.median_ms), style),
-        words.interval(contestant.ci_ms),
+        Text(words.shown_time(contestant), style),
+        words.shown_interval(contestant),
         *([words.milliseconds(contestant.other_pattern_ms)] if wide and bucket.race.pattern is not None else []),
         *(words.MISSING if gain is None else gain.short for gain in over),
         words.error(words.shown_error(contestant)),

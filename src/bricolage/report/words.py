@@ -124,6 +124,23 @@ def match(contestant: Contestant) -> str:
     return MISSING if contestant.error is None else "no"
 
 
+def shown_time(contestant: Contestant) -> str:
+    """The time of a run; a predicted one behind "~"."""
+    if contestant.predicted_ms is not None:
+        return f"~{milliseconds(contestant.predicted_ms)}"
+    return milliseconds(contestant.median_ms)
+
+
+def shown_interval(contestant: Contestant) -> str:
+    """The interval of a time: 95 % of a measured one, the extremes of a predicted one."""
+    return interval(contestant.ci_ms if contestant.predicted_ms is None else contestant.predicted_ci_ms)
+
+
+def is_predicted(bucket: Bucket) -> bool:
+    """Whether nothing was timed of what ships, since its device is not here."""
+    return bucket.race.decided_by == "predicted costs"
+
+
 def disturbance(bucket: Bucket) -> str:
     """How busy the machine was while the decision was measured, and what that did to it; empty where it was quiet."""
     load = bucket.race.disturbance
@@ -311,8 +328,8 @@ def other_pattern(bucket: Bucket) -> str:
 
 
 def is_tried(contestant: Contestant) -> bool:
-    """Whether anything of a contestant was compiled; nothing was of what the decision left out."""
-    return contestant.compile_s is not None or contestant.median_ms is not None
+    """Whether anything of a contestant was compiled, or predicted; nothing was of what the decision left out."""
+    return any(value is not None for value in (contestant.compile_s, contestant.median_ms, contestant.predicted_ms))
 
 
 def rank_contestants(bucket: Bucket) -> list[Contestant]:
@@ -320,7 +337,8 @@ def rank_contestants(bucket: Bucket) -> list[Contestant]:
     that were refused, failed or wrong."""
 
     def order(c: Contestant) -> tuple[object, ...]:
-        timed = c.median_ms is None, not c.accepted, c.median_ms or 0.0, c.name != bucket.race.chosen, c.name
+        ms = c.median_ms or c.predicted_ms or 0.0
+        timed = c.median_ms is None, not c.accepted, ms, c.name != bucket.race.chosen, c.name
         return (not c.as_it_comes, *timed)
 
     return sorted((c for c in bucket.race.contestants if is_tried(c) or c.name == bucket.race.chosen), key=order)

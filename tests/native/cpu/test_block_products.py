@@ -19,7 +19,8 @@ from bricolage.errors import Refused
 from bricolage.graph.quantised_blocks import QuantisedBlocks, blocks_of
 from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
-from bricolage.native.cpu.block_products import BlockOperand, block_operand
+from bricolage.native.cpu.block_format import BlockOperand
+from bricolage.native.cpu.block_products import block_operand
 from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.c_source import HEAD
 from bricolage.native.cpu.isa import find_isa

@@ -18,7 +18,7 @@ from bricolage.errors import Refused
 from bricolage.lowering.byte_columns import QuantisedColumns, quantised_columns
 from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
-from bricolage.native.cpu.byte_c import PACK_BYTES
+from bricolage.native.cpu.byte_c import pack_bytes
 from bricolage.native.cpu.byte_products import byte_operand
 from bricolage.native.cpu.isa import FOR_TESTS, ISAS, Isa, available_isas, find_isa
 from bricolage.work.implementation import KernelConfig
@@ -214,7 +214,7 @@ class Packers:
                 "void pack(const float *x, uint8_t *to, long k, long depth) { pack_bytes(x, to, k, depth); }",
             ]
         )
-        assert PACK_BYTES in text
+        assert pack_bytes() in text
         path = self._folder / f"{instructions}.so"
         toolchain.compile_library(text, _flags(isa), path, "native")
         made = self._made[instructions] = ctypes.CDLL(str(path))

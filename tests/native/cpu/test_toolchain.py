@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.native.cpu import toolchain
-from bricolage.native.cpu.isa import Isa, available_isas
+from bricolage.native.cpu.isa import ARM_SETS, ISAS, Isa, available_isas
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
@@ -74,3 +76,18 @@ def test_how_much_is_optimised_is_part_of_what_is_kept(tmp_path: Path, monkeypat
     with pytest.raises(Refused, match="BRICOLAGE_NATIVE_LEVEL is none of 0, 1, 2, 3"):
         regions.answer(Native(), model, x)
     assert isinstance(Native().status(), Missing)
+
+
+@pytest.mark.parametrize("name", ARM_SETS)
+def test_zig_takes_the_flags_of_arms_sets(name: str, tmp_path: Path) -> None:
+    """It knows no architecture by the name that GCC and Clang have for it."""
+    pytest.importorskip("ziglang")
+    (isa,) = (isa for isa in ISAS if isa.name == name)
+    flags = toolchain.spell_for_zig((*isa.flags, *isa.byte_flags, "-O2"))
+    assert flags[-1] == "-O2" and not any("march" in flag for flag in flags)
+    source = tmp_path / "dot.c"
+    dot = "int32x4_t f(int32x4_t a, int8x16_t b) { return vdotq_s32(a, b, b); }" if name != "neon" else "int f;"
+    source.write_text(f"#include <arm_neon.h>\n{dot}\n", encoding="ascii")
+    words = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu", *flags, "-c", str(source)]
+    ran = subprocess.run([*words, "-o", str(tmp_path / "dot.o")], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -8,7 +8,7 @@ is timed, so nothing of it is called measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from bricolage.base.options import Options
 from bricolage.costs.models.described import Scaled
 from bricolage.costs.models.roofline import least_config_ms
 from bricolage.costs.models.speedup import MeasuredCurves, SpeedupCurve
+from bricolage.device.arm_cores import core_named
 from bricolage.device.description import ScaledTimes
 from bricolage.device.device import DESCRIBED, Device, Peaks
 from bricolage.device.host import select_device, unlimited
@@ -33,7 +34,7 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.work import workload
 from bricolage.measure.artifact_check import run_artifact
 from bricolage.measure.pool import Pool
-from bricolage.native.cpu.isa import described_instructions, find_emulator
+from bricolage.native.cpu.isa import ARM_SETS, available_isas, described_instructions, find_emulator
 from bricolage.plan import artifact
 from bricolage.plan.accuracy_record import Verification
 from bricolage.plan.pack import PackTarget
@@ -63,10 +64,53 @@ class EmulatedPlan:
 
 
 def is_elsewhere(target: PackTarget) -> bool:
-    """Whether a target is for an instruction set that this processor has not."""
+    """Whether a target is for an instruction set that this processor has not, or cannot be kept to, or for cores that a file
+    describes."""
+    if target.core:
+        return True
+    if target.isa in ARM_SETS:
+        return available_isas(unlimited())[0].name != target.isa
     if target.isa == "amx":
         return not described_instructions("amx") <= unlimited().instructions
     return bool(target.isa) and not unlimited().has(target.isa)
+
+
+def set_there(target: PackTarget) -> str:
+    """The instruction set of a target that is elsewhere: as it says, else the best that its cores have.
+
+    Raises:
+        TargetMissed: its cores have not the set that it names.
+    """
+    core = core_named(target.core)
+    if core is None:
+        return target.isa
+    names = [name for name in ARM_SETS if described_instructions(name) <= core.instructions]
+    if target.isa and target.isa not in names:
+        raise TargetMissed(reason=f"a {core.name} has not '{target.isa}', only {', '.join(names)}")
+    return target.isa or names[0]
+
+
+def device_there(target: PackTarget, options: Options) -> Device:
+    """The device of a target that is elsewhere, with peaks. Its threads are the target's, else those of this machine.
+
+    Raises:
+        TargetMissed: as `set_there`.
+    """
+    here, isa = select_device(options.isa, options.cores), set_there(target)
+    assert target.peaks is not None, "its times are predicted"
+    threads = target.threads or options.threads
+    there = replace(
+        here,
+        name=target.name,
+        model=DESCRIBED,
+        cores=tuple(range(threads)),
+        physical_cores=threads,
+        memory_bytes=(target.memory_mb or 0) << 20,
+        instructions=described_instructions(isa),
+        peaks=target.peaks,
+        isa="",
+    )
+    return replace(there, caches=target.caches, architecture="aarch64", system="Linux") if isa in ARM_SETS else there
 
 
 def estimate_call(target: PackTarget, plan: Plan, graphs: Sequence[Graph]) -> Estimate | None:
@@ -106,50 +150,40 @@ def plan_elsewhere(context: DecisionContext, opened: Source, target: PackTarget,
     Raises:
         TargetMissed: our engine was not timed here, no configuration is accurate, or the instructions cannot be emulated.
     """
-    emulator = find_emulator(target.isa)
+    isa = set_there(target)
+    emulator = find_emulator(isa)
     if not emulator:
-        raise TargetMissed(reason=f"this processor has not '{target.isa}', nor what emulates it (avx2)")
-    there = _device_there(target, plan.provenance.options)
+        raise TargetMissed(reason=f"this processor has not '{isa}', nor what emulates it (avx2)")
+    there = device_there(target, plan.provenance.options)
     graphs = [bucket.graph for bucket in opened.buckets]
-    candidates = sorted(_predict_configs(target, plan, graphs, there, context.backends), key=lambda pair: pair[1].ms)
+    predictions = _predict_configs(target, plan, graphs, there, context.backends)
+    candidates = sorted(predictions, key=lambda pair: _add(pair[1]).ms)
     if not candidates:
-        reason = f"our engine was not timed here, from which times with '{target.isa}' are predicted: give it more time (--budget)"
+        reason = (
+            f"our engine was not timed here, from which times with '{isa}' are predicted: give it more time (--budget)"
+        )
         raise TargetMissed(reason=reason)
     limit = target.memory_mb << 20 if target.memory_mb is not None else None
-    refused: list[Contestant] = []
+    refused: dict[KernelConfig, str] = {}
     with closing(Pool(limit, variables={FORCED_ISA_VARIABLE: emulator})) as pool:
-        for config, estimate in candidates:
+        for config, estimates in candidates:
             name = Implementation(OWN_ENGINE, config)
             buckets = [_whole_bucket(opened, bucket, name, context.options) for bucket in opened.buckets]
             tried = _recall_emulated(context, pool, opened, replace(plan, buckets=tuple(buckets)), emulator)
             if not tried.reason:
-                completed = _complete(plan, buckets, tried, refused)
-                return EmulatedPlan(_move(completed, target, there), estimate, tried.resident_bytes)
-            refused.append(_contestant(name, None, tried.reason))
-    reasons = "; ".join(f"{contestant.name}: {contestant.reason}" for contestant in refused)
-    raise TargetMissed(reason=f"nothing is right with '{target.isa}': {reasons}")
-
-
-def _device_there(target: PackTarget, options: Options) -> Device:
-    assert target.peaks is not None
-    here = select_device(options.isa, options.cores)
-    return replace(
-        here,
-        name=target.name,
-        model=DESCRIBED,
-        cores=here.cores[: options.threads],
-        instructions=described_instructions(target.isa),
-        peaks=target.peaks,
-        isa="",
-    )
+                completed = _complete(plan, buckets, tried, candidates, refused)
+                return EmulatedPlan(_move(completed, target, there), _add(estimates), tried.resident_bytes)
+            refused[config] = tried.reason
+    reasons = "; ".join(f"{Implementation(OWN_ENGINE, config)}: {reason}" for config, reason in refused.items())
+    raise TargetMissed(reason=f"nothing is right with '{isa}': {reasons}")
 
 
 def _predict_configs(
     target: PackTarget, plan: Plan, graphs: Sequence[Graph], there: Device, backends: Sequence[Backend]
-) -> Iterator[tuple[KernelConfig, Estimate]]:
-    """What our engine offers there, each with the time that is predicted of a call: of what was timed here with the same
-    configuration, else of the fastest in float32, by the rooflines. It may gain nothing by other products, so the interval reaches
-    to the time without them."""
+) -> Iterator[tuple[KernelConfig, list[Estimate]]]:
+    """What our engine offers there, each with the time that is predicted of a call, for each bucket: of what was timed here with
+    the same configuration, else of the fastest in float32, by the rooflines. It may gain nothing by other products, so the
+    interval reaches to the time without them."""
     options = plan.provenance.options
     timed = [
         {
@@ -168,7 +202,7 @@ def _predict_configs(
         estimates = [_predict_config(config, *pair, target, options, there) for pair in zip(graphs, timed, strict=True)]
         predicted = [estimate for estimate in estimates if estimate is not None]
         if len(predicted) == len(estimates):
-            yield config, _add(predicted)
+            yield config, predicted
 
 
 def _predict_config(
@@ -187,7 +221,7 @@ def _predict_config(
     like = config if config in timed else min(floats, key=floats.__getitem__)
     assert target.peaks is not None
     base = _scale(graph, timed[like], target.peaks, options, target.name)
-    setting, amount = Setting(there, options.threads), workload(graph.everything)
+    setting, amount = Setting(there, there.threads), workload(graph.everything)
     ratio = least_config_ms(amount, setting, config) / least_config_ms(amount, setting, like)
     return Estimate(base.ms * ratio, base.low_ms * min(1.0, ratio), base.high_ms * max(1.0, ratio), "roofline")
 
@@ -285,25 +319,51 @@ def _whole_bucket(opened: Source, prepared: PreparedBucket, chosen: Implementati
     return Bucket.unraced(program, str(chosen), options.bound)
 
 
-def _contestant(chosen: Implementation, error: float | None, reason: str = "") -> Contestant:
-    return Contestant(str(chosen), "baseline", None, None, error, not reason, reason, implementation=chosen)
+def _contestant(config: KernelConfig, estimate: Estimate, error: float | None, reason: str) -> Contestant:
+    """Of which a time is predicted; one that was not compared with float64 was neither refused nor taken."""
+    name, interval = Implementation(OWN_ENGINE, config), (estimate.low_ms, estimate.high_ms)
+    contestant = Contestant(str(name), "baseline", None, None, error, not reason, reason, implementation=name)
+    return replace(contestant, predicted_ms=estimate.ms, predicted_ci_ms=interval)
 
 
-def _complete(plan: Plan, buckets: Sequence[Bucket], tried: _Emulated, refused: Sequence[Contestant]) -> Plan:
-    """The plan with these buckets, their errors, and what was refused."""
+def _complete(
+    plan: Plan,
+    buckets: Sequence[Bucket],
+    tried: _Emulated,
+    candidates: Sequence[tuple[KernelConfig, Sequence[Estimate]]],
+    refused: Mapping[KernelConfig, str],
+) -> Plan:
+    """The plan with these buckets, their errors, and all candidates: what was refused is said of each, and what is slower than the
+    one that ships was not run."""
     completed = []
-    for bucket, error, before in zip(buckets, tried.errors, plan.buckets, strict=True):
+    for number, (bucket, error, before) in enumerate(zip(buckets, tried.errors, plan.buckets, strict=True)):
         (region,) = bucket.program.regions
-        entry = _contestant(region.implementation, error)
-        race = replace(RaceOutcome.unraced(entry.name, (entry, *refused)), decided_by="predicted costs")
+        chosen = region.implementation.config
+        entries = [
+            _contestant(
+                config, estimates[number], error if config == chosen else None, _why_not(config, chosen, refused)
+            )
+            for config, estimates in candidates
+        ]
+        outcome = RaceOutcome.unraced(str(region.implementation), tuple(entries))
+        race = replace(outcome, decided_by="predicted costs")
         judged = before.verification
         verification = Verification(judged.original_error, bucket.verification.bound, judged.inputs_from)
         completed.append(replace(bucket, race=race, verification=verification))
     return replace(plan, buckets=tuple(completed))
 
 
+def _why_not(config: KernelConfig, chosen: KernelConfig, refused: Mapping[KernelConfig, str]) -> str:
+    if config == chosen:
+        return ""
+    return refused.get(config, "predicted to be no faster; its answers were not computed")
+
+
 def _move(plan: Plan, target: PackTarget, there: Device) -> Plan:
     """The plan as one for the device there."""
-    options = replace(plan.provenance.options, isa="avx512" if target.isa == "avx512" else "")
-    provenance = replace(plan.provenance, fingerprint=there.fingerprint(), hardware=str(there), options=options)
+    isa = "avx512" if target.isa == "avx512" else ""
+    options = replace(plan.provenance.options, isa=isa, threads=there.threads, cores=None)
+    cores = f"{target.core}, " if target.core else ""
+    hardware = f"predicted for {target.name}: {cores}{there}"
+    provenance = replace(plan.provenance, fingerprint=there.fingerprint(), hardware=hardware, options=options)
     return replace(plan, provenance=provenance)

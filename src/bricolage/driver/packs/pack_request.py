@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bricolage.base.options import Options, available_cores, default_isa
+from bricolage.base.options import ISAS, Options, available_cores, default_isa
 from bricolage.base.progress import Progress
 from bricolage.driver.given_samples import NO_DATA, GivenData
 from bricolage.driver.packs.described_target import is_elsewhere
@@ -87,6 +87,8 @@ class PackRequest:
             BadTargets: this machine has fewer threads, or not these instructions.
         """
         threads = target.threads or min(self.options.threads, available_cores())
+        # What runs there is predicted from what runs here, on as many threads as there are here.
+        threads = min(threads, available_cores()) if is_elsewhere(target) else threads
         if threads > available_cores():
             reason = f"target '{target.name}' has {threads} threads, and this process may use {available_cores()}"
             raise BadTargets(path=self.shown, reason=reason)
@@ -98,7 +100,7 @@ class PackRequest:
                 self.options,
                 precision=target.precision,
                 threads=threads,
-                isa=default_isa() if target.isa == "amx" or is_elsewhere(target) else target.isa or default_isa(),
+                isa=target.isa if target.isa in ISAS and not is_elsewhere(target) else default_isa(),
                 memory_limit_mb=target.memory_mb,
                 weights=target.weights,
                 accuracy=target.accuracy,

@@ -17,7 +17,7 @@ from bricolage.base.options import Options
 from bricolage.device.host import select_device
 from bricolage.driver.bucket_decision import Start, decide_bucket, decision_key, make_plan
 from bricolage.driver.context import DecisionContext, open_context, open_pool
-from bricolage.driver.packs.described_target import estimate_call, is_elsewhere, plan_elsewhere
+from bricolage.driver.packs.described_target import device_there, estimate_call, is_elsewhere, plan_elsewhere
 from bricolage.driver.packs.latency_limit import check_latency, shipped_error, tighter_words
 from bricolage.driver.packs.pack_request import PackRequest
 from bricolage.driver.session import ModelFindings
@@ -25,7 +25,6 @@ from bricolage.driver.shipping import TriedArtifacts, planned_trial, ship_plan
 from bricolage.driver.sources import Source
 from bricolage.errors import ArtifactFails, NoBackend, NoPlacement, NotAccurate, TargetMissed, UnservedTargets
 from bricolage.measure.pool import Pool
-from bricolage.native.cpu.isa import described_instructions
 from bricolage.plan.pack import PackEntry, PackTarget, tree
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.work.cost import Estimate, Setting
@@ -227,7 +226,7 @@ def _make_entry(target: PackTarget, parent: str, tried: TriedPlan, seconds: floa
     """What the index says of a target; its file is that of the first one. `parent`: by name, empty of a root."""
     plan, estimate = tried.plan, tried.estimate
     options, elsewhere = plan.provenance.options, is_elsewhere(target)
-    device = select_device(options.isa, options.cores)
+    device = device_there(target, options) if elsewhere else select_device(options.isa, options.cores)
     errors = [shipped_error(bucket) for bucket in plan.buckets]
     predicted = estimate if estimate is not None and target.peaks is not None else None
     return PackEntry(
@@ -237,7 +236,7 @@ def _make_entry(target: PackTarget, parent: str, tried: TriedPlan, seconds: floa
         seconds=round(seconds, 3),
         median_ms=None if estimate is None else estimate.ms,
         threads=options.threads,
-        instructions=tuple(sorted(described_instructions(target.isa) if elsewhere else device.instructions)),
+        instructions=tuple(sorted(device.instructions)),
         system=device.system,
         architecture=device.architecture,
         resident_bytes=tried.held,

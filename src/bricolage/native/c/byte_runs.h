@@ -1,5 +1,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 /* Runs of bytes as numbers, and back. GCC 12 makes such conversions of vectors one element at a time. */
 INLINE void widen_bytes(const uint8_t *restrict from, int32_t *restrict to, long n) {
@@ -91,6 +93,13 @@ INLINE vec load_bytes(const uint8_t *p) {
 #elif defined(__AVX2__) && LANES == 8
 INLINE vec load_bytes(const uint8_t *p) {
   return (vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+#elif defined(__aarch64__) && LANES == 4
+INLINE vec load_bytes(const uint8_t *p) {
+  uint32_t four;
+  __builtin_memcpy(&four, p, 4);
+  const uint16x8_t words = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)));
+  return (vec)vcvtq_f32_u32(vmovl_u16(vget_low_u16(words)));
 }
 #else
 typedef uint8_t few_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));

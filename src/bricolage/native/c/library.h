@@ -91,19 +91,21 @@ static void leave(model_handle *handle) { atomic_fetch_sub_explicit(&handle->use
 
 static size_t round_up(size_t bytes) { return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED; }
 
-/* Memory on large pages, where the system has them; NULL where there is not enough. */
+/* Memory on large pages, where the system has them; NULL where there is not enough. A large page is what a page of entries of eight
+   bytes describes: 2 MiB of pages of 4 KiB, 32 MiB of 16 KiB, 512 MiB of 64 KiB. */
 static void *take_memory(size_t bytes) {
   if (!bytes) bytes = ALIGNED;
 #if defined(__unix__)
   if (bytes >= LARGE_PAGE) {
-    /* One large page more, so that it can begin at a multiple of one: what is in front and behind is given back. */
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + page - 1) / page * page;
-    char *all = mmap(NULL, used + LARGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t large = page / 8 * page > bytes ? LARGE_PAGE : page / 8 * page;
+    /* One large page more, so that it can begin at a multiple of one: what is in front and behind is given back. */
+    char *all = mmap(NULL, used + large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) return NULL;
-    const size_t front = (LARGE_PAGE - (uintptr_t)all % LARGE_PAGE) % LARGE_PAGE;
+    const size_t front = (large - (uintptr_t)all % large) % large;
     char *start = all + front;
     if (front) munmap(all, front);
-    munmap(start + used, LARGE_PAGE - front);
+    if (large > front) munmap(start + used, large - front);
 #if defined(MADV_HUGEPAGE)
     madvise(start, used, MADV_HUGEPAGE);
 #endif
@@ -150,6 +152,17 @@ int LIBRARY(kept_registers)(uint32_t mask) {
 int LIBRARY(tiles_granted)(void) { return !syscall(SYS_arch_prctl, 0x1023, 18); }
 #else
 int LIBRARY(tiles_granted)(void) { return 0; }
+#endif
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+/* A bit of what the system says of the processor, in an emulator of the emulated one: 16 and 26 are AT_HWCAP and AT_HWCAP2. */
+int LIBRARY(hwcap_bit)(unsigned long word, int bit) { return getauxval(word) >> bit & 1; }
+#else
+int LIBRARY(hwcap_bit)(unsigned long word, int bit) {
+  (void)word, (void)bit;
+  return 0;
+}
 #endif
 #endif
 

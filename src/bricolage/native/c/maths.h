@@ -36,7 +36,7 @@ INLINE int64_t nat_int64(float x) { return x >= -0x1p63f && x < 0x1p63f ? (int64
    whose rest is exact, makes it the nearest (Markstein, "Computation of elementary functions on the IBM RISC System/6000
    processor", 1990). Where the first is infinite, so is the second, or there is none. */
 INLINE float nat_finite_steps(float x, float scale, float inverse) {
-#ifdef __FMA__
+#if defined(__FMA__) || defined(__aarch64__)
   const float q = x * inverse;
   return __builtin_fmaf(__builtin_fmaf(-q, scale, x), inverse, q);
 #else

@@ -1,7 +1,7 @@
 #include <stdint.h>
-typedef uint16_t narrow_numbers __attribute__((vector_size(32), aligned(2), may_alias));
-typedef uint32_t wide_bits __attribute__((vector_size(64)));
-typedef float wide_numbers __attribute__((vector_size(64)));
+typedef uint16_t narrow_numbers __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef uint32_t wide_bits __attribute__((vector_size(4 * LANES)));
+typedef float wide_numbers __attribute__((vector_size(4 * LANES)));
 static inline wide_numbers load_narrow(const uint16_t *p) {
   return (wide_numbers)(__builtin_convertvector(*(const narrow_numbers *)p, wide_bits) << 16);
 }
@@ -13,10 +13,10 @@ static inline void store_narrow(uint16_t *p, wide_numbers v) {
   *(narrow_numbers *)p = __builtin_convertvector(found >> 16, narrow_numbers);
 }
 static inline void split_narrow(const float *numbers, uint16_t *to, long part, long parts, long n) {
-  for (long i = 0; i < n; i += 16) {
+  for (long i = 0; i < n; i += LANES) {
     wide_numbers rest = {0};
-    uint16_t narrow[16];
-    const long some = n - i < 16 ? n - i : 16;
+    uint16_t narrow[LANES];
+    const long some = n - i < LANES ? n - i : LANES;
     __builtin_memcpy(&rest, numbers + i, 4 * some);
     for (long p = 0; p < parts; p++) {
       store_narrow(narrow, rest);

@@ -47,6 +47,8 @@ struct library {
 int LIBRARY(cpuid_bit)(uint32_t leaf, uint32_t subleaf, int where, int bit);
 int LIBRARY(kept_registers)(uint32_t mask);
 int LIBRARY(tiles_granted)(void);
+#elif defined(__aarch64__)
+int LIBRARY(hwcap_bit)(unsigned long word, int bit);
 #endif
 const char *LIBRARY(error)(int32_t code);
 int32_t LIBRARY(find_bucket)(const struct library *library, const int64_t *sizes, uint32_t *bucket);

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from bricolage.native.cpu.block_products import block_operand, multiplies_blocks
 from bricolage.native.cpu.block_tiles import block_tiles
+from bricolage.native.cpu.by_lane import SINGLES_BY_LANE
+from bricolage.native.cpu.by_pair import BFLOAT16_PAIRS
 from bricolage.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
 from bricolage.native.cpu.int8_slices import SliceProducts, sliced_operand, sliced_tiles
 from bricolage.native.cpu.isa import Isa
@@ -56,8 +58,11 @@ class Arithmetic:
     def operand(self, isa: Isa) -> ProductOperand:
         """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
         if not self.parts:
-            return replace(SINGLES, chains=1) if self.alike else SINGLES
-        return tiles(self.parts) if isa.matrix_unit else PAIRS
+            operand = SINGLES_BY_LANE if isa.by_lane else SINGLES
+            return replace(operand, chains=1) if self.alike else operand
+        if isa.matrix_unit:
+            return tiles(self.parts)
+        return BFLOAT16_PAIRS if isa.by_lane else PAIRS
 
     def flags(self, isa: Isa, *, of_bytes: bool = False) -> tuple[str, ...]:
         """What the compiler must be told for these instructions, and for products of given bytes where there are any: older ones

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bricolage.graph.quantised_blocks import QuantisedBlocks
-from bricolage.native.cpu.block_products import BEHIND, BlockBytes, block_operand
+from bricolage.native.cpu.block_format import BEHIND
+from bricolage.native.cpu.block_products import BlockBytes, block_operand
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.matrix_unit import EMULATED, ROW_BYTES, ROWS, SIGNED_TILES, TILE_ROWS, TILES, with_shapes
 from bricolage.native.cpu.panels import MicroTile

@@ -110,30 +110,14 @@ def _emit_byte_rounding(words: _Words) -> str:
   }}""".strip("\n")
 
 
-PACK_BYTES = f"""
-/* To the nearest, to the even one between two; for numbers below 2^22. */
-static inline int32_t nearest(float x) {{ const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }}
-/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is
-   right. A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
-static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_t *restrict to, long k, long depth) {{
-  float low = 0, high = 0;
-  long i = 0, odd = 0;
+_X86_ENDS = f"""
 #if defined(__AVX512BW__)
 {_ends(_WIDE)}
 #elif defined(__AVX2__)
 {_ends(_NARROW)}
 #endif
-  for (; i < k; i++) {{
-    low = x[i] < low ? x[i] : low;
-    high = x[i] > high ? x[i] : high;
-    odd |= x[i] != x[i];
-  }}
-  float scale = high / 255 - low / 255;  /* the difference of the two may be infinite */
-  if (odd || !(scale <= 3.4028235e38f)) scale = __builtin_nanf("");
-  else if (scale < 1.17549435e-38f) scale = 0;
-  const float inverse = scale > 0 ? 1 / scale : 0;
-  const int32_t zero = nearest(-low * inverse);
-  i = 0;
+""".strip()
+_X86_ROUNDING = f"""
 #if defined(__AVX512BW__)
 {_emit_byte_rounding(_WIDE)}
 #elif defined(__AVX2__)
@@ -153,13 +137,75 @@ static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_
     _mm_storel_epi64((__m128i *)(to + i), _mm_packus_epi16(half, half));
   }}
 #endif
+""".strip()
+_NEON_ENDS = """
+  {
+    float32x4_t low0 = vdupq_n_f32(0), high0 = low0, low1 = low0, high1 = low0;
+    uint32x4_t numbers = vdupq_n_u32(-1);
+    for (; i + 8 <= k; i += 8) {
+      const float32x4_t v0 = vld1q_f32(x + i), v1 = vld1q_f32(x + i + 4);
+      low0 = vminnmq_f32(low0, v0), high0 = vmaxnmq_f32(high0, v0);
+      low1 = vminnmq_f32(low1, v1), high1 = vmaxnmq_f32(high1, v1);
+      numbers = vandq_u32(numbers, vandq_u32(vceqq_f32(v0, v0), vceqq_f32(v1, v1)));
+    }
+    low = vminnmvq_f32(vminnmq_f32(low0, low1));
+    high = vmaxnmvq_f32(vmaxnmq_f32(high0, high1));
+    odd = !vminvq_u32(numbers);
+  }
+""".strip("\n")
+
+
+def _neon_rounding(shift: int) -> str:
+    """Bytes of four vectors, which saturating packing keeps from 0 to 255; stored less `shift`."""
+    quotients = [
+        f"const int32x4_t q{n} = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + {4 * n}), inverse));" for n in range(4)
+    ]
+    first, second = (
+        f"vqmovun_s16(vqaddq_s16(vcombine_s16(vqmovn_s32(q{n}), vqmovn_s32(q{n + 1})), up))" for n in (0, 2)
+    )
+    packed = f"vcombine_u8({first}, {second})"
+    return f"""
+  {{
+    const int16x8_t up = vdupq_n_s16((short)zero);
+    for (; i + 16 <= k; i += 16) {{
+      {" ".join(quotients)}
+      vst1q_u8(to + i, {f"veorq_u8({packed}, vdupq_n_u8({shift}))" if shift else packed});
+    }}
+  }}""".strip("\n")
+
+
+def pack_bytes(shift: int = 0, *, neon: bool = False) -> str:
+    """C of a function that makes bytes of a row of float32; x · (1 / scale) may be a step off x / scale at a tie, which is rounding
+    as any other. Bytes and the zero point are stored less `shift`, 0 or 128, modulo 256."""
+    ends, rounding = (_NEON_ENDS, _neon_rounding(shift)) if neon else (_X86_ENDS, _X86_ROUNDING)
+    byte = "q < 0 ? 0 : q > 255 ? 255 : q"
+    return f"""
+/* To the nearest, to the even one between two; for numbers below 2^22. */
+static inline int32_t nearest(float x) {{ const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }}
+/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is
+   right. A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
+static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_t *restrict to, long k, long depth) {{
+  float low = 0, high = 0;
+  long i = 0, odd = 0;
+{ends}
+  for (; i < k; i++) {{
+    low = x[i] < low ? x[i] : low;
+    high = x[i] > high ? x[i] : high;
+    odd |= x[i] != x[i];
+  }}
+  float scale = high / 255 - low / 255;  /* the difference of the two may be infinite */
+  if (odd || !(scale <= 3.4028235e38f)) scale = __builtin_nanf("");
+  else if (scale < 1.17549435e-38f) scale = 0;
+  const float inverse = scale > 0 ? 1 / scale : 0;
+  const int32_t zero = nearest(-low * inverse), stored = zero - {shift};
+  i = 0;
+{rounding}
   for (; i < k; i++) {{
     const int32_t q = nearest(x[i] * inverse) + zero;
-    to[i] = q < 0 ? 0 : q > 255 ? 255 : q;
+    to[i] = {f"({byte}) ^ {shift}" if shift else byte};
   }}
   for (; i < depth; i++) to[i] = 0;  /* times a weight of zero */
   __builtin_memcpy(to + depth, &scale, 4);
-  __builtin_memcpy(to + depth + 4, &zero, 4);
+  __builtin_memcpy(to + depth + 4, &stored, 4);
 }}
 """.strip()
-"""A row of float32 as bytes; x · (1 / scale) may be a step off x / scale at a tie, which is rounding as any other."""

@@ -19,15 +19,17 @@ and odd bytes are widened to int16, whose products vpmaddwd sums in int32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bricolage.lowering.byte_columns import PAIR, QuantisedColumns, one_signed_pairs, quantised_columns
+from bricolage.lowering.byte_columns import PAIR, one_signed_pairs
 from bricolage.native.c import read_header
-from bricolage.native.cpu.byte_c import PACK_BYTES
+from bricolage.native.cpu.byte_c import pack_bytes
+from bricolage.native.cpu.byte_formats import BytesInFours
+from bricolage.native.cpu.byte_lanes import BYTE_PAIRS, ByteLanes, byte_lanes
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.isa import ByteDot, Isa
 from bricolage.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
@@ -36,82 +38,6 @@ from bricolage.native.ir.tensors import Conv, MatMul
 
 LONGEST = (2**31 - 1) // (255 * 127)
 """Products that a sum in int32 holds, whatever they are."""
-SCALE_BYTES = 8
-"""Of a scale in float32 and an int32, behind a row or for each column of a panel."""
-
-
-class BytesInFours(ProductOperand):
-    """What operands of bytes have in common, in vectors or in tiles."""
-
-    def row(self, k: int) -> int:
-        """The bytes of a row; a scale and a zero point, where it was made of numbers."""
-        return self.depth(k) + (SCALE_BYTES if self.scaled else 0)
-
-    def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
-        """[batch, k, n] as panels of two vectors, one after another, the last one of one or two: rows of four neighbours along k
-        for each column; of float32 then the scales of all columns, then the sums of their integers."""
-        batch, k, n = right.shape
-        if self.scaled:
-            quantised = quantised_columns(right, pair_safe=self.pairs_saturate)
-        else:
-            quantised = QuantisedColumns(right, np.ones((batch, n), np.float32))
-        padded = [2 * lanes] * (n // (2 * lanes))
-        rest = n - sum(padded)
-        padded += [lanes if rest <= lanes else 2 * lanes] if rest else []
-        wide, depth = sum(padded), self.depth(k)
-        integers = np.zeros((batch, depth, wide), np.int8)
-        integers[:, :k, :n] = quantised.integers
-        scales = np.ones((batch, wide), np.float32)
-        scales[:, :n] = quantised.scales
-        sums = integers.sum(axis=1, dtype=np.int32)
-        in_fours = integers.reshape(batch, depth // self.k_pack, self.k_pack, wide).swapaxes(2, 3)
-        orders = self.orders(right, lanes) if self.ordered else None
-        parts: list[np.ndarray] = []
-        start = 0
-        for number, width in enumerate(padded):
-            columns = slice(start, start + width)
-            panel = in_fours[:, :, columns]
-            if orders is not None:
-                steps = orders[:, number, 1:]
-                panel = np.take_along_axis(panel, steps[:, :, None, None].astype(np.intp), axis=1)
-            parts.append(np.ascontiguousarray(panel).reshape(batch, -1).view(np.uint8))
-            if self.scaled:
-                parts += [np.ascontiguousarray(each[:, columns]).view(np.uint8) for each in (scales, sums)]
-            start += width
-        return np.ascontiguousarray(np.concatenate(parts, axis=1))
-
-    def pack_row(self, x: str, to: str, k: int, part: int, _peak: str = "") -> str:
-        """See `ProductOperand.pack_row`."""
-        return f"pack_bytes({x}, {to}, {k}, {part});"
-
-    def declare_column_scales(self, k: int, padded: int) -> list[str]:
-        """See `ProductOperand.declare_column_scales`: scales, and the sums of the integers of columns behind these."""
-        part = self.depth(k)
-        lines = [
-            f"const float *restrict scales = (const float *)(columns + {part * padded});",
-            f"const int32_t *restrict totals = (const int32_t *)(columns + {(part + 4) * padded});",
-        ]
-        return lines if self.scaled else []
-
-    def declare_row_scale(self, row: str, k: int) -> list[str]:
-        """See `ProductOperand.declare_row_scale`: a scale and a zero point."""
-        lines = [
-            "float scale;",
-            "int32_t zero;",
-            f"__builtin_memcpy(&scale, {row} + {self.depth(k)}, 4);",
-            f"__builtin_memcpy(&zero, {row} + {self.depth(k)} + 4, 4);",
-        ]
-        return lines if self.scaled else []
-
-    def sum_of(self, at: str, plane: int) -> str:
-        """See `ProductOperand.sum_of`."""
-        number = super().sum_of(at, plane)
-        return f"((float)({number} - zero * totals[j]) * (scale * scales[j]))" if self.scaled else number
-
-    @property
-    def pairs_saturate(self) -> bool:
-        """Whether two products are added in int16."""
-        return False
 
 
 @dataclass(frozen=True)
@@ -183,7 +109,7 @@ class ByteVectors(BytesInFours, Vectors):
     def preamble(self, isa: Isa) -> Sequence[str]:
         """What packs rows, and products in plain C."""
         more = [_PLAIN_DOT] if self.dot == "plain" else [_WIDENED[isa.lanes]] if self.ordered else []
-        return (_HEAD, *more, *([PACK_BYTES] if self.scaled else []))
+        return (_HEAD, *more, *([pack_bytes()] if self.scaled else []))
 
 
 @dataclass(frozen=True)
@@ -193,29 +119,43 @@ class ByteTiles(BytesInFours, Tiles):
     def preamble(self, isa: Isa) -> Sequence[str]:
         """The unit's instructions, and what packs rows."""
         unit = (TILES, BYTE_TILES) if isa.matrix_unit == "amx" else (EMULATED,)
-        return (*unit, _HEAD, *([PACK_BYTES] if self.scaled else []))
+        return (*unit, _HEAD, *([pack_bytes()] if self.scaled else []))
 
 
 def given_bytes(isa: Isa, root: MatMul | Conv) -> ProductOperand:
     """How the bytes that a graph gives are multiplied with an instruction set: exactly, whatever they are."""
     usual = byte_operand(isa)
+    if isinstance(usual, ByteLanes):
+        wide = usual.dot == "smull" and _has_smallest(root, isa.lanes)
+        given = byte_lanes("smull_wide" if wide else usual.dot, shifted=True)
+        return replace(given, scaled=False, whole_rows=False)
     if not isinstance(usual, ByteVectors) or usual.dot != "vpmaddubsw" or _never_saturates(root, isa.lanes):
         return replace(usual, scaled=False, whole_rows=False)
     return replace(usual, scaled=False, whole_rows=False, cost=_COSTS["vpmaddwd"], dot="vpmaddwd", ordered=True)
 
 
-_PROVED: WeakKeyDictionary[MatMul | Conv, dict[int, bool]] = WeakKeyDictionary()
-"""Products whose weights have been looked at, by the lanes that groups were joined for."""
+_PROVED: WeakKeyDictionary[MatMul | Conv, dict[tuple[int, str], bool]] = WeakKeyDictionary()
+"""What is known of products whose weights have been looked at, by the lanes that groups were joined for."""
+
+
+def _looks(root: MatMul | Conv, lanes: int, what: str, test: Callable[[np.ndarray], bool]) -> bool:
+    """What a test says of the weights of a product."""
+    verdicts = _PROVED.setdefault(root, {})
+    if (lanes, what) not in verdicts:
+        right = product(root, lanes).right
+        assert callable(right)
+        verdicts[lanes, what] = test(right().astype(np.int16))
+    return verdicts[lanes, what]
 
 
 def _never_saturates(root: MatMul | Conv, lanes: int) -> bool:
     """Whether no two neighbours along k, of one sign, sum to more than 128 anywhere."""
-    verdicts = _PROVED.setdefault(root, {})
-    if lanes not in verdicts:
-        right = product(root, lanes).right
-        assert callable(right)
-        verdicts[lanes] = bool((one_signed_pairs(right().astype(np.int16)) <= PAIR).all())
-    return verdicts[lanes]
+    return _looks(root, lanes, "pairs", lambda weights: bool((one_signed_pairs(weights) <= PAIR).all()))
+
+
+def _has_smallest(root: MatMul | Conv, lanes: int) -> bool:
+    """Whether there is the smallest byte among the weights."""
+    return _looks(root, lanes, "smallest", lambda weights: bool((weights == -128).any()))
 
 
 def byte_operand(isa: Isa) -> ProductOperand:
@@ -233,6 +173,10 @@ def byte_operand(isa: Isa) -> ProductOperand:
             whole_rows=True,
             multiply="tile_multiply_bytes",
         )
+    if isa.byte_dot == "usmmla":
+        return BYTE_PAIRS
+    if isa.by_lane:
+        return byte_lanes(isa.byte_dot, shifted=False)
     vector, broadcast, load, multiply = _INSTRUCTIONS[isa.byte_dot, isa.lanes if isa.byte_dot != "plain" else 0]
     return ByteVectors(
         "uint8",

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bricolage.native.cpu.block_products import FEW_ROWS, BlockOperand
+from bricolage.native.cpu.block_format import BlockOperand
+from bricolage.native.cpu.block_products import FEW_ROWS
 from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.gemm_blocks import CHEAP_PANEL_TILES, PACKING_COST, GemmBlocks, TileRows
 from bricolage.native.cpu.gemm_tiles import TileCodegen

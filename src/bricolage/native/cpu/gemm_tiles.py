@@ -203,7 +203,7 @@ class TileCodegen:
     def _own_steps(self) -> str:
         """Name of a table of each tile's `own_steps`; none in rows of bytes with own zero points, where padding is no zero."""
         tiling, packing, operand = self.tiling, self.tiling.packing, self.tiling.operand
-        apart = tiling.windows or packing.direct is not None or operand.scaled or operand.ordered
+        apart = tiling.windows or packing.direct is not None or operand.scaled or operand.ordered or operand.shifted
         table = [] if apart else own_steps(tiling.p, tiling.tiles, packing.steps, operand.k_step)
         if not table:
             return ""

@@ -12,7 +12,9 @@ from typing import Literal
 from bricolage.device.device import DESCRIBED, Device
 from bricolage.device.host import host
 
-ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "plain"]
+ByteDot = Literal[
+    "tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "usmmla", "usdot", "sdot", "smull", "smull_wide", "plain"
+]
 """What multiplies bytes and sums in int32: a matrix unit, one instruction, several of which the first sums in int16, or plain C."""
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
@@ -48,6 +50,8 @@ class Isa:
     """Whether an instruction makes a vector of float32 of float16."""
     looks_up: bool = False
     """Whether an instruction reads a vector of a table's elements, and is faster than a dozen others."""
+    by_lane: bool = False
+    """Whether an instruction multiplies a vector by one element of another."""
 
     def multiplies_bfloat16(self, device: Device) -> bool:
         """Whether bfloat16 is multiplied here."""
@@ -60,6 +64,20 @@ _AVX512_FLAGS = (*_AVX2_FLAGS, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx51
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 _BFLOAT16 = frozenset(["avx512_bf16"])
 _AMX = frozenset(["amx_tile", "amx_bf16"])
+_NEON = Isa(
+    "neon",
+    # What all 64-bit Arm processors have. Compilers then call functions for atomics, which ask whether there are instructions.
+    ("-march=armv8-a",),
+    frozenset(["asimd"]),
+    lanes=4,
+    rows=8,
+    byte_dot="smull",
+    vector_dot="smull",
+    reads_halves=True,
+    by_lane=True,
+)
+_DOTPROD, _I8MM = ("-march=armv8.2-a+dotprod",), ("-march=armv8.2-a+dotprod+i8mm+bf16",)
+"""The compiler takes the last of such flags."""
 
 ISAS = (
     Isa(
@@ -86,9 +104,28 @@ ISAS = (
         vector_dot="vpmaddubsw",
     ),
     Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6, byte_dot="vpmaddubsw", vector_dot="vpmaddubsw"),
+    replace(
+        _NEON,
+        name="i8mm",
+        needs=_NEON.needs | {"asimddp", "i8mm", "bf16"},
+        bfloat16_flags=_I8MM,
+        bfloat16_needs=frozenset(["bf16"]),
+        byte_dot="usmmla",
+        byte_flags=_I8MM,
+        vector_dot="usdot",
+    ),
+    replace(
+        _NEON,
+        name="dotprod",
+        needs=_NEON.needs | {"asimddp"},
+        byte_dot="sdot",
+        byte_flags=_DOTPROD,
+        vector_dot="sdot",
+    ),
+    _NEON,
     Isa("generic", (), frozenset(), lanes=4, rows=4),
 )
-"""From the best to what runs everywhere (the compiler splits its vectors as it must)."""
+"""From the best to what runs everywhere (the compiler splits its vectors as it must); those of each kind of processor together."""
 
 EMULATED_AMX = replace(
     ISAS[0],
@@ -122,6 +159,8 @@ SPLIT_AMX = replace(
 in two. They test what is generated, not the compiler's AVX-512."""
 PAIRS_AVX2, PAIRS_AVX512 = (replace(isa, name=f"pairs-{isa.name}", looks_up=True) for isa in (ISAS[2], ISAS[1]))
 """Bytes by vpmaddubsw on processors that have a better instruction."""
+SPLIT_NEON = replace(ISAS[-1], name="split-neon", rows=_NEON.rows)
+"""The code for Arm's vectors of four numbers, in plain C. Products of bytes are exact there, so plain C has the same integers."""
 _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
     (_AMX | {"amx_int8"}, 16, "tdpbusd", ("-mamx-tile", "-mamx-int8")),
     (_AVX512 | {"avx512_vnni"}, 16, "vpdpbusd", ("-mavx512vnni",)),
@@ -131,12 +170,21 @@ _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
 compiler flags."""
 _HALVES_LANES = 8
 """Floats of the vectors that are made of float16."""
-_EMULATORS: Mapping[str, tuple[Isa, ...]] = {"amx": (EMULATED_AMX, SPLIT_AMX), "avx512": (SPLIT_AVX512,)}
+ARM_SETS: tuple[str, ...] = ("i8mm", "dotprod", "neon")
+"""Of 64-bit Arm, best first."""
+_EMULATORS: Mapping[str, tuple[Isa, ...]] = {
+    "amx": (EMULATED_AMX, SPLIT_AMX),
+    "avx512": (SPLIT_AVX512,),
+    **dict.fromkeys(ARM_SETS, (SPLIT_NEON,)),
+}
 _DESCRIBED: Mapping[str, frozenset[str]] = {
     "amx": _AVX512 | _BFLOAT16 | _AMX | {"f16c", "avx512_vnni", "amx_int8"},
     "avx512": _AVX512 | {"f16c"},
+    "i8mm": frozenset(["asimd", "asimddp", "i8mm", "bf16"]),
+    "dotprod": frozenset(["asimd", "asimddp"]),
+    "neon": frozenset(["asimd"]),
 }
-FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX, PAIRS_AVX2, PAIRS_AVX512)
+FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX, PAIRS_AVX2, PAIRS_AVX512, SPLIT_NEON)
 """Never chosen unless asked for."""
 
 
@@ -175,7 +223,8 @@ def find_emulator(isa: str) -> str:
 
 
 def described_instructions(isa: str) -> frozenset[str]:
-    """Processor flags of the first processors with an instruction set, `amx` (Sapphire Rapids) or `avx512` (Skylake-X)."""
+    """Processor flags of the first processors with an instruction set: `amx` (Sapphire Rapids), `avx512` (Skylake-X), `i8mm`
+    (Neoverse V1), `dotprod` (Cortex-A76) or `neon` (all of 64-bit Arm)."""
     return _DESCRIBED[isa]
 
 
@@ -188,13 +237,15 @@ def needed_instructions(isa: Isa) -> frozenset[str]:
     """Processor flags without which code for an instruction set, with products of all kinds, cannot run."""
     bytes_ = {flag for needs, _, _, flags in _BYTE_DOTS if set(flags) & set(isa.byte_flags) for flag in needs}
     products = isa.bfloat16_needs if isa.bfloat16_flags and isa.matrix_unit else frozenset()
-    return isa.needs | products | bytes_ | ({"f16c"} if isa.reads_halves else set())
+    return isa.needs | products | bytes_ | ({"f16c"} if isa.reads_halves and isa.lanes >= _HALVES_LANES else set())
 
 
 def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
     """An instruction set with the fastest products of bytes that a processor has in it, in tiles and in vectors."""
     wide = isa.lanes >= _HALVES_LANES
-    extended_isa = replace(isa, reads_halves=wide and "f16c" in instructions, looks_up=wide and gathers_fast())
+    if not wide:
+        return isa
+    extended_isa = replace(isa, reads_halves="f16c" in instructions, looks_up=gathers_fast())
     for needs, lanes, dot, flags in reversed(_BYTE_DOTS):
         fits = isa.lanes == lanes and (dot != "tdpbusd" or isa.matrix_unit == "amx")
         if fits and isa.byte_dot != "plain" and needs <= instructions:

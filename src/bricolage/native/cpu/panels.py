@@ -69,6 +69,8 @@ class ProductOperand(ABC):
     """Whether the steps of a panel have an order of its own: a micro-kernel has one more parameter for that, see `orders`."""
     scaled: bool = False
     """Whether rows and columns hold integers with scales, which lie behind them, see `byte_products`."""
+    shifted: bool = False
+    """Whether bytes of rows are shifted as they are read: what that takes off all of a panel's steps is where its sums start."""
     whole_rows: bool = False
     """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
     panel_vectors: int = 2
@@ -217,6 +219,8 @@ class Vectors(ProductOperand):
     """C that adds to the vector {0} the products of {1} and {2}."""
     chains: int = _CHAINS
     """Sums that are under way at a time, at least. With 1 a row has the same bits in a tile of any number of rows."""
+    attributes: tuple[str, ...] = ()
+    """More attributes of micro-kernels, in C."""
 
     @property
     def name(self) -> str:
@@ -229,7 +233,7 @@ class Vectors(ProductOperand):
 
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """Vectors of bfloat16 in memory, if there are any."""
-        return () if self.dtype == "float32" else (NARROW,)
+        return (NARROW,) if self.dtype == "bfloat16" else ()
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
@@ -243,7 +247,7 @@ class Vectors(ProductOperand):
         more = ", const char *ahead, long stride" if prefetch else ""
         lines = [
             # noipa: GCC 12 takes the tile for unwritten where it looks into this function from its caller (-fipa-modref).
-            f"static __attribute__((noinline, noipa)) void {name}"
+            f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes])})) void {name}"
             f"(long depth, const {kind} *a, const {kind} *b, {self.sums} *tile{more}) {{"
         ]
         lines += [

@@ -75,7 +75,7 @@ def measure(
     with scratch.using(scratch.temporary()) as folder:
         library = folder / "peaks.so"
         toolchain.compile_library(
-            text, arithmetic.flags(isa, of_bytes=operand.k_pack == 4), library, "bricolage native"
+            text, arithmetic.flags(isa, of_bytes=operand.dtype == "uint8"), library, "bricolage native"
         )
         loaded = ctypes.CDLL(str(library))
         loaded.peaks.restype = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.native.cpu.block_products import BlockOperand
+from bricolage.native.cpu.block_format import BlockOperand
 from bricolage.native.cpu.gemm_blocks import BYTES_IN_FOURS, FEW_TILES, ComputedRows, GemmBlocks, TileSharing
 from bricolage.native.cpu.implicit_gemm import Product, product
 from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from bricolage.base import scratch
 from bricolage.base.cache import cache_directory
+from bricolage.device.arm_cores import ARM64
 from bricolage.errors import Refused
 
 FLAGS = (
@@ -40,8 +42,13 @@ COMPILERS = ("cc", "gcc", "clang", "zig")
 LEVEL_VARIABLE = "BRICOLAGE_NATIVE_LEVEL"
 """Environment variable with how much the compiler optimises (0 to 3), for tests that compile much and time nothing."""
 _LEVELS = ("0", "1", "2", "3")
-_ZIG_BASELINE = {"x86_64": ("-march=x86_64",), "AMD64": ("-march=x86_64",)}
+_ZIG_BASELINE = {
+    **dict.fromkeys(("x86_64", "AMD64"), ("-march=x86_64",)),
+    **dict.fromkeys(ARM64, ("-mcpu=generic",)),
+}
 """Without it, Zig's compiler takes all that the processor it runs on has; `Isa.flags` say what may be taken."""
+_ARM_ARCHITECTURE = re.compile(r"-march=armv8(?:\.\d)?-a((?:\+\w+)*)")
+"""Zig's compiler knows names of cores only, and features behind them."""
 
 
 @cache
@@ -54,6 +61,11 @@ def compiler() -> tuple[str, ...] | None:
         if name != "zig" and name in COMPILERS and shutil.which(name):
             return (name,)
     return None
+
+
+def spell_for_zig(flags: Iterable[str]) -> tuple[str, ...]:
+    """Flags of GCC and Clang as Zig's compiler takes them: Arm's architectures by their features."""
+    return tuple(_ARM_ARCHITECTURE.sub(r"-mcpu=generic\1", flag) for flag in flags)
 
 
 @cache
@@ -163,6 +175,7 @@ def _compile(text: str, source: Path, before: tuple[str, ...], behind: tuple[str
     if optimised is None:
         raise Refused(backend=title, reason=f"{LEVEL_VARIABLE} is none of {', '.join(_LEVELS)}")
     source.write_text(text, encoding="utf-8")
+    before = spell_for_zig(before) if "ziglang" in command else before
     arguments = [*command, *FLAGS, optimised, *before, str(source), *behind]
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False, encoding="utf-8")
     if ran.returncode != 0:

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bricolage.native.cpu.by_lane import KEEP_ORDER
 from bricolage.native.cpu.isa import ByteDot, Isa
 from bricolage.native.cpu.panels import Vectors, cut_panels
 from bricolage.native.ir.tensors import Constant, Conv
@@ -65,6 +66,7 @@ def short_pairs(isa: Isa) -> ShortPairs:
         broadcast=broadcast,
         load=load,
         multiply=multiply,
+        attributes=(KEEP_ORDER,) if isa.by_lane else (),
         dot=dot,
     )
 
@@ -96,7 +98,12 @@ def _power_of_two(number: int) -> int:
     return number & -number
 
 
-_COSTS: Mapping[ByteDot, float] = {"vpdpbusd": 1 / 2, "vpmaddubsw": 2 / 3, "plain": 1.0}
+_COSTS: Mapping[ByteDot, float] = {
+    "vpdpbusd": 1 / 2,
+    "vpmaddubsw": 2 / 3,
+    **dict.fromkeys(("usdot", "sdot", "smull"), 2.0),
+    "plain": 1.0,
+}
 """Time of a product, that of a float32 being 1, by how bytes are multiplied: of vpmaddwd and an addition the processor begins two
 instructions for 16 products where three of vpmaddubsw are 32."""
 
@@ -107,6 +114,16 @@ _INSTRUCTIONS: Mapping[tuple[ByteDot, int], tuple[str, str, str, str]] = {
     ("vpdpbusd", 8): (*_NARROW, "{0} = (winograd_sums)_mm256_dpwssd_avx_epi32((__m256i){0}, {1}, {2});"),
     ("vpmaddubsw", 16): (*_WIDE, "{0} += (winograd_sums)_mm512_madd_epi16({1}, {2});"),
     ("vpmaddubsw", 8): (*_NARROW, "{0} += (winograd_sums)_mm256_madd_epi16({1}, {2});"),
+    **{
+        (dot, 4): (
+            "int16x8_t",
+            "vreinterpretq_s16_s32(vdupq_n_s32(*(const int *)(a + {0})))",
+            "vld1q_s16(b + {0})",
+            "{0} += (winograd_sums)vpaddq_s32("
+            "vmull_s16(vget_low_s16({1}), vget_low_s16({2})), vmull_high_s16({1}, {2}));",
+        )
+        for dot in ("usdot", "sdot", "smull")
+    },
     ("plain", 0): ("winograd_two", "(a + {0})", "(b + {0})", "{0} = winograd_plain({0}, {1}, {2});"),
 }
 """By how bytes are multiplied and lanes of 32 bits, as in `byte_products`: where there is vpdpbusd, there is vpdpwssd."""
@@ -114,6 +131,8 @@ _INSTRUCTIONS: Mapping[tuple[ByteDot, int], tuple[str, str, str, str]] = {
 _TYPES = r"""
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 typedef uint32_t winograd_sums __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t winograd_signed __attribute__((vector_size(4 * LANES), aligned(4), may_alias));

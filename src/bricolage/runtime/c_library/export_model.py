@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from bricolage.native.library import (
 )
 from bricolage.native.library_files import HEADER_BYTES, weights_header
 from bricolage.plan import artifact
+from bricolage.plan.pack import PackTarget
 from bricolage.runtime.c_library import project
 from bricolage.runtime.c_library.conditions import resolve_conditions
 from bricolage.runtime.c_library.instruction_sets import LibrarySet, library_sets
@@ -33,10 +34,10 @@ from bricolage.runtime.c_library.library_regions import (
     read_steps,
 )
 from bricolage.runtime.c_library.onnxruntime_provider import write_provider
-from bricolage.runtime.c_library.targets import TARGETS, ExportTarget, own_target
-from bricolage.runtime.executable import Executable
+from bricolage.runtime.c_library.targets import TARGETS, ExportTarget, describe_target, own_target
 from bricolage.runtime.load import load
 from bricolage.verify.inputs import InputQuality, draw_inputs, judge
+from bricolage.verify.reference import evaluate
 from bricolage.verify.roles import saturating
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -68,9 +69,20 @@ class _Layout:
     regions: tuple[RegionFile, ...]
     embed: bool
 
+    @property
+    def weights(self) -> tuple[InstructionSet, ...]:
+        """A set for each file of weights."""
+        return tuple({table.file: table for table in reversed(self.tables)}.values())[::-1]
+
 
 def export_model(
-    path: Path, folder: Path, name: str = "", *, target: str = "", portable: bool = False, embed: bool = False
+    path: Path,
+    folder: Path,
+    name: str = "",
+    *,
+    target: str | PackTarget = "",
+    portable: bool = False,
+    embed: bool = False,
 ) -> Exported:
     """Writes the plan of an artifact as a C library.
 
@@ -78,7 +90,7 @@ def export_model(
         path: an artifact whose regions all run in our engine.
         folder: is made; it may be there if it is empty.
         name: what all names in C begin with; by default that of the artifact's file.
-        target: one of `TARGETS`, for which the sources are cross-compiled; empty: processors of this machine's kind.
+        target: one of `TARGETS`, or a described Arm device, to cross-compile for; empty: processors of this machine's kind.
         portable: for every processor of this machine's kind, instead of this processor's instructions alone.
         embed: the weights become a part of the library's object, instead of files.
 
@@ -86,7 +98,8 @@ def export_model(
         MissingFile, BadArtifact, NewerArtifact, OlderArtifact: the artifact is not usable.
         ForeignArtifact: it was planned for another machine or other versions, so that its bits could not be compared.
         NotExportable: a region runs in another backend, or regions run side by side.
-        BadOption: the name is none in C, the folder has files, there is no such target, or it has one set of instructions.
+        BadOption: the name is none in C, the folder has files, there is no such target, it has one set of instructions, or the
+            plan is for a described device and `target` is this machine's kind.
         NotWritable: it cannot be written.
     """
     name = name or _name_of(path)
@@ -96,14 +109,14 @@ def export_model(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadOption(option="--output", value=folder, advice="It has files: give a folder that is new, or empty")
     compiled_for = _find_target(target, portable=portable)
-    executable = load(path)
     plan, directory = artifact.load_artifact(path)
+    run = _run_here(path, directory, compiled_for)
     buckets = read_steps(path, plan, directory)
     sets = library_sets(compiled_for, portable=portable)
     tables, regions = compile_sets(path, name, plan, buckets, sets, compiled_for)
     tables = [replace(table, embedded=embed) for table in tables]
     layout = _Layout(name, compiled_for, sets, tuple(tables), tuple(regions), embed)
-    answers = [_answers(executable, steps) for steps in buckets]
+    answers = [_answers(run, steps) for steps in buckets]
     bounds = [steps.bucket.verification.bound for steps in buckets]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -120,17 +133,51 @@ def export_model(
     except OSError as error:
         raise NotWritable(path=folder, reason=error.strerror or error) from error
     source_bytes = sum(file.stat().st_size for file in (folder / "src").iterdir())
-    weight_bytes = sum(table.weights.nbytes for table in tables)
+    weight_bytes = sum(table.weights.nbytes for table in layout.weights)
     return Exported(folder, name, tuple(each.name for each in sets), len(buckets), source_bytes, weight_bytes)
 
 
-def _find_target(name: str, *, portable: bool) -> ExportTarget:
+Run = Callable[[BucketSteps, Mapping[str, np.ndarray]], Sequence[np.ndarray]]
+"""Answers of a bucket to inputs, in the order of its outputs."""
+
+
+def _run_here(path: Path, directory: Path, target: ExportTarget) -> Run:
+    """What gives the answers with which the library is tested: the plan on this machine, or of one for a described device, whose
+    instructions are not here, the model in float64.
+
+    Raises:
+        BadOption: the plan is for a described device, and the target is this machine's kind.
+    """
+    pack = artifact.read_pack(directory)
+    entry = None if pack is None else next(entry for entry in pack.entries if entry.plan == artifact.PLAN)
+    if entry is None or not entry.emulated:
+        executable = load(path)
+        return lambda _, inputs: [np.asarray(answer) for answer in executable.run(inputs).values()]
+    if not target.name:
+        advice = f"The plan is for the device '{entry.target.name}', which is not here: give the file that describes it"
+        raise BadOption(option="--target", value="left out", advice=advice)
+    return _run_in_float64
+
+
+def _run_in_float64(steps: BucketSteps, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    values = evaluate(steps.graph.model, inputs)
+    return [np.asarray(values[info.name]).astype(info.numpy) for info in steps.graph.outputs]
+
+
+def _find_target(given: str | PackTarget, *, portable: bool) -> ExportTarget:
     """
     Raises:
         BadOption: as `export_model`.
     """
+    if isinstance(given, PackTarget):
+        if portable:
+            advice = "--portable is for processors of this machine's kind: leave one of the two options out"
+            raise BadOption(option="--target", value=given.name, advice=advice)
+        return describe_target(given)
+    name = given
     if name and name not in TARGETS:
-        raise BadOption(option="--target", value=name, advice=f"Give one of {', '.join(TARGETS)}, or leave it out")
+        advice = f"Give one of {', '.join(TARGETS)}, or a file that describes a device, or leave it out"
+        raise BadOption(option="--target", value=name, advice=advice)
     if name and portable:
         advice = "--portable is for processors of this machine's kind: leave one of the two options out"
         raise BadOption(option="--target", value=name, advice=advice)
@@ -143,7 +190,7 @@ def _name_of(path: Path) -> str:
     return word if word and not word[0].isdigit() else f"model_{word}"[:40]
 
 
-def _answers(executable: Executable, steps: BucketSteps) -> list[np.ndarray]:
+def _answers(run: Run, steps: BucketSteps) -> list[np.ndarray]:
     """Inputs of a bucket and what the plan answers, in the order of the library: the first draw that the plan takes and whose
     answers tell right from wrong, or the best of some. In the last one integers are zero, as any index may be.
 
@@ -158,7 +205,7 @@ def _answers(executable: Executable, steps: BucketSteps) -> list[np.ndarray]:
         if attempt == _TEST_DRAWS - 1:
             inputs = {name: np.zeros_like(x) if x.dtype.kind in "iu" else x for name, x in inputs.items()}
         try:
-            answers = [np.asarray(answer) for answer in executable.run(inputs).values()]
+            answers = run(steps, inputs)
         except BricolageError as error:
             failure = error
             continue
@@ -201,16 +248,18 @@ def _write_project(folder: Path, layout: _Layout, bounds: Sequence[float]) -> No
     sources: list[tuple[str, Sequence[str]]] = [(f"{name}.c", ()), (f"{name}_shared.c", ())]
     sources += [(f"{region.name}.c", region.flags) for region in layout.regions]
     if embed:
-        for table in layout.tables:
+        for table in layout.weights:
             file = f"{name}_{table.name}_weights.c"
-            text = project.embedding(name, table.name, table.file, HEADER_BYTES + table.weights.nbytes)
+            text = project.embedding(name, table.symbol, table.file, HEADER_BYTES + table.weights.nbytes)
             text = resolve_conditions(text, layout.target.defines)
             (folder / "src" / file).write_text(text, encoding="utf-8")
             sources.append((file, ()))
     machine_set = next((each.name for each in layout.sets if each.own), "")
-    weights = [] if embed else [table.file for table in layout.tables]
+    weights = [] if embed else [table.file for table in layout.weights]
     texts = {
-        "CMakeLists.txt": project.cmake_lists(name, sources, weights, has_threads=has_threads),
+        "CMakeLists.txt": project.cmake_lists(
+            name, sources, weights, layout.target.link_options, has_threads=has_threads
+        ),
         f"{name}Config.cmake.in": project.cmake_config(name, has_threads=has_threads),
         f"{name}.pc.in": project.pkg_config(name, has_threads=has_threads),
         "example.c": project.example_program(name, embedded=embed),
@@ -227,7 +276,7 @@ def _write_data(folder: Path, layout: _Layout, answers: Sequence[Sequence[np.nda
     """Weights, and inputs with their answers."""
     share = folder / "share" / layout.name
     share.mkdir(parents=True)
-    for table in layout.tables:
+    for table in layout.weights:
         with (share / table.file).open("wb") as file:
             file.write(weights_header(table.weights))
             table.weights.tofile(file)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.native.cpu.isa import Isa, available_isas, described_isas, needed_instructions
+from bricolage.native.cpu.isa import (
+    ARM_SETS,
+    Isa,
+    available_isas,
+    described_instructions,
+    described_isas,
+    needed_instructions,
+)
 from bricolage.runtime.c_library.targets import ExportTarget
 
 _AVX2 = frozenset(["avx2", "fma", "f16c"])
@@ -36,6 +43,9 @@ _CPUID = {
     "avx512_bf16": (7, 1, _EAX, 5),
 }
 """Leaf, subleaf, register and bit of processor flags (Intel, "Architecture Instruction Set Extensions", CPUID)."""
+_HWCAP = {"asimddp": (16, 20), "i8mm": (26, 13), "bf16": (26, 14)}
+"""The word of the auxiliary vector, AT_HWCAP or AT_HWCAP2, and its bit (Linux, `asm/hwcap.h` of arm64). All 64-bit Arm processors
+have `asimd`."""
 _VECTORS, _LONG_VECTORS, _TILES = 0x6, 0xE6, 0x60000
 """Bits of XCR0: what the system keeps for a process."""
 
@@ -53,6 +63,9 @@ class LibrarySet:
     def runs(self) -> str:
         """C of whether a processor has it."""
         needs = needed_instructions(self.isa)
+        if "asimd" in needs:
+            words = (_HWCAP[flag] for flag in sorted(needs - {"asimd"}))
+            return " && ".join(f"LIBRARY(hwcap_bit)({word}, {bit})" for word, bit in words) or "1"
         mask = _VECTORS * bool(needs) | _LONG_VECTORS * ("avx512f" in needs) | _TILES * ("amx_tile" in needs)
         tests = [f"LIBRARY(kept_registers)({mask:#x})"] if mask else []
         for flag in sorted(needs):
@@ -64,13 +77,17 @@ class LibrarySet:
 
 
 def library_sets(target: ExportTarget, *, portable: bool) -> tuple[LibrarySet, ...]:
-    """That of this machine alone; or, of a portable library, those of all processors of its kind, best first; or that which all
-    processors of another kind have."""
-    if target.isa is not None:
-        return (LibrarySet(target.isa.name, target.isa, own=False),)
+    """That of this machine alone; or, of a portable library, those of all processors of its kind, best first; or those of another
+    kind."""
+    if target.isas:
+        return tuple(LibrarySet(isa.name, isa, own=False) for isa in target.isas)
     here = available_isas()[0]
     if not portable:
         return (LibrarySet(here.name, here, own=True),)
+    if here.name in ARM_SETS:
+        everything = described_isas(described_instructions(ARM_SETS[0]))
+        arm = (isa for isa in everything if isa.name in ARM_SETS)
+        return tuple(LibrarySet(isa.name, isa, own=isa == here) for isa in arm)
     sets = [LibrarySet(name, described_isas(flags)[0], own=False) for name, flags in _LEVELS]
     machine_set = LibrarySet("own", here, own=True)
     alike = next((number for number, each in enumerate(sets) if each.isa == here), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,18 @@ class RegionFile:
     """Of the file, without its suffix, and of the region's program."""
     text: str
     flags: tuple[str, ...]
+
+
+@dataclass
+class _RegionFiles:
+    """Files of regions, each once: sets of instructions often have the same code for a region."""
+
+    files: dict[tuple[str, tuple[str, ...]], RegionFile] = field(default_factory=dict)
+
+    def add(self, name: str, text: str, flags: tuple[str, ...]) -> str:
+        """The name of a region with that text and these flags, its own or an earlier one's."""
+        region = RegionFile(name, f"#define PROGRAM {name}\n{text}", flags)
+        return self.files.setdefault((text, flags), region).name
 
 
 @dataclass
@@ -130,7 +142,7 @@ def compile_sets(
         NotExportable: a region has no C for a set, or the weights are larger than what the target addresses.
     """
     tables: list[InstructionSet] = []
-    files: list[RegionFile] = []
+    files, weight_files = _RegionFiles(), dict[bytes, str]()
     for library_set in sets:
         weights, entries = _WeightBlocks(), list[LibraryBucket]()
         for number, steps in enumerate(buckets):
@@ -145,7 +157,7 @@ def compile_sets(
                     raise NotExportable(path=path, reason=error.facts["reason"], advice=_OURS_ALONE) from error
                 word = f"{name}_{library_set.name}_{number}_{r}"
                 flags = arithmetic.flags(library_set.isa, of_bytes=source.plan.of_bytes)
-                files.append(RegionFile(word, f"#define PROGRAM {word}\n{source.text}", flags))
+                word = files.add(word, source.text, flags)
                 ends = tuple(values[info.name] for info in (*region.inputs, *region.results))
                 uses.append(RegionUse(word, weights.add(source.weights), ends))
             sizes = tuple(steps.bucket.program.sizes.values())
@@ -161,9 +173,13 @@ def compile_sets(
         if weights.size >= target.address_bytes:
             reason = f"its weights take {weights.size} bytes, and a process of {target.name} has {target.address_bytes}"
             raise NotExportable(path=path, reason=reason, advice="Quantise the model, or choose another target")
-        file = "weights.bin" if len(sets) == 1 else f"weights-{library_set.name}.bin"
-        tables.append(InstructionSet(library_set.name, file, library_set.runs, weights.joined(), tuple(entries)))
-    return tables, files
+        block = weights.joined()
+        digest = hashlib.sha256(block.data).digest()
+        file = weight_files.setdefault(digest, f"weights-{library_set.name}.bin")
+        tables.append(InstructionSet(library_set.name, file, library_set.runs, block, tuple(entries)))
+    if len(weight_files) == 1:
+        tables = [replace(table, file="weights.bin") for table in tables]
+    return tables, list(files.files.values())
 
 
 def dimension_names(plan: Plan) -> tuple[str, ...]:

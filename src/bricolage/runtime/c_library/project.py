@@ -5,24 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bricolage.native.cpu.toolchain import FLAGS
+from bricolage.native.cpu.toolchain import FLAGS, spell_for_zig
 
 _WARNINGS_OFF = "-w"
 FLAGS_EVERYWHERE = tuple(flag for flag in FLAGS if flag not in ("-fPIC", "-pthread", _WARNINGS_OFF))
 
 
 def cmake_lists(
-    name: str, sources: Sequence[tuple[str, Sequence[str]]], weights: Sequence[str], *, has_threads: bool
+    name: str,
+    sources: Sequence[tuple[str, Sequence[str]]],
+    weights: Sequence[str],
+    link_options: Sequence[str] = (),
+    *,
+    has_threads: bool,
 ) -> str:
     """CMakeLists.txt of a library: each source with the compiler's flags of its own; `weights` are files, if not embedded."""
+    links = f"target_link_options({name} PRIVATE {' '.join(link_options)})\n" if link_options else ""
     threads = ("find_package(Threads REQUIRED)\n", "PUBLIC Threads::Threads ") if has_threads else ("", "")
     files = "\n".join(f"  src/{file}" for file, _ in sources)
     flags = "\n".join(_file_flags(file, set_flags) for file, set_flags in sources if set_flags)
-    data = "\n".join(f"  share/{name}/{file}" for file in weights)
-    embedded = (
-        "" if weights else f'target_compile_definitions({name} PRIVATE SOURCE_FOLDER="${{CMAKE_CURRENT_SOURCE_DIR}}")'
-    )
-    install = f"install(FILES\n{data}\n  DESTINATION ${{CMAKE_INSTALL_DATADIR}}/{name})" if weights else ""
+    embedded = f'target_compile_definitions({name} PRIVATE SOURCE_FOLDER="${{CMAKE_CURRENT_SOURCE_DIR}}")'
     return f"""cmake_minimum_required(VERSION 3.16)
 project({name} VERSION 1.0.0 LANGUAGES C)
 include(GNUInstallDirs)
@@ -39,18 +41,18 @@ add_library({name}
 add_library({name}::{name} ALIAS {name})
 target_compile_options({name} PRIVATE -O3 {" ".join(FLAGS_EVERYWHERE)} -w)
 {flags}
-{embedded}
+{"" if weights else embedded}
 target_include_directories({name} PUBLIC
   $<BUILD_INTERFACE:${{CMAKE_CURRENT_SOURCE_DIR}}/include>
   $<INSTALL_INTERFACE:${{CMAKE_INSTALL_INCLUDEDIR}}>
 )
 target_link_libraries({name} {threads[1]}PRIVATE m)
-set_target_properties({name} PROPERTIES
+{links}set_target_properties({name} PROPERTIES
   C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON VERSION 1.0.0 SOVERSION 1)
 
 install(TARGETS {name} EXPORT {name}Targets)
 install(FILES include/{name}.h DESTINATION ${{CMAKE_INSTALL_INCLUDEDIR}})
-{install}
+{_install_weights(name, weights)}
 install(EXPORT {name}Targets NAMESPACE {name}:: DESTINATION ${{CMAKE_INSTALL_LIBDIR}}/cmake/{name})
 configure_package_config_file({name}Config.cmake.in {name}Config.cmake
   INSTALL_DESTINATION ${{CMAKE_INSTALL_LIBDIR}}/cmake/{name})
@@ -71,7 +73,14 @@ endif()
 """
 
 
+def _install_weights(name: str, weights: Sequence[str]) -> str:
+    data = "\n".join(f"  share/{name}/{file}" for file in weights)
+    return f"install(FILES\n{data}\n  DESTINATION ${{CMAKE_INSTALL_DATADIR}}/{name})" if weights else ""
+
+
 def _file_flags(file: str, flags: Sequence[str]) -> str:
+    spelled = zip(flags, spell_for_zig(flags), strict=True)
+    flags = [gcc if gcc == zig else f"$<IF:$<C_COMPILER_ID:GNU>,{gcc},{zig}>" for gcc, zig in spelled]
     return f'set_source_files_properties(src/{file} PROPERTIES COMPILE_OPTIONS "{";".join(flags)}")'
 
 
@@ -214,7 +223,7 @@ int main(int count, char **words) {
   options.instructions = count > 2 ? words[2] : NULL;
   NAME_handle *model;
   int32_t code = NAME_open(OPENED, &options, &model);
-  if (code) return fprintf(stderr, "%s\\n", NAME_error(code)), 1;
+  if (code) return fprintf(stderr, "%s: %s\\n", options.instructions ? options.instructions : folder, NAME_error(code)), 1;
   char path[4096];
   snprintf(path, sizeof path, "%s/test.bin", folder);
   FILE *file = fopen(path, "rb");
@@ -262,10 +271,9 @@ def test_program(name: str, own_set: str, bounds: Sequence[float], *, embedded: 
     return re.sub("|".join(words), lambda word: words[word[0]], _TEST)
 
 
-def embedding(name: str, set_name: str, file: str, size: int) -> str:
+def embedding(name: str, symbol: str, file: str, size: int) -> str:
     """C that takes weights into the object, by the assembler: as an array they would take a compiler minutes. The path is that of
     CMake's source folder; `size` is that of the file, in bytes."""
-    symbol = f"embedded_{set_name}"
     return f"""/* The weights of {name}, with their header. */
 #define TEXT(x) #x
 #define PATH(x) TEXT(x)

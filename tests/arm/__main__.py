@@ -1,0 +1,89 @@
+"""`python -m tests.arm [FOLDER]`: what `make test-arm` runs, step by step. Exits with 1 where a step fails.
+
+1. The engine on emulated processors, and its inner loops on models of cores: `python -m benchmarks.arm`.
+2. The product in an emulated Debian for 64-bit Arm: it is installed from wheels, decides on the model of digits with our engine and
+   ONNX Runtime, runs and exports it, and passes tests of `make check`.
+
+An emulator says nothing about time: no step prints one of the product's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from examples.digits import write_files
+from tests.arm.emulated_debian import EmulatedDebian, find_lacking_tools
+
+ROOT = Path(__file__).parents[2]
+_TESTED = ("tests/device", "tests/base", "tests/work")
+_PYTEST = ("-n", "0", "-q", "-m", "not slow", "-p", "no:cacheprovider")
+_GROUPS = "tests/base/test_cache.py::test_a_group_of_others_is_trespass_and_the_users_private_one_is_not"
+"""It needs a second group, which the namespace has not."""
+_REQUIREMENTS = ("onnxruntime", "pytest", "pytest-xdist", "hypothesis")
+"""In addition to what the product always needs."""
+_BUDGET = "300s"
+"""Of a decision: each process takes ten times as long to begin."""
+_LONGEST = 2_000
+
+
+def _run_engine() -> str:
+    """Why the engine's part failed; empty where it did not."""
+    ran = subprocess.run([sys.executable, "-m", "benchmarks.arm"], cwd=ROOT, check=False)
+    return f"python -m benchmarks.arm exits with {ran.returncode}" if ran.returncode else ""
+
+
+def _use_product(debian: EmulatedDebian) -> Iterator[tuple[str, str]]:
+    """Each step in the Debian, and why it failed."""
+    write_files(debian.root / "opt/bricolage")
+    decide = ["bricolage", "optimize", "digits.onnx", "--budget", _BUDGET]
+    steps: dict[str, tuple[list[str], str]] = {
+        "bricolage --version": (["bricolage", "--version"], "bricolage"),
+        "the processor is Arm's": (["python", "-c", _PROCESSOR], debian.core),
+        "backends": (["bricolage", "backends"], "native"),
+        "decide with onnxruntime and native": ([*decide, "-o", "digits.bricolage"], "onnxruntime as-it-comes"),
+        "decide with native alone": ([*decide, "-o", "own.bricolage", "--backend", "native"], "> native"),
+        "run": (["bricolage", "run", "digits.bricolage", "--input", "digits.npz"], "scores"),
+        "explain": (["bricolage", "explain", "digits.bricolage"], "operators"),
+        "export": (["bricolage", "export", "own.bricolage", "-o", "digits-c"], "neon"),
+        "tests": (["python", "-m", "pytest", *_TESTED, "--deselect", _GROUPS, *_PYTEST], "passed"),
+    }
+    for name, (words, expected) in steps.items():
+        ran = debian.run(*words, folder="/opt/bricolage")
+        text = f"{ran.stdout}\n{ran.stderr}"
+        yield (
+            name,
+            "" if ran.returncode == 0 and expected in text else f"exit code {ran.returncode}: {text[-_LONGEST:]}",
+        )
+
+
+_PROCESSOR = "from bricolage.device.host import host; print(host(), sorted(host().instructions))"
+
+
+def main() -> int:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/arm")
+    failed = 0
+    for name, reason in _steps(folder):
+        print(f"{'FAILED' if reason else 'passed'}  {name}{f': {reason}' if reason else ''}", flush=True)
+        failed += bool(reason)
+    return 1 if failed else 0
+
+
+def _steps(folder: Path) -> Iterator[tuple[str, str]]:
+    yield "the engine on emulated processors", _run_engine()
+    lacking = find_lacking_tools()
+    if lacking:
+        yield "an emulated Debian", f"it needs {', '.join(lacking)}"
+        return
+    debian = EmulatedDebian((folder / "debian").resolve())
+    debian.make()
+    installed = debian.install(ROOT, _REQUIREMENTS)
+    yield "install from wheels", installed.stderr[-_LONGEST:] if installed.returncode else ""
+    if not installed.returncode:
+        yield from _use_product(debian)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
