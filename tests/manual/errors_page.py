@@ -11,6 +11,7 @@ from bricolage.errors import BricolageError
 
 _SUBJECTS = {
     "models": "Model files",
+    "decoders": "Files of language models",
     "inputs": "Inputs of a call",
     "servers": "Model servers",
     "language": "Text generation",
