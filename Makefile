@@ -19,7 +19,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-c demo-train demo-plan demo-cluster check test test-all test-as test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities tables clean
+.PHONY: help install demo demo-c demo-train demo-plan demo-cluster check test test-all test-as test-emulated test-arm fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities tables clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -72,6 +72,9 @@ test-emulated: $(STAMP) ## our engine on emulated processors, without AVX and wi
 	for processor in Nehalem EPYC-Rome-v2; do \
 		env -u OPENBLAS_CORETYPE NPY_DISABLE_CPU_FEATURES=X86_V3 qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest tests/native tests/device -m "not slow" -n 0 || exit 1; \
 	done
+
+test-arm: $(STAMP) ## the engine and the whole product on emulated 64-bit Arm (needs Debian's debootstrap, qemu-user-static, cross compiler; root; weekly)
+	$(BIN)/python -m tests.arm out/arm
 
 # INPUTS is a number over all runs (out/fuzz-loaders keeps count); MINUTES a time of this one.
 fuzz-loaders: $(STAMP) ## hostile artifacts, plans, models and inputs: INPUTS=1000000 or MINUTES=30

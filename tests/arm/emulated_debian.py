@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +57,13 @@ class EmulatedDebian:
             subprocess.run([*words, _RELEASE, str(self.root), _MIRROR], check=True, stdout=sys.stderr)
             for package in sorted((self.root / "var/cache/apt/archives").glob("*.deb")):
                 subprocess.run(["dpkg-deb", "-x", str(package), str(self.root)], check=True)
+        (self.root / "opt/wheels").mkdir(parents=True, exist_ok=True)
+        # Nothing is configured, and the namespace has one user and one group.
+        (self.root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n", encoding="ascii")
+        (self.root / "etc/group").write_text("root:x:0:\n", encoding="ascii")
         (self.root / "opt/cpuinfo").write_text(_describe_processor(self.core), encoding="ascii")
         if not (self.root / "opt/venv/bin/python").exists():
-            self.run("python3", "-m", "venv", "/opt/venv")
+            self.run("python3", "-m", "venv", "/opt/venv").check_returncode()
 
     def run(self, *words: str, folder: str = "/") -> subprocess.CompletedProcess[str]:
         """A command in it, in one of its folders, as this user with root's rights in there. What it prints is captured."""
@@ -81,7 +86,7 @@ class EmulatedDebian:
             "enter",
             str(self.root),
         ]
-        inside = ["/usr/bin/env", "-i", *(f"{k}={v}" for k, v in variables.items()), "-C", folder, *words]
+        inside = ["/usr/bin/env", "-i", "-C", folder, *(f"{k}={v}" for k, v in variables.items()), *words]
         return subprocess.run(
             [*outside, *inside], capture_output=True, text=True, check=False, errors="replace", env={**os.environ}
         )
@@ -93,7 +98,8 @@ class EmulatedDebian:
         platforms = [word for name in _PLATFORMS for word in ("--platform", f"{name}_aarch64")]
         fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", _PYTHON]
         fetch += ["--implementation", "cp", *platforms, "-d", str(wheels), "-c", str(source / "constraints.txt")]
-        subprocess.run([*fetch, *requirements, "setuptools>=77"], check=True, stdout=sys.stderr)
+        needs = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+        subprocess.run([*fetch, *needs, *requirements, "setuptools>=77"], check=True, stdout=sys.stderr)
         copied = self.root / "opt/bricolage"
         shutil.rmtree(copied, ignore_errors=True)
         copied.mkdir()

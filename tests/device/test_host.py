@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,8 @@ AVX512 = "processor\t: 0\nmodel name\t: Brand\ncpu family\t: 26\nmodel\t\t: 2\nf
 
 @pytest.fixture
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is known of the processor is read again, and once more for those who come after."""
+    """What is known of the processor, which is of x86-64, is read again, and once more for those who come after."""
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.delenv(ISA_VARIABLE, raising=False)
     monkeypatch.setattr(reading, "_numpy_features", dict)  # what this machine's processor answers is not asked for
     reading._whole.cache_clear()

@@ -41,6 +41,8 @@ _FIELDS = ("node", "input", "output", "initializer", "value_info")
 LEVEL = "1"
 """At which both sides are compiled: a compiler gives the same bits at one level."""
 _OPTIONS = re.compile(r'set_source_files_properties\(src/(\S+) PROPERTIES COMPILE_OPTIONS "(.*)"\)')
+_OF_GCC = re.compile(r"\$<IF:\$<C_COMPILER_ID:GNU>,([^,]*),[^>]*>")
+"""How CMake says a flag that GCC spells otherwise than Clang."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,8 @@ def build_program(models: Sequence[Model], folder: Path, compiler: Sequence[str]
     includes = [f"-I{each.source / 'include'}" for each in models]
     commands = [[*words, *includes, "-c", str(folder / "main.c"), "-o", str(folder / "main.o")]]
     for each in models:
-        flags = dict(_OPTIONS.findall((each.source / "CMakeLists.txt").read_text(encoding="utf-8")))
+        lists = (each.source / "CMakeLists.txt").read_text(encoding="utf-8")
+        flags = dict(_OPTIONS.findall(_OF_GCC.sub(r"\1", lists)))
         for file in sorted((each.source / "src").glob("*.c")):
             more = flags.get(file.name, "").split(";") if file.name in flags else []
             commands.append([*words, *more, "-c", str(file), "-o", str(folder / f"{file.stem}.o")])

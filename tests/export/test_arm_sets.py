@@ -106,7 +106,7 @@ def test_code_and_weights_that_sets_share_are_there_once(tmp_path: Path) -> None
 def test_no_code_depends_on_the_sign_of_characters(built: Built, tmp_path: Path) -> None:
     names = ("net_i8mm_0_0.c", "net_neon_0_0.c", "net_shared.c", "net.c")
     for path in ((built.source / "src") / name for name in names):
-        flags = ["-mcpu=generic+dotprod+i8mm+bf16", "-std=gnu11", "-O0", "-w", f"-I{built.source / 'include'}"]
+        flags = ["-march=armv8.2-a+dotprod+i8mm+bf16", "-std=gnu11", "-O0", "-w", f"-I{built.source / 'include'}"]
         texts = []
         for sign in ("-fsigned-char", "-funsigned-char"):
             words = ["aarch64-linux-gnu-gcc", *flags, sign, "-S", str(path), "-o", str(tmp_path / "code.s")]

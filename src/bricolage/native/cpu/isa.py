@@ -66,9 +66,8 @@ _BFLOAT16 = frozenset(["avx512_bf16"])
 _AMX = frozenset(["amx_tile", "amx_bf16"])
 _NEON = Isa(
     "neon",
-    # What all 64-bit Arm processors have, in words that GCC, Clang and Zig's compiler share. They then call functions for atomics,
-    # which ask whether there are instructions.
-    ("-mcpu=generic",),
+    # What all 64-bit Arm processors have. Compilers then call functions for atomics, which ask whether there are instructions.
+    ("-march=armv8-a",),
     frozenset(["asimd"]),
     lanes=4,
     rows=8,
@@ -77,7 +76,7 @@ _NEON = Isa(
     reads_halves=True,
     by_lane=True,
 )
-_DOTPROD, _I8MM = ("-mcpu=generic+dotprod",), ("-mcpu=generic+dotprod+i8mm+bf16",)
+_DOTPROD, _I8MM = ("-march=armv8.2-a+dotprod",), ("-march=armv8.2-a+dotprod+i8mm+bf16",)
 """The compiler takes the last of such flags."""
 
 ISAS = (

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,8 @@ _ZIG_BASELINE = {
     **dict.fromkeys(ARM64, ("-mcpu=generic",)),
 }
 """Without it, Zig's compiler takes all that the processor it runs on has; `Isa.flags` say what may be taken."""
+_ARM_ARCHITECTURE = re.compile(r"-march=armv8(?:\.\d)?-a((?:\+\w+)*)")
+"""Zig's compiler knows names of cores only, and features behind them."""
 
 
 @cache
@@ -58,6 +61,11 @@ def compiler() -> tuple[str, ...] | None:
         if name != "zig" and name in COMPILERS and shutil.which(name):
             return (name,)
     return None
+
+
+def spell_for_zig(flags: Iterable[str]) -> tuple[str, ...]:
+    """Flags of GCC and Clang as Zig's compiler takes them: Arm's architectures by their features."""
+    return tuple(_ARM_ARCHITECTURE.sub(r"-mcpu=generic\1", flag) for flag in flags)
 
 
 @cache
@@ -167,6 +175,7 @@ def _compile(text: str, source: Path, before: tuple[str, ...], behind: tuple[str
     if optimised is None:
         raise Refused(backend=title, reason=f"{LEVEL_VARIABLE} is none of {', '.join(_LEVELS)}")
     source.write_text(text, encoding="utf-8")
+    before = spell_for_zig(before) if "ziglang" in command else before
     arguments = [*command, *FLAGS, optimised, *before, str(source), *behind]
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False, encoding="utf-8")
     if ran.returncode != 0:

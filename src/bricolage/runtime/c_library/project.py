@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bricolage.native.cpu.toolchain import FLAGS
+from bricolage.native.cpu.toolchain import FLAGS, spell_for_zig
 
 _WARNINGS_OFF = "-w"
 FLAGS_EVERYWHERE = tuple(flag for flag in FLAGS if flag not in ("-fPIC", "-pthread", _WARNINGS_OFF))
@@ -79,6 +79,8 @@ def _install_weights(name: str, weights: Sequence[str]) -> str:
 
 
 def _file_flags(file: str, flags: Sequence[str]) -> str:
+    spelled = zip(flags, spell_for_zig(flags), strict=True)
+    flags = [gcc if gcc == zig else f"$<IF:$<C_COMPILER_ID:GNU>,{gcc},{zig}>" for gcc, zig in spelled]
     return f'set_source_files_properties(src/{file} PROPERTIES COMPILE_OPTIONS "{";".join(flags)}")'
 
 
