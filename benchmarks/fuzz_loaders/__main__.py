@@ -8,7 +8,7 @@ folder, together with how many were tried, so the next run goes on from there. A
 a foreign type, read a file that it must not, take more than 5 seconds, or end the process is kept under `findings`, with the
 trace. The last line prints the figure; exit code 1 where there are findings.
 
-`--replay FILE` runs one input again and prints what happens.
+`--only gguf` tries one loader alone; give it a folder of its own. `--replay FILE` runs one input again and prints what happens.
 """
 
 from __future__ import annotations
@@ -23,6 +23,18 @@ from pathlib import Path
 
 from benchmarks.fuzz_loaders.record import Record
 
+LOADERS = (
+    "plan",
+    "json",
+    "artifact_of_plan",
+    "artifact",
+    "artifact_of_model",
+    "onnx",
+    "arrays",
+    "gguf",
+    "hugging_face",
+)
+
 
 def main() -> int:
     """Runs until the figure is reached; processes that end on an input are started again."""
@@ -32,11 +44,12 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("out/fuzz-loaders"), help="corpus, findings, counts")
     parser.add_argument("--engine", choices=("atheris", "random"), help="default: atheris where it is installed")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input again")
+    parser.add_argument("--only", choices=LOADERS, help="try this loader alone")
     given = parser.parse_args()
     if given.replay is not None:
         from benchmarks.fuzz_loaders.targets import loaders
 
-        with loaders() as made:
+        with loaders(given.only) as made:
             print(made.attempt(given.replay.read_bytes()))
         return 0
     engine = given.engine or ("atheris" if importlib.util.find_spec("atheris") else "random")
@@ -51,6 +64,7 @@ def main() -> int:
         words = [sys.executable, "-m", "benchmarks.fuzz_loaders.child", "--engine", engine, "--folder", str(folder)]
         words += ["--minutes", f"{left:.3f}"] if left is not None else []
         words += ["--inputs", str(inputs)] if inputs is not None else []
+        words += ["--only", given.only] if given.only is not None else []
         code = subprocess.run(words, check=False).returncode
         if code == 0:
             break

@@ -28,6 +28,7 @@ _INSTRUMENTED = [
     "bricolage.frontends",
     "bricolage.base.sealed",
     "bricolage.graph",
+    "bricolage.language.tokenizer",
     "bricolage.api.array_files",
     "onnx_ir.serde",
     "onnx_ir.external_data",
@@ -42,12 +43,15 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--inputs", type=int)
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--only")
     given = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MB << 20, _MEMORY_MB << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable()  # warnings about made-up models
     warnings.simplefilter("ignore")  # zipfile's, of two members of one name: that is meant
-    (_guided if given.engine == "atheris" else _random)(Record(given.folder), given.folder, given.inputs, given.minutes)
+    record = Record(given.folder)
+    goal = _Goal(record, given.inputs, given.minutes)
+    (_guided if given.engine == "atheris" else _random)(record, goal, given.folder, given.only)
 
 
 class _Goal:
@@ -71,25 +75,23 @@ def _attempt(made: Loaders, record: Record, data: bytes) -> None:
         record.keep(finding)
 
 
-def _random(record: Record, folder: Path, inputs: int | None, minutes: float | None) -> None:
-    del folder
+def _random(record: Record, goal: _Goal, _folder: Path, only: str | None) -> None:
     from benchmarks.fuzz_loaders.targets import loaders
 
-    draw, goal = random.Random(record.tried), _Goal(record, inputs, minutes)
-    with loaders() as made:
+    draw = random.Random(record.tried)
+    with loaders(only) as made:
         while not goal.reached:
             _attempt(made, record, draw.randbytes(draw.randrange(1, _LONGEST)))
     record.note()
 
 
-def _guided(record: Record, folder: Path, inputs: int | None, minutes: float | None) -> None:
+def _guided(record: Record, goal: _Goal, folder: Path, only: str | None) -> None:
     """By libFuzzer, which keeps what reaches new code, of the loaders' own modules. It leaves the process without coming back."""
     import atheris
 
     with atheris.instrument_imports(include=_INSTRUMENTED, enable_loader_override=False):
         from benchmarks.fuzz_loaders.targets import loaders
-    goal = _Goal(record, inputs, minutes)
-    with loaders() as made:
+    with loaders(only) as made:
 
         def one(data: bytes) -> None:
             _attempt(made, record, data)

@@ -20,6 +20,7 @@ import onnx
 
 from benchmarks.fuzz_loaders import mutate
 from benchmarks.fuzz_loaders.choices import Choices
+from benchmarks.fuzz_loaders.language_files import LanguageFiles
 from benchmarks.fuzz_loaders.record import Finding
 from benchmarks.fuzz_loaders.samples import WEIGHTS, samples
 from bricolage.api.array_files import load_arrays
@@ -42,14 +43,16 @@ SLOW_S = 5.0
 class Loaders:
     """The loaders with what they need, in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` is empty; on a file system in memory, where there is one, the fuzzer is some times as fast."""
+    def __init__(self, folder: Path, only: str | None = None) -> None:
+        """`folder` is empty; on a file system in memory, where there is one, the fuzzer is some times as fast. `only`: the one
+        loader that is tried."""
         self._folder = folder
         os.environ["BRICOLAGE_CACHE"] = str(folder / "cache")
         self._samples = samples(folder / "samples")
         self._file = folder / "given"
         self._model = folder / "model"
         self._model.mkdir()
+        self._language = LanguageFiles(folder / "language")
         (folder / mutate.CANARY).mkdir()
         (folder / mutate.CANARY / "secret").write_bytes(b"\0" * 65_536)
         self._reached: list[str] = []
@@ -57,9 +60,14 @@ class Loaders:
         # What is cheap is tried more often: a decoded plan takes a millisecond, a model checked from top to bottom twenty.
         shares = {
             self._plan: 3, self._json: 2, self._artifact_of_plan: 3, self._artifact: 1, self._artifact_of_model: 1, self._onnx: 2,
-            self._arrays: 1,
+            self._arrays: 1, self._language.gguf: 2, self._language.hugging_face: 1,
         }  # fmt: skip
-        self._targets = tuple(target for target, share in shares.items() for _ in range(share))
+        self._targets = tuple(
+            target
+            for target, share in shares.items()
+            for _ in range(share)
+            if only in (None, target.__name__.strip("_"))
+        )
 
     def remove(self) -> None:
         """Takes the folder away."""
@@ -132,10 +140,11 @@ class Loaders:
         self._load({"manifest.json": _manifest(members), **members}, choose)
 
     def load_sample(self) -> None:
-        """Loads an artifact that nothing was changed in."""
+        """Loads artifacts and language models that nothing was changed in."""
         for sample in self._samples:
             members = {"plan.json": json.dumps(sample.plan).encode(), **sample.members}
             self._load({"manifest.json": _manifest(members), **members}, Choices(b""))
+        self._language.load_sound()
 
     def _load(self, members: dict[str, bytes], choose: Choices) -> None:
         self._file.write_bytes(mutate.archive(members, choose))
@@ -177,8 +186,8 @@ def _manifest(members: dict[str, bytes]) -> bytes:
 
 
 @contextmanager
-def loaders() -> Iterator[Loaders]:
-    """The loaders in a folder in memory, where there is one, which goes at the end."""
+def loaders(only: str | None = None) -> Iterator[Loaders]:
+    """The loaders, or one of them, in a folder in memory, where there is one, which goes at the end."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="bricolage-fuzz-", dir=memory if memory.is_dir() else None) as folder:
-        yield Loaders(Path(folder))
+        yield Loaders(Path(folder), only)

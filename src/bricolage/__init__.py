@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from bricolage._version import __version__
 
 if TYPE_CHECKING:
+    from bricolage.api.load_model import load
     from bricolage.api.optimize import optimize
     from bricolage.api.quantize import quantize
     from bricolage.base.options import Options
     from bricolage.errors import BricolageError
     from bricolage.runtime.executable import Executable
-    from bricolage.runtime.load import load
 
 __all__ = ["BricolageError", "Executable", "Options", "__version__", "load", "optimize", "quantize"]
 
@@ -30,7 +30,7 @@ _HOMES = {
     "BricolageError": "bricolage.errors",
     "Executable": "bricolage.runtime.executable",
     "Options": "bricolage.base.options",
-    "load": "bricolage.runtime.load",
+    "load": "bricolage.api.load_model",
     "optimize": "bricolage.api.optimize",
     "quantize": "bricolage.api.quantize",
 }

@@ -36,6 +36,20 @@ def test_loaders_refuse_what_they_do_not_take_with_errors_of_our_own(loaders: Lo
         assert found is None, f"{found.what}\n{data!r}\n{found.trace}"
 
 
+@pytest.mark.parametrize("only", ["gguf", "hugging_face"])
+def test_language_models_that_lie_are_refused_with_errors_of_our_own(
+    only: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    monkeypatch.setenv("BRICOLAGE_CACHE", os.environ.get("BRICOLAGE_CACHE", ""))
+    draw = random.Random(1)
+    with targets.loaders(only) as made:
+        for _ in range(_INPUTS):
+            data = draw.randbytes(draw.randrange(1, 200))
+            found = made.attempt(data)
+            assert found is None, f"{found.what}\n{data!r}\n{found.trace}"
+
+
 def test_a_sound_artifact_is_taken(loaders: Loaders) -> None:
     loaders.load_sample()
 

@@ -54,6 +54,7 @@ def valid() -> bytes:
         (b"", "empty"),
         (b"hello, this is not a model\n" * 5, "text file"),
         (b"\x89PNG\r\n\x1a\n" + bytes(64), "PNG"),
+        (b"GGUF" + bytes(64), "bricolage generate"),
         (b"PK\x03\x04" + bytes(64), "zip"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "LFS"),
         (valid()[:-20], "cut short"),

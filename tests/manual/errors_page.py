@@ -13,6 +13,7 @@ _SUBJECTS = {
     "models": "Model files",
     "inputs": "Inputs of a call",
     "servers": "Model servers",
+    "language": "Text generation",
     "options": "Options, files and folders",
     "accuracy": "Samples and metrics",
     "artifacts": "Artifacts, packs, devices",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from bricolage.api.text_generation import LanguageSettings, are_language_models
 from bricolage.errors import BadOption, MissingLibrary
+from bricolage.frontends.decoders.decoder_files import is_language_model
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.runtime.inference_protocol.server_settings import Listening, LoadOptions, ServerSettings
 
@@ -42,24 +44,41 @@ def serve_artifacts(
     target: str = "",
     begun: Callable[[Listening], None] = lambda _: None,
 ) -> None:
-    """Serves artifacts by the Open Inference Protocol over HTTP and gRPC, until SIGTERM or SIGINT.
+    """Serves artifacts by the Open Inference Protocol over HTTP and gRPC, or language models by OpenAI's routes over HTTP, until
+    SIGTERM or SIGINT.
 
     Args:
-        paths: of artifacts, by the names of the models.
+        paths: of artifacts, or of language models, by the names of the models.
         settings: where it listens, and its limits.
         any_machine: whether artifacts that were made on other hardware or versions run all the same.
         target: of packs, whose plans run.
         begun: called once all models take requests.
 
     Raises:
-        MissingLibrary: a library of the extra `serve` is not installed.
+        MissingLibrary: a library of the extra `serve` or `language-server` is not installed.
         PortTaken: it cannot listen there.
         NotServable: a model has a tensor of a type that the protocol does not have.
         MissingFile, BadArtifact, ForeignArtifact and others: as `load`.
         BadOption, NotBatchable, NotEnoughMemory: as `Executable.serve`.
     """
+    if are_language_models(list(paths.values())):
+        _serve_texts(paths, settings, begun)
+        return
+    mixed = [path for path in paths.values() if is_language_model(path)]
+    if mixed:
+        advice = "Serve language models and artifacts by two servers: their clients speak different protocols"
+        raise BadOption(option="MODEL", value=mixed[0], advice=advice)
     try:
         from bricolage.runtime.inference_protocol.model_server import serve_models
     except ImportError as error:
         raise MissingLibrary(name=error.name, purpose="to serve models", reason=error, extra="serve") from error
     serve_models(paths, settings, LoadOptions(any_machine, target), begun)
+
+
+def _serve_texts(paths: Mapping[str, Path], settings: ServerSettings, begun: Callable[[Listening], None]) -> None:
+    try:
+        from bricolage.language.openai_routes.language_server import serve_language_models
+    except ImportError as error:
+        purpose, extra = "to serve language models", "language-server"
+        raise MissingLibrary(name=error.name, purpose=purpose, reason=error, extra=extra) from error
+    serve_language_models(paths, settings, LanguageSettings(prepare=True), begun)

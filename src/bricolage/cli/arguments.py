@@ -23,6 +23,7 @@ from bricolage.errors import NO_GAIN, OK, BadOption, MissingFile
 if TYPE_CHECKING:
     import numpy as np
 
+    from bricolage.base.generation_options import GenerationOptions
     from bricolage.base.quantization_options import QuantizationOptions
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)]
@@ -138,7 +139,9 @@ def positive_seconds(word: str, option: str = "--trial") -> float:
 
 
 def decision_options(
-    *names: str, of: type[Options | QuantizationOptions] = Options, before: Mapping[str, str] | None = None
+    *names: str,
+    of: type[Options | QuantizationOptions | GenerationOptions] = Options,
+    before: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
     """Gives a command the options that are fields of `Options` (all of them, or those named) on the command line; the
     command gets them as one argument, `options`, checked; if it has a parameter `given`, that is the names of those that

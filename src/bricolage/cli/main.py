@@ -19,6 +19,7 @@ from bricolage.cli.backends import backends
 from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
 from bricolage.cli.export import export
+from bricolage.cli.generate_command import generate
 from bricolage.cli.optimize import optimize
 from bricolage.cli.pack import pack
 from bricolage.cli.quantize import quantize
@@ -55,6 +56,7 @@ for command in (
     quantize,
     pack,
     run,
+    generate,
     serve,
     export,
     bench,

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 
 from bricolage.base import scratch
-from bricolage.errors import NotWritable
+from bricolage.errors import NotWritable, plain
 
 if TYPE_CHECKING:
     from bricolage.api.result_types import ModelValue
@@ -62,6 +62,14 @@ def show_text(text: str) -> None:
         if len(line) > width:  # not Rich's wrapping, which cuts long words or wraps nothing
             line = textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         print(line)
+
+
+def show_piece(text: str, file: IO[str]) -> None:
+    """Writes a part of a text at once. On a terminal nothing of it is obeyed: a model may write escape sequences."""
+    if file.isatty():
+        text = "".join(letter if letter in "\n\t" else plain(letter) for letter in text)
+    file.write(text)
+    file.flush()
 
 
 def show_json(value: Any) -> None:

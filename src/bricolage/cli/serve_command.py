@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 Models = Annotated[
     list[str],
     typer.Argument(
-        metavar="[NAME=]ARTIFACT...", help="Artifacts; a model's name is that of its file.", show_default=False
+        metavar="[NAME=]ARTIFACT...",
+        help="Artifacts, or language models; a model's name is that of its file.",
+        show_default=False,
     ),
 ]
 Host = Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0: all of IPv4.")]
@@ -49,7 +51,10 @@ def serve(
     target: a.Target = "",
     as_json: a.Json = False,
 ) -> None:
-    """Answer requests to models by the Open Inference Protocol, over HTTP and gRPC, until SIGTERM or Ctrl-C."""
+    """Answer requests to models by the Open Inference Protocol, over HTTP and gRPC, until SIGTERM or Ctrl-C.
+
+    Language models answer by OpenAI's routes, over HTTP alone.
+    """
     from bricolage.api.model_serving import OperatingPoint, ServerSettings, name_models, serve_artifacts
     from bricolage.cli import output
 
@@ -68,8 +73,7 @@ def serve(
             print(json.dumps(asdict(listening)), flush=True)
         else:
             names = ", ".join(listening.models)
-            output.note(
-                f"serving {names}: http://{listening.host}:{listening.http_port}, gRPC {listening.host}:{listening.grpc_port}"
-            )
+            grpc = "/v1" if listening.grpc_port is None else f", gRPC {listening.host}:{listening.grpc_port}"
+            output.note(f"serving {names}: http://{listening.host}:{listening.http_port}{grpc}")
 
     serve_artifacts(name_models(models), settings, any_machine=any_machine, target=target, begun=show)

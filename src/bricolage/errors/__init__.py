@@ -13,7 +13,9 @@ from bricolage.errors.backends import *
 from bricolage.errors.base import *
 from bricolage.errors.clusters import *
 from bricolage.errors.costs import *
+from bricolage.errors.decoders import *
 from bricolage.errors.inputs import *
+from bricolage.errors.language import *
 from bricolage.errors.models import *
 from bricolage.errors.options import *
 from bricolage.errors.quantization import *

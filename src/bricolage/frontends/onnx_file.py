@@ -17,6 +17,7 @@ from bricolage.frontends.in_memory import deserialise
 
 _SIGNATURES = {
     b"\x89PNG": "it is a PNG image",
+    b"GGUF": "it is a language model in GGUF; run it with `bricolage generate`",
     b"PK\x03\x04": "it is a zip archive (a PyTorch checkpoint or a bricolage artifact, perhaps)",
     b"\xff\xd8\xff": "it is a JPEG image",
     b"GIF8": "it is a GIF image",

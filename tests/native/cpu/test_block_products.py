@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
+from bricolage.graph.quantised_blocks import QuantisedBlocks, blocks_of
 from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.block_format import BlockOperand
@@ -24,7 +25,6 @@ from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.c_source import HEAD
 from bricolage.native.cpu.isa import find_isa
 from bricolage.native.cpu.panels import MicroTile
-from bricolage.native.ir.blocks import QuantisedBlocks, blocks_of
 from bricolage.native.library_files import HEADER_BYTES, WEIGHTS
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions

@@ -39,7 +39,7 @@ for library_name in LIBRARIES:
     needs(library_name)
 
 from bricolage.runtime.inference_protocol.datatypes import check_servable  # noqa: E402
-from bricolage.runtime.inference_protocol.http_application import HttpApplication, _Exchange  # noqa: E402
+from bricolage.runtime.inference_protocol.http_application import HttpApplication, HttpExchange  # noqa: E402
 from bricolage.runtime.inference_protocol.model_metrics import ModelMetrics  # noqa: E402
 from bricolage.runtime.inference_protocol.served_model import ServedModels  # noqa: E402
 
@@ -163,7 +163,8 @@ def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)  # as where it is not installed
-    monkeypatch.delitem(sys.modules, "bricolage.runtime.inference_protocol.model_server", raising=False)
+    for name in ("http_listener", "model_server"):
+        monkeypatch.delitem(sys.modules, f"bricolage.runtime.inference_protocol.{name}", raising=False)
     with pytest.raises(MissingLibrary, match="uvicorn is needed to serve models.*pip install 'uvicorn"):
         serve_artifacts({"absent": Path("absent.bricolage")}, ServerSettings())
 
@@ -209,7 +210,7 @@ def test_before_and_after() -> None:
         return {}
 
     def ask(method: str, path: str) -> Any:
-        return asyncio.run(application._answer(_Exchange(method, path, {}, nothing)))
+        return asyncio.run(application._answer(HttpExchange(method, path, {}, nothing)))
 
     assert ask("GET", "/v2/health/live").status == 200
     assert ask("GET", "/v2/health/ready").status == ask("GET", "/v2/models/m/ready").status == 503
@@ -223,6 +224,6 @@ def test_before_and_after() -> None:
     with pytest.raises(ServerDraining):
         ask("POST", "/v2/models/m/infer")
     with pytest.raises(RequestTooLarge, match="longer than 3 bytes"):
-        asyncio.run(_Exchange("POST", "/", {}, part).read(ServerSettings(request_limit=3)))
+        asyncio.run(HttpExchange("POST", "/", {}, part).read(ServerSettings(request_limit=3)))
     with pytest.raises(SlowRequest, match="within 0.01 s"):
-        asyncio.run(_Exchange("POST", "/", {}, nothing).read(ServerSettings(time_limit_s=0.01)))
+        asyncio.run(HttpExchange("POST", "/", {}, nothing).read(ServerSettings(time_limit_s=0.01)))

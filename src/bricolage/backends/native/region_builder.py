@@ -70,7 +70,8 @@ def list_configs(precision: Precision, device: Device) -> tuple[KernelConfig, ..
     return tuple(
         KernelConfig(name)
         for name, arithmetic in ARITHMETICS.items()
-        if precision in _REACHES[arithmetic.parts]
+        if not arithmetic.alike  # asked for by name, of language models
+        and precision in _REACHES[arithmetic.parts]
         and precision in _SLICES_REACH[arithmetic.slice_products]
         and (precision == "low" or not arithmetic.in_bytes)
         and find_lack(arithmetic, isa, device) is None

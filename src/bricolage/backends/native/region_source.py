@@ -35,6 +35,8 @@ ARITHMETICS = {
     "int8x9": Arithmetic(slice_products=9),
     "int8": Arithmetic(in_bytes=True),
     "int8-bf16": Arithmetic(parts=1, stores="operands", in_bytes=True),
+    "f32-alike": Arithmetic(alike=True),
+    "int8-alike": Arithmetic(in_bytes=True, alike=True),
 }
 """By name of a configuration."""
 

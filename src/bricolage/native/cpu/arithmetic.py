@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bricolage.native.cpu.block_products import block_operand, multiplies_blocks
 from bricolage.native.cpu.block_tiles import block_tiles
@@ -32,6 +32,8 @@ class Arithmetic:
     slice_products: SliceProducts = 0
     """Products of slices of 8 bits that make one of float32, where weights are constant (`int8_slices`); all others are as the
     other fields say."""
+    alike: bool = False
+    """Whether a row has the same bits however many rows are multiplied with it: what language models are run in."""
 
     def operand_of(self, isa: Isa, root: Node | None) -> ProductOperand:
         """How the operands of the product `root` are stored and multiplied: those of bytes that a graph gives always as such."""
@@ -56,7 +58,8 @@ class Arithmetic:
     def operand(self, isa: Isa) -> ProductOperand:
         """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
         if not self.parts:
-            return SINGLES_BY_LANE if isa.by_lane else SINGLES
+            singles = SINGLES_BY_LANE if isa.by_lane else SINGLES
+            return replace(singles, chains=1) if self.alike else singles
         if isa.matrix_unit:
             return tiles(self.parts)
         return BFLOAT16_PAIRS if isa.by_lane else PAIRS

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.native.cpu.by_lane import KEEP_ORDER
 from bricolage.native.cpu.implicit_gemm import Product
 from bricolage.native.cpu.isa import ByteDot, Isa
 from bricolage.native.cpu.panels import MicroTile, ProductOperand
-from bricolage.native.ir.blocks import QuantisedBlocks
 
 BEHIND = 16
 """Bytes behind each block of a packed row: its scale, its scale times its sum, and where the sums of its products start."""

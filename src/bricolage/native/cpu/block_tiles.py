@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.native.cpu.block_format import BEHIND
 from bricolage.native.cpu.block_products import BlockBytes, block_operand
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.matrix_unit import EMULATED, ROW_BYTES, ROWS, SIGNED_TILES, TILE_ROWS, TILES, with_shapes
 from bricolage.native.cpu.panels import MicroTile
-from bricolage.native.ir.blocks import QuantisedBlocks
 
 MANY_ROWS = 12
 """Of a product, from which on tiles are filled well enough."""

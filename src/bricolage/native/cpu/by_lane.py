@@ -29,12 +29,14 @@ class LaneVectors(Vectors):
     """C type of four lanes of a row."""
     lane: str = ""
     """C of such a vector whose first lane is what lies at {0}."""
+    chains: int = _CHAINS
+    """See `Vectors.chains`; at most one set of sums for each lane."""
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`. `broadcast` is C of four lanes, and `multiply` is given the number of one as {3}."""
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         rows, vectors = tile.rows, tile.vectors
-        sets = min(LANES, max(1, _CHAINS // (rows * vectors)))
+        sets = min(LANES, max(1, self.chains // (rows * vectors)))
         name = f"{self.name}_by_lane_{rows}x{vectors}_{tile.lda}{'_ahead' if tile.prefetch else ''}"
         name += f"_by{tile.unroll}" if tile.unroll > 1 else ""
         kind, more = self.element, ", const char *ahead, long stride" if tile.prefetch else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.native.ir.blocks import QuantisedBlocks
+from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.native.ir.index_expressions import ZERO, Index, unflatten
 from bricolage.native.ir.tensors import BlockConstant, Constant, Conv, Coords, MatMul, Node
 

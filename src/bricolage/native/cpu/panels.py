@@ -219,6 +219,8 @@ class Vectors(ProductOperand):
     """C that adds to the vector {0} the products of {1} and {2}."""
     attributes: tuple[str, ...] = ()
     """More attributes of micro-kernels, in C."""
+    chains: int = _CHAINS
+    """Sums that are under way at a time, at least. With 1 a row has the same bits in a tile of any number of rows."""
 
     @property
     def name(self) -> str:
@@ -239,7 +241,7 @@ class Vectors(ProductOperand):
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         unroll = tile.unroll
         name = f"{self.name}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
-        sets = max(1, _CHAINS // (rows * vectors))
+        sets = max(1, self.chains // (rows * vectors))
         name += f"_by{unroll}" if unroll > 1 and sets == 1 else ""
         kind = self.element
         more = ", const char *ahead, long stride" if prefetch else ""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from bricolage.native.fuse.channels_last import Layout, channels_last
 from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, StorageDtypePolicy, kernel_reads
+from bricolage.native.ir.cache_nodes import ReplacedRows
 from bricolage.native.ir.index_expressions import row_major
 from bricolage.native.ir.tensors import STORED_BYTES, ConcatBuffer, Conv, Input, MatMul, Node, View
 from bricolage.work.arena import assign_offsets
@@ -68,6 +69,7 @@ class Memory:
     def dtype(self, node: Node) -> str:
         """The type in which a tensor in between is stored."""
         wanted = self._policy == "everything" or (self._policy == "operands" and self._only_multiplied(node))
+        wanted &= not isinstance(node, ReplacedRows)  # rows are copied as they lie
         return "bfloat16" if wanted and node.dtype == "float32" else node.dtype
 
     def channels_last(self, node: Node) -> bool:

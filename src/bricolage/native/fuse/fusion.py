@@ -49,6 +49,7 @@ from bricolage.native.fuse.kernel_plan import (
 from bricolage.native.fuse.memory_cost import KernelCosts
 from bricolage.native.fuse.recomputation import SearchSpace, search_plan
 from bricolage.native.fuse.secondary_outputs import attach_secondary_outputs
+from bricolage.native.ir.cache_nodes import ReplacedRows
 from bricolage.native.ir.index_expressions import Var, row_major, variable
 from bricolage.native.ir.node_order import order_nodes
 from bricolage.native.ir.tensors import (
@@ -177,6 +178,8 @@ class _Planner:
 
     def _grow(self, root: Node, taken: Set[Node]) -> tuple[Node, tuple[View, ...], set[Node]]:
         end, path, inside = root, [], set[Node]()
+        if isinstance(root, ReplacedRows):  # whose kernel does not touch most of what it results in
+            return root, (), inside
         while end not in self.result.outputs:
             users = self.users[end]
             only = users[0] if len(users) == 1 else None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from bricolage.native.fuse.function_cost import NANOSECONDS
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.ir.cache_nodes import CacheNode
 from bricolage.native.ir.tensors import (
     STORED_BYTES,
     Constant,
@@ -138,6 +139,8 @@ def traffic(
             case Reduce() | Softmax() | Normalise() if node in inside:
                 passes = _PASSES if isinstance(node, Normalise) and not node.in_rows else 1
                 todo.append((node.source, passes * node.source.elements, node, False))
+            case CacheNode() if node in inside:
+                todo += [(source, source.elements, (node, at), False) for at, source in enumerate(node.sources)]
             case _:
                 raise AssertionError(f"{type(node).__name__} has a kernel of its own")
     memory_traffic.body = len(seen)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.ir.cache_nodes import ReplacedRows
 from bricolage.native.ir.tensors import Constant, Node, Pointwise, View
 
 
@@ -65,7 +66,7 @@ def _host(
     latest = max(leaves.values(), default=-1)
     for leaf, position in leaves.items():
         alike = leaf.shape == node.shape and buffers[leaf].order == kernel.target.order
-        alike &= not separated(leaf, node)
+        alike &= not separated(leaf, node) and not isinstance(leaf, ReplacedRows)
         if position == latest > elsewhere and alike and stored_by.get(leaf) == latest:
             return latest
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bricolage.native.ir.cache_nodes import ReplacedRows
 from bricolage.native.ir.tensors import Node
 
 
@@ -20,4 +21,11 @@ def order_nodes(outputs: Sequence[Node]) -> list[Node]:
             seen.add(id(node))
             todo.append((node, True))
             todo.extend((source, False) for source in reversed(node.sources))
+            # What is written into caches comes first: products then run side by side, and all rows are written behind them.
+            todo.extend(
+                (update, False)
+                for cache in reversed(node.sources)
+                if isinstance(cache, ReplacedRows)
+                for update in reversed(cache.sources)
+            )
     return order

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from bricolage.native.ir.blocks import QuantisedBlocks
+from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.native.ir.index_expressions import Index, Var, flatten, variable
 
 Shape = tuple[int, ...]

@@ -2,6 +2,8 @@
 
 | algorithm | when it is chosen |
 |---|---|
+| replaced rows | rows that are written into a cache |
+| cached attention | attention to rows of a cache |
 | attention | two products with a softmax between them, which fusion has joined |
 | separable convolution | a grouped convolution and the pointwise one behind it, which fusion has joined |
 | grouped convolution | convolutions in groups whose channels lie in vectors, or that have one channel a group |
@@ -23,16 +25,20 @@ from bricolage.native.cpu.phase import ConstantBlock, Phase
 from bricolage.native.cpu.sharing import MOST
 from bricolage.native.select.algorithm import Algorithm, KernelRequest, Parameters
 from bricolage.native.select.attention import ATTENTION
+from bricolage.native.select.cached_attention import CACHED_ATTENTION
 from bricolage.native.select.elementwise import ELEMENTWISE
 from bricolage.native.select.group_norm import GROUP_NORM
 from bricolage.native.select.grouped_conv import GROUPED_CONV
 from bricolage.native.select.panel_products import CONTRACTION
 from bricolage.native.select.reduction import REDUCTION
+from bricolage.native.select.replaced_rows import REPLACED_ROWS
 from bricolage.native.select.rows import ROWS
 from bricolage.native.select.separable_conv import SEPARABLE_CONV
 from bricolage.native.select.winograd import WINOGRAD, choose_transform
 
 ALGORITHMS: tuple[Algorithm, ...] = (
+    REPLACED_ROWS,
+    CACHED_ATTENTION,
     ATTENTION,
     SEPARABLE_CONV,
     GROUPED_CONV,

@@ -46,8 +46,8 @@ class _Response:
 
 
 @dataclass
-class _Exchange:
-    """One request that arrives."""
+class HttpExchange:
+    """A request that arrives."""
 
     method: str
     path: str
@@ -103,7 +103,7 @@ class HttpApplication:
         """See ASGI."""
         headers = scope["headers"]
         assert scope["type"] == "http" and isinstance(headers, list)
-        exchange = _Exchange(str(scope["method"]), str(scope["path"]), dict(headers), receive)
+        exchange = HttpExchange(str(scope["method"]), str(scope["path"]), dict(headers), receive)
         answering = asyncio.ensure_future(self._answer(exchange))
         error = await wait_for_outcome(answering)
         if isinstance(error, asyncio.CancelledError):
@@ -119,7 +119,7 @@ class HttpApplication:
             seconds = time.perf_counter() - exchange.begun_s
             self._metrics.record(exchange.model, "http", response.status, seconds)
 
-    async def _answer(self, exchange: _Exchange) -> _Response:
+    async def _answer(self, exchange: HttpExchange) -> _Response:
         parts = exchange.path.strip("/").split("/")
         version = ""
         if len(parts) >= 5 and parts[:2] == ["v2", "models"] and parts[3] == "versions":
@@ -144,7 +144,7 @@ class HttpApplication:
                 return await self._infer(exchange, self._models.find(name, version))
         raise UnknownPath(method=exchange.method, path=exchange.path)
 
-    async def _infer(self, exchange: _Exchange, model: ServedModel) -> _Response:
+    async def _infer(self, exchange: HttpExchange, model: ServedModel) -> _Response:
         exchange.model = model.name
         if self._models.draining:
             raise ServerDraining

@@ -47,7 +47,8 @@ class Listening:
 
     host: str
     http_port: int
-    grpc_port: int
+    grpc_port: int | None
+    """None: this server has none."""
     models: tuple[str, ...]
 
 

@@ -2,6 +2,7 @@
 
 from bricolage.native.ir.lowerings import (
     block_weights,
+    cached_rows,
     contractions,
     decompositions,
     elementwise,
@@ -20,6 +21,7 @@ __all__ = [
     "NoLowering",
     "OpContext",
     "block_weights",
+    "cached_rows",
     "contractions",
     "convert_node",
     "decompositions",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from bricolage.graph.quantised_blocks import BITS, QuantisedBlocks, blocks_of
 from bricolage.lowering.common import PORTABLE, refusal
-from bricolage.native.ir.blocks import BITS, QuantisedBlocks, blocks_of
 from bricolage.native.ir.lowerings.contractions import multiply_matrices
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, axis_of, lowering
 from bricolage.native.ir.lowerings.views import pointwise

@@ -17,7 +17,7 @@ from bricolage.native.ir.lowerings.reductions import axes_by_shape
 from bricolage.native.ir.lowerings.traced import TracedArray
 from bricolage.native.ir.tensors import Constant, Node
 
-_ATTENTION = ("Attention", "RotaryEmbedding", "LinearAttention")
+_ATTENTION = ("RotaryEmbedding", "LinearAttention")
 _RECURRENT = ("RNN", "GRU", "LSTM")
 _NORMALISATIONS = ("LpNormalization", "MeanVarianceNormalization")
 _REDUCTIONS = (
@@ -34,7 +34,7 @@ _REDUCTIONS = (
     "SoftmaxCrossEntropyLoss",
 )
 _TRIGONOMETRY = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan")
-_SCATTERING = ("ScatterElements", "ScatterND", "TensorScatter", "MaxUnpool")
+_SCATTERING = ("ScatterElements", "TensorScatter", "MaxUnpool")
 _SIGNAL = ("HannWindow", "HammingWindow", "BlackmanWindow")
 _ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
 _ELEMENTWISE = (

@@ -1,0 +1,78 @@
+"""`bricolage generate`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bricolage.base.generation_options import GenerationOptions, LanguageSettings
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guard_command
+
+LanguageFile = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="A GGUF file, or a folder of Hugging Face.", show_default=False),
+]
+Text = Annotated[
+    str | None, typer.Argument(metavar="[TEXT]", help="What to answer; default: what stdin gives.", show_default=False)
+]
+System = Annotated[str, typer.Option("--system", metavar="TEXT", help="Instruction in front of the chat.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Go on with TEXT as it is, without the model's chat template.")]
+Speculate = Annotated[
+    str,
+    typer.Option(
+        "--speculate",
+        metavar="HOW",
+        help="Guess tokens ahead where that gains: ngram, or a smaller model with the same tokens.",
+    ),
+]
+
+Precision = Annotated[
+    str, typer.Option("--precision", metavar="WORD", help="highest, or low: numbers in bytes, which is faster.")
+]
+
+
+@guard_command
+@a.decision_options(of=GenerationOptions)
+def generate(
+    model: LanguageFile,
+    text: Text = None,
+    system: System = "",
+    raw: Raw = False,
+    *,
+    options: GenerationOptions,
+    speculate: Speculate = "",
+    precision: Precision = "highest",
+    threads: a.Threads = None,
+    as_json: a.Json = False,
+) -> None:
+    """Write what a language model answers to TEXT, while it comes.
+
+    TEXT is a message of a chat where the model has a template. The same options give the same text, whatever else the machine does.
+    """
+    from bricolage.api.text_generation import compose_chat, open_text_model
+    from bricolage.cli import output, progress_bars
+    from bricolage.report.generated_text import generation_json, generation_line
+
+    prompt = sys.stdin.read() if text is None else text
+    with output.stdout_kept() as results:
+        with progress_bars.show_progress() as shown:
+            shown.start(f"load {model.name}")
+            opened = open_text_model(model, LanguageSettings(threads, precision, speculate))
+        with opened:
+            chat = compose_chat(prompt, system) if system else prompt
+            with opened.generate(chat, options, raw=raw) as stream:
+                pieces = []
+                for piece in stream:
+                    pieces.append(piece)
+                    if not as_json:
+                        output.show_piece(piece, results)
+        if not as_json:
+            output.show_piece("\n", results)
+    if as_json:
+        output.show_json(generation_json(stream, "".join(pieces), options.seed))
+        return
+    output.note(generation_line(stream.figures))

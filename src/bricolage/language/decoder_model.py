@@ -1,0 +1,246 @@
+"""A decoder that runs: sequences of tokens that grow, each with its rows of the cache (`TokenModel`).
+
+Tokens of all sequences of a call become rows of a program. Up to `STEP_ROWS` rows go through a program for steps, with logits for
+each; more tokens of one sequence go in chunks through programs for prompts, with logits for the last. A row's bits depend on its
+sequence alone: neither on other rows, nor on the program, nor on where its cache lies.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from bricolage.device.memory import available_bytes
+from bricolage.errors import ContextFull, NotEnoughMemory
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
+from bricolage.frontends.decoders.decoder_graph import CacheType, DecoderProgram
+from bricolage.graph.quantised_blocks import QuantisedBlocks
+from bricolage.language.cache_pool import CachePool, RowSpan, span_rows
+from bricolage.language.decoder_programs import Arithmetic, DecoderPrograms, ProgramSettings, ReadyProgram
+from bricolage.language.token_model import Logits, SequenceState
+
+STEP_ROWS = (1, 2, 4, 8)
+"""Rows of programs for steps."""
+PROMPT_ROWS = (32, 128)
+"""Rows of programs for prompts."""
+_SEQUENCES = 64
+"""Sequences of the full length that programs can number the rows of."""
+
+
+class DecoderSequence:
+    """Rows of the cache that one sequence has."""
+
+    def __init__(self, model: DecoderModel) -> None:
+        self._model = model
+        self.length = 0
+        """Tokens in it."""
+        self.span = RowSpan(0, 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return self.span.rows * self._model.pool.row_bytes
+
+    def truncate(self, length: int) -> None:
+        """Forgets all tokens behind the first `length`."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"{length} of {self.length} tokens")
+        self.length = length
+
+    def copy_prefix(self, source: SequenceState, length: int) -> None:
+        """Takes over the first `length` tokens of another state of the same model, with the same bits. It must be empty."""
+        assert isinstance(source, DecoderSequence)
+        assert not self.length
+        if not 0 <= length <= source.length:
+            raise ValueError(f"{length} of {source.length} tokens")
+        self.reserve(length)
+        self._model.pool.copy(source.span.start, self.span.start, length)
+        self.length = length
+
+    def reserve(self, tokens: int) -> None:
+        """Rows for a number of tokens.
+
+        Raises:
+            NotEnoughMemory: there is none for them.
+        """
+        if tokens > self.span.rows:
+            rows = span_rows(tokens, self._model.context_length)
+            pool = self._model.pool
+            self.span = pool.enlarge(self.span, rows, self.length) if self.span.rows else pool.take(rows)
+
+    def close(self) -> None:
+        """Gives its memory back."""
+        if self.span.rows:
+            self._model.pool.give_back(self.span)
+        self.span, self.length = RowSpan(0, 0), 0
+
+
+_Row = tuple[int, int, int]
+"""A token in a program, the first row of its sequence in the pools, and its position."""
+
+
+class _LogitsMemory:
+    """Arrays for logits, used again once their callers have left them: new ones of that size come page by page from the system,
+    which takes a tenth of a small model's step."""
+
+    def __init__(self) -> None:
+        self._arrays: list[np.ndarray] = []
+
+    def take(self, rows: int, width: int) -> np.ndarray:
+        """float32 [rows, width], not initialised."""
+        for array in self._arrays:
+            if len(array) == rows and sys.getrefcount(array) == _UNUSED:
+                return array
+        array = np.empty((rows, width), np.float32)
+        self._arrays = [array, *self._arrays[: _KEPT - 1]]
+        return array
+
+
+_KEPT = 16
+_UNUSED = 3
+"""References to an array that only its memory has: the list, the loop's name, and the question's argument."""
+
+
+class DecoderModel:
+    """A `TokenModel` of a decoder, on our own engine. It is used by one thread at a time."""
+
+    def __init__(
+        self,
+        decoder: DecoderDescription,
+        *,
+        threads: int,
+        config: Arithmetic = "f32",
+        cache: CacheType = "float16",
+        context_length: int | None = None,
+    ) -> None:
+        """`context_length` may be shorter than the model's.
+
+        Raises:
+            NotEnoughMemory: there is none for the weights, which programs have packed in their own order, or for a cache.
+            Refused: the engine does not know what the model does with scores of attention.
+        """
+        self.vocabulary = decoder.vocabulary
+        self.context_length = min(context_length or decoder.context_length, decoder.context_length)
+        wanted, present = decoder.nbytes, available_bytes()
+        if wanted > present:
+            raise NotEnoughMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
+        self._decoder, self._cache = decoder, cache
+        self._programs = DecoderPrograms(decoder, ProgramSettings(threads, config))
+        width, most = decoder.key_heads * decoder.head_size, _SEQUENCES * self.context_length
+        self.pool = CachePool(2 * len(decoder.layers), width, np.dtype(cache), most)
+        """Memory of all sequences."""
+        self._memory = _LogitsMemory()
+        self._window = next((layer.sliding_window for layer in decoder.layers if layer.sliding_window), None)
+
+    def open_sequence(self) -> DecoderSequence:
+        """An empty sequence."""
+        return DecoderSequence(self)
+
+    def prepare(self) -> None:
+        """Compiles all programs, which otherwise waits until they are needed."""
+        for rows in STEP_ROWS:
+            self._program(rows, last_row_alone=False)
+        for rows in PROMPT_ROWS:
+            self._program(rows, last_row_alone=True)
+
+    def extend(self, rows: Sequence[tuple[SequenceState, Sequence[int]]], every_row: bool = False) -> list[Logits]:
+        """See `TokenModel.extend`.
+
+        Raises:
+            ContextFull: a sequence would be longer than `context_length`; no sequence has changed.
+            NotEnoughMemory: there is none for longer sequences.
+        """
+        given = [(self._taken(state, tokens), tokens) for state, tokens in rows]
+        for state, tokens in given:
+            state.reserve(state.length + len(tokens))
+        results = [self._memory.take(len(tokens) if every_row else 1, self.vocabulary) for _, tokens in given]
+        step: list[_Row] = []
+        wanted: list[tuple[int, np.ndarray]] = []
+        """Rows of the step, and where their logits go."""
+        for (state, tokens), logits in zip(given, results, strict=True):
+            first = 0 if every_row else self._prompt(state, tokens, logits[0])
+            start, length, last = state.span.start, state.length, len(tokens) - 1
+            for i in range(first, len(tokens)):
+                if every_row or i == last:
+                    wanted.append((len(step), logits[i if every_row else 0]))
+                step.append((tokens[i], start, length + i))
+        self._steps(step, wanted)
+        for state, tokens in given:
+            state.length += len(tokens)
+        return results
+
+    def _taken(self, state: SequenceState, tokens: Sequence[int]) -> DecoderSequence:
+        """A sequence that can be extended."""
+        assert isinstance(state, DecoderSequence)
+        if not len(tokens) or min(tokens) < 0 or max(tokens) >= self.vocabulary:
+            raise ValueError(f"{len(tokens)} tokens, of which some are none of {self.vocabulary}")
+        if state.length + len(tokens) > self.context_length:
+            raise ContextFull(tokens=state.length + len(tokens), limit=self.context_length)
+        return state
+
+    def _steps(self, rows: Sequence[_Row], wanted: Sequence[tuple[int, np.ndarray]]) -> None:
+        """Rows through programs for steps, as many at a time as the largest has."""
+        most = STEP_ROWS[-1]
+        for first in range(0, len(rows), most):
+            chunk = rows[first : first + most]
+            program = self._program(next(n for n in STEP_ROWS if n >= len(chunk)), last_row_alone=False)
+            self._fill(program, chunk)
+            program.run(self.pool)
+            for row, logits in wanted:
+                if first <= row < first + most:
+                    logits[...] = program.logits[row - first]
+
+    def _prompt(self, state: DecoderSequence, tokens: Sequence[int], logits: np.ndarray) -> int:
+        """As many tokens of a sequence as go in chunks, and the logits behind the last one of all, if that is among them; how many
+        tokens these are."""
+        done = 0
+        while len(tokens) - done > STEP_ROWS[-1]:
+            chunk = tokens[done : done + PROMPT_ROWS[-1]]
+            program = self._program(next(n for n in PROMPT_ROWS if n >= len(chunk)), last_row_alone=True)
+            rows = [(token, state.span.start, state.length + done + i) for i, token in enumerate(chunk)]
+            self._fill(program, rows)
+            program.inputs["last"][0] = len(rows) - 1
+            program.run(self.pool)
+            done += len(chunk)
+            if done == len(tokens):
+                logits[...] = program.logits[0]
+        return done
+
+    def _program(self, rows: int, *, last_row_alone: bool) -> ReadyProgram:
+        most = _SEQUENCES * self.context_length
+        return self._programs.find(DecoderProgram(rows, self.context_length, most, last_row_alone, self._cache))
+
+    def _fill(self, program: ReadyProgram, rows: Sequence[_Row]) -> None:
+        """Writes a program's inputs; rows that are not used see nothing, and write to row 0 of the cache."""
+        count, inputs = len(rows), program.inputs
+        tokens, starts, positions = np.array(rows, np.int64).T
+        x = inputs["x"]
+        x[:count] = embedded_rows(self._decoder.embedding, tokens)
+        if self._decoder.embedding_scale != 1.0:
+            x[:count] *= np.float32(self._decoder.embedding_scale)
+        lengths = positions + 1
+        values = {"places": starts + positions, "starts": starts, "lengths": lengths}
+        if self._window is not None:
+            seen = np.minimum(lengths, self._window)
+            values |= {"window_starts": starts + lengths - seen, "window_lengths": seen}
+        for name, numbers in values.items():
+            inputs[name].reshape(-1)[:count] = numbers
+        if count < len(x):
+            for name in ("x", *values):
+                inputs[name][count:] = 0
+
+
+def embedded_rows(matrix: Matrix, tokens: np.ndarray) -> np.ndarray:
+    """float32 [tokens, width]: rows of an embedding, those of blocks made without the others."""
+    if not isinstance(matrix, QuantisedBlocks):
+        return np.asarray(matrix[tokens], np.float32)
+    scales = matrix.scales[tokens]
+    zeros = np.float32(matrix.middle) if matrix.zeros is None else matrix.zeros[tokens][:, :, None]
+    packed = matrix.packed[tokens]
+    if matrix.bits == 4:
+        packed = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(tokens), -1)
+    blocks = packed[:, : scales.shape[1] * matrix.block].reshape(*scales.shape, matrix.block)
+    numbers = (blocks.astype(np.float32) - zeros) * scales[:, :, None]
+    return np.asarray(numbers.reshape(len(tokens), -1)[:, : matrix.k])

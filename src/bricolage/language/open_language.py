@@ -1,0 +1,58 @@
+"""A file as a language model that writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bricolage.base.generation_options import NGRAM, LanguageSettings
+from bricolage.base.options import available_cores
+from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.language.decoder_model import DecoderModel
+from bricolage.language.decoder_programs import Arithmetic
+from bricolage.language.draft_model import ModelDrafter, check_same_tokens
+from bricolage.language.language_model import LanguageModel
+from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
+from bricolage.language.speculation import NgramDrafter, StepSeconds, measure_steps
+from bricolage.language.tokenizer import Tokenizer, read_tokenizer
+
+
+def open_language_model(path: Path, settings: LanguageSettings | None = None) -> LanguageModel:
+    """Reads a language model.
+
+    Args:
+        path: of a GGUF file, or of a folder of Hugging Face.
+        settings: its threads, memory and guesses; v(n) is measured where there are guesses.
+
+    Raises:
+        MissingFile, NotALanguageModel, UnknownDecoderKind, TokenizersMissing: as `read_decoder` and `read_tokenizer`, of the model
+            and of the one that guesses.
+        OtherVocabulary: the tokens of the tokenizer, of the model and of the one that guesses are not the same.
+        NotEnoughMemory: it does not fit.
+    """
+    settings = settings or LanguageSettings()
+    tokenizer = read_tokenizer(path)
+    make_drafter = _choose_drafter(settings, tokenizer)
+    model = _open_decoder(path, settings)
+    if settings.prepare:
+        model.prepare()
+    limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
+    if make_drafter is None:
+        return LanguageModel(model, tokenizer, limits)
+    seconds = StepSeconds(measure_steps(model, limits.most_rows))
+    return LanguageModel(model, tokenizer, limits, (seconds, make_drafter))
+
+
+def _open_decoder(path: Path, settings: LanguageSettings) -> DecoderModel:
+    config: Arithmetic = "f32" if settings.precision == "highest" else "int8"
+    return DecoderModel(read_decoder(path), threads=settings.threads or available_cores(), config=config)
+
+
+def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> DrafterFactory | None:
+    if not settings.speculate:
+        return None
+    if settings.speculate == NGRAM:
+        return lambda _: NgramDrafter()
+    path = Path(settings.speculate)
+    check_same_tokens(tokenizer, read_tokenizer(path))
+    draft_model = _open_decoder(path, settings)
+    return lambda options: ModelDrafter(draft_model, options)

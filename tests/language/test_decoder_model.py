@@ -1,0 +1,152 @@
+"""A decoder on our engine: right, and with the same bits however tokens come to it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from bricolage.errors import ContextFull, NotEnoughMemory, Refused
+from bricolage.language import decoder_model
+from bricolage.language.cache_pool import FIRST_SPAN, CachePool
+from bricolage.language.decoder_model import DecoderModel, DecoderSequence
+from bricolage.language.decoder_programs import Arithmetic
+from bricolage.verify.decoder_reference import compute_decoder_logits
+from tests.language.mixed_decoders import CONTEXT, VOCABULARY, mixed_decoder
+
+TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, 134).tolist()
+"""More than a prompt's program has rows, than a window sees, and than a new sequence has rows for."""
+
+
+@cache
+def model_of(threads: int, config: Arithmetic) -> DecoderModel:
+    return DecoderModel(mixed_decoder(), threads=threads, config=config)
+
+
+@cache
+def one_by_one(config: Arithmetic) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Logits behind each token of a sequence alone, by one thread, and its rows of the cache."""
+    model = model_of(1, config)
+    sequence = model.open_sequence()
+    logits = np.concatenate([model.extend([(sequence, [token])])[0] for token in TOKENS])
+    return logits, rows_of(model, sequence)
+
+
+def rows_of(model: DecoderModel, sequence: DecoderSequence) -> list[np.ndarray]:
+    span = slice(sequence.span.start, sequence.span.start + sequence.length)
+    return [pool[span].copy() for pool in model.pool.arrays]
+
+
+def assert_same_bits(model: DecoderModel, sequence: DecoderSequence, logits: np.ndarray, config: Arithmetic) -> None:
+    right, rows = one_by_one(config)
+    assert np.array_equal(logits, right[sequence.length - len(logits) : sequence.length])
+    for found, expected in zip(rows_of(model, sequence), rows, strict=True):
+        assert np.array_equal(found, expected[: sequence.length])
+
+
+def test_it_is_right() -> None:
+    right = compute_decoder_logits(mixed_decoder(), TOKENS)
+    found, _ = one_by_one("f32")
+    assert np.abs(found - right).max() < 2e-2 * np.abs(right).max(), "keys and values are float16"
+    model = DecoderModel(mixed_decoder(), threads=2, cache="float32")
+    (found,) = model.extend([(model.open_sequence(), TOKENS)], every_row=True)
+    assert np.abs(found - right).max() < 1e-5 * np.abs(right).max()
+
+
+@pytest.mark.parametrize("config", ["f32", "int8"])
+def test_chunks_batches_and_threads_have_the_same_bits(config: Arithmetic) -> None:
+    for threads in (1, 2) if config == "f32" else (2,):
+        model = model_of(threads, config)
+        for chunk in (7, 128):
+            sequence = model.open_sequence()
+            for first in range(0, len(TOKENS), chunk):
+                (logits,) = model.extend([(sequence, TOKENS[first : first + chunk])], every_row=chunk < 8)
+                assert_same_bits(model, sequence, logits, config)
+        for count in (2, 8):
+            sequence, *others = (model.open_sequence() for _ in range(count))
+            for number, other in enumerate(others):
+                model.extend([(other, TOKENS[: 9 * number + 1])])
+            for token in TOKENS[:12]:
+                logits, *_ = model.extend(
+                    [(sequence, [token]), *((other, [number]) for number, other in enumerate(others))]
+                )
+                assert_same_bits(model, sequence, logits, config)
+            for each in (sequence, *others):
+                each.close()
+
+
+def test_a_copied_prefix_and_a_speculation_taken_back_have_the_same_bits() -> None:
+    model = model_of(2, "f32")
+    first, second = model.open_sequence(), model.open_sequence()
+    model.extend([(first, TOKENS[:133])])
+    second.copy_prefix(first, 131)
+    model.extend([(second, [1, 2, 3])])
+    second.truncate(131)
+    first.close()
+    (logits,) = model.extend([(second, TOKENS[131:])], every_row=True)
+    assert_same_bits(model, second, logits, "f32")
+
+
+def test_logits_stay_the_callers() -> None:
+    model = model_of(1, "f32")
+    sequence = model.open_sequence()
+    kept = [model.extend([(sequence, [token])])[0] for token in TOKENS[:40]]
+    assert np.array_equal(np.concatenate(kept), one_by_one("f32")[0][:40])
+
+
+def test_what_does_not_fit_changes_nothing() -> None:
+    model = model_of(1, "f32")
+    full, other = model.open_sequence(), model.open_sequence()
+    with pytest.raises(ContextFull, match=f"{CONTEXT + 1} tokens"):
+        model.extend([(other, [1]), (full, [1] * (CONTEXT + 1))])
+    with pytest.raises(ValueError, match="none of"):
+        model.extend([(other, [VOCABULARY])])
+    with pytest.raises(ValueError, match="0 tokens"):
+        model.extend([(other, [])])
+    assert other.length == full.length == 0
+    with pytest.raises(ValueError, match="1 of 0"):
+        other.truncate(1)
+    with pytest.raises(Refused, match="caps"):
+        DecoderModel(mixed_decoder(attention_softcap=50.0), threads=1)
+
+
+def test_weights_that_memory_does_not_hold_are_told_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = mixed_decoder()
+    monkeypatch.setattr(decoder_model, "available_bytes", lambda: decoder.nbytes - 1)
+    with pytest.raises(NotEnoughMemory, match="for tensors alone"):
+        DecoderModel(decoder, threads=1)
+
+
+def test_spans_of_the_cache_never_meet() -> None:
+    pool = CachePool(2, 3, np.dtype(np.float16), 1 << 20)
+    draw = np.random.default_rng(0)
+    spans = []
+    for step in range(300):
+        if spans and draw.random() < 0.4:
+            pool.give_back(spans.pop(int(draw.integers(len(spans)))))
+        elif spans and draw.random() < 0.4:
+            span = spans.pop(int(draw.integers(len(spans))))
+            pool.arrays[0][span.start : span.start + span.rows] = step
+            larger = pool.enlarge(span, 2 * span.rows if span.rows < 400 else span.rows + 1, span.rows)
+            assert (pool.arrays[0][larger.start : larger.start + span.rows] == step).all()
+            spans.append(larger)
+        else:
+            spans.append(pool.take(int(draw.integers(1, 300))))
+        rows = [row for span in spans for row in range(span.start, span.start + span.rows)]
+        assert len(set(rows)) == len(rows)
+        assert all(0 < row < pool.rows for row in rows), "row 0 is no sequence's"
+    with pytest.raises(NotEnoughMemory):
+        pool.take(1 << 20)
+
+
+def test_the_memory_of_a_cache_grows_with_its_tokens() -> None:
+    model = model_of(1, "f32")
+    sequence = model.open_sequence()
+    assert sequence.nbytes == 0
+    model.extend([(sequence, TOKENS[:3])])
+    assert sequence.nbytes == FIRST_SPAN * model.pool.row_bytes
+    sequence.close()
+    assert sequence.nbytes == 0
