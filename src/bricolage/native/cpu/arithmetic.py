@@ -58,8 +58,8 @@ class Arithmetic:
     def operand(self, isa: Isa) -> ProductOperand:
         """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
         if not self.parts:
-            singles = SINGLES_BY_LANE if isa.by_lane else SINGLES
-            return replace(singles, chains=1) if self.alike else singles
+            operand = SINGLES_BY_LANE if isa.by_lane else SINGLES
+            return replace(operand, chains=1) if self.alike else operand
         if isa.matrix_unit:
             return tiles(self.parts)
         return BFLOAT16_PAIRS if isa.by_lane else PAIRS

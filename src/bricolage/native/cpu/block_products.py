@@ -42,11 +42,11 @@ LONGEST_BLOCK = 1 << 16
 """Integers of a block: 240 · 127 · 65,536 fits into int32."""
 _STEPS = 8
 """Products in int16 that are summed before they are widened."""
-_SIXTEEN = 16
-"""Bytes of a vector whose lanes are multiplied."""
 _SETS = 2
 """Sums of float32 that are under way of each row and vector: a multiply-add takes four cycles, of which two begin in each. As many
 in tiles of many rows, so that a row has the same bits however many are multiplied with it."""
+_SIXTEEN = 16
+"""Bytes of a vector whose lanes are multiplied."""
 
 
 def multiplies_blocks(root: Node | None) -> BlockConstant | None:

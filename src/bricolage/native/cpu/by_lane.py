@@ -30,7 +30,6 @@ class LaneVectors(Vectors):
     lane: str = ""
     """C of such a vector whose first lane is what lies at {0}."""
     chains: int = _CHAINS
-    """See `Vectors.chains`; at most one set of sums for each lane."""
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`. `broadcast` is C of four lanes, and `multiply` is given the number of one as {3}."""

@@ -217,10 +217,10 @@ class Vectors(ProductOperand):
     """C of a vector of `b`; {0} is where it is."""
     multiply: str = ""
     """C that adds to the vector {0} the products of {1} and {2}."""
-    attributes: tuple[str, ...] = ()
-    """More attributes of micro-kernels, in C."""
     chains: int = _CHAINS
     """Sums that are under way at a time, at least. With 1 a row has the same bits in a tile of any number of rows."""
+    attributes: tuple[str, ...] = ()
+    """More attributes of micro-kernels, in C."""
 
     @property
     def name(self) -> str:
