@@ -73,7 +73,8 @@ test-emulated: $(STAMP) ## our engine on emulated processors, without AVX and wi
 		env -u OPENBLAS_CORETYPE NPY_DISABLE_CPU_FEATURES=X86_V3 qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest tests/native tests/device -m "not slow" -n 0 || exit 1; \
 	done
 
-test-arm: $(STAMP) ## the engine and the whole product on emulated 64-bit Arm (needs Debian's debootstrap, qemu-user-static, cross compiler; root; weekly)
+test-arm: $(STAMP) ## the engine and the whole product on emulated 64-bit Arm (needs Debian's cross compiler, qemu-user, llvm-19, debootstrap, qemu-user-static; root; weekly)
+	$(BIN)/python -m benchmarks.arm --output out/arm.json
 	$(BIN)/python -m tests.arm out/arm
 
 # INPUTS is a number over all runs (out/fuzz-loaders keeps count); MINUTES a time of this one.

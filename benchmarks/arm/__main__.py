@@ -73,10 +73,11 @@ def _run_networks(asked: argparse.Namespace) -> list[dict[str, Any]]:
     for name in asked.network or NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                rows += [asdict(answer) for answer in run_network(name, Path(folder))]
+                answers = [asdict(answer) for answer in run_network(name, Path(folder))]
             except NotBuilt as error:
-                rows.append({"network": name, "right": False, "text": str(error)})
-        print(f"{name}: {sum(row['right'] for row in rows)} of {len(rows)} right", file=sys.stderr, flush=True)
+                answers = [{"network": name, "right": False, "text": str(error)}]
+        print(f"{name}: {sum(each['right'] for each in answers)} of {len(answers)} right", file=sys.stderr, flush=True)
+        rows += answers
     return rows
 
 

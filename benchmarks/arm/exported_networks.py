@@ -67,9 +67,7 @@ def run_network(name: str, folder: Path, threads: int = 2) -> Iterator[NetworkAn
            "--target", "aarch64-linux"])  # fmt: skip
     _call(["cmake", "-S", str(sources), "-B", str(build), "--toolchain", "toolchain.cmake"])
     _call(["cmake", "--build", str(build), "-j2"])
-    sets = [each for each in SETS if any(sources.glob(f"src/{_NAME}_{each}_*.c"))]
-    runs = [(isa, PROCESSORS[isa]) for isa in sets] + [(isa, "cortex-a72") for isa in sets]
-    for isa, processor in runs:
+    for isa, processor in (*PROCESSORS.items(), *((isa, "cortex-a72") for isa in SETS)):
         yield _run_test(model.name, isa, processor, build / f"{_NAME}_test", sources / "share" / _NAME)
 
 
