@@ -87,10 +87,10 @@ def _array(inner: int, values: tuple[Any, ...]) -> bytes:
 
 
 def _alphabet() -> list[str]:
-    """GPT-2's letters of bytes, in their order."""
-    from tokenizers import pre_tokenizers
-
-    return sorted(pre_tokenizers.ByteLevel.alphabet())
+    """GPT-2's letters of bytes, in their order: characters that can be seen, and others in the place of the rest."""
+    themselves = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = range(256, 512 - len(themselves))
+    return sorted(map(chr, [*themselves, *others]))
 
 
 def sound_gguf(architecture: str, kind: int, tokenizer: str) -> Gguf:

@@ -10,7 +10,7 @@ import pytest
 from bricolage.errors import ContextFull, NotEnoughMemory, Refused
 from bricolage.language import decoder_model
 from bricolage.language.cache_pool import FIRST_SPAN, CachePool
-from bricolage.language.decoder_model import DecoderModel, DecoderSequence
+from bricolage.language.decoder_model import DecoderModel, DecoderSequence, _LogitsMemory
 from bricolage.language.decoder_programs import Arithmetic
 from bricolage.verify.decoder_reference import compute_decoder_logits
 from tests.language.mixed_decoders import CONTEXT, VOCABULARY, mixed_decoder
@@ -150,3 +150,14 @@ def test_the_memory_of_a_cache_grows_with_its_tokens() -> None:
     assert sequence.nbytes == FIRST_SPAN * model.pool.row_bytes
     sequence.close()
     assert sequence.nbytes == 0
+
+
+def test_memory_of_logits_is_used_again_once_no_view_of_it_is_left() -> None:
+    memory = _LogitsMemory()
+    logits = memory.take(2, 3)
+    address, view = logits.ctypes.data, logits[1][1:]
+    del logits
+    other = memory.take(2, 3)
+    assert other.ctypes.data != address, "a view of it is left"
+    del view
+    assert memory.take(2, 3).ctypes.data == address

@@ -7,7 +7,7 @@ sequence alone: neither on other rows, nor on the program, nor on where its cach
 
 from __future__ import annotations
 
-import sys
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -82,25 +82,28 @@ _Row = tuple[int, int, int]
 
 
 class _LogitsMemory:
-    """Arrays for logits, used again once their callers have left them: new ones of that size come page by page from the system,
-    which takes a tenth of a small model's step."""
+    """Arrays for logits over memory that is used again once no caller has them any more: new memory of that size comes page by page
+    from the system, which takes a tenth of a small model's step."""
 
     def __init__(self) -> None:
-        self._arrays: list[np.ndarray] = []
+        self._lent: list[tuple[memoryview, weakref.ref[np.ndarray]]] = []
 
     def take(self, rows: int, width: int) -> np.ndarray:
         """float32 [rows, width], not initialised."""
-        for array in self._arrays:
-            if len(array) == rows and sys.getrefcount(array) == _UNUSED:
-                return array
-        array = np.empty((rows, width), np.float32)
-        self._arrays = [array, *self._arrays[: _KEPT - 1]]
+        size = 4 * rows * width
+        place, buffer = next(
+            ((i, buffer) for i, (buffer, user) in enumerate(self._lent) if buffer.nbytes == size and user() is None),
+            (_KEPT - 1, None),
+        )
+        if buffer is None:
+            buffer = memoryview(np.empty(size, np.uint8))
+        # Views of an array over memory that is no array's keep that array: it is there for as long as any of them.
+        array = np.ndarray((rows, width), np.float32, buffer)
+        self._lent = [(buffer, weakref.ref(array)), *self._lent[:place], *self._lent[place + 1 :]]
         return array
 
 
 _KEPT = 16
-_UNUSED = 3
-"""References to an array that only its memory has: the list, the loop's name, and the question's argument."""
 
 
 class DecoderModel:
