@@ -86,17 +86,17 @@ class _LogitsMemory:
     from the system, which takes a tenth of a small model's step."""
 
     def __init__(self) -> None:
-        self._lent: list[tuple[memoryview, weakref.ref[np.ndarray]]] = []
+        self._lent: list[tuple[bytearray, weakref.ref[np.ndarray]]] = []
 
     def take(self, rows: int, width: int) -> np.ndarray:
-        """float32 [rows, width], not initialised."""
+        """float32 [rows, width], not initialised where it was used before."""
         size = 4 * rows * width
         place, buffer = next(
-            ((i, buffer) for i, (buffer, user) in enumerate(self._lent) if buffer.nbytes == size and user() is None),
+            ((i, buffer) for i, (buffer, user) in enumerate(self._lent) if len(buffer) == size and user() is None),
             (_KEPT - 1, None),
         )
         if buffer is None:
-            buffer = memoryview(np.empty(size, np.uint8))
+            buffer = bytearray(size)
         # Views of an array over memory that is no array's keep that array: it is there for as long as any of them.
         array = np.ndarray((rows, width), np.float32, buffer)
         self._lent = [(buffer, weakref.ref(array)), *self._lent[:place], *self._lent[place + 1 :]]
