@@ -17,7 +17,7 @@ def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(ends)]
 
 
-@pytest.mark.parametrize("stops", [(), ("STOP",), ("ST", "S"), ("🦔",), ("end!",), ("op? ST", "nd"), ("zzz", "- stop")])
+@pytest.mark.parametrize("stops", [(), ("STOP",), ("ST", "S"), ("🦔",), ("end!",), ("op? ST", "nd"), ("qqq", "- stop")])
 def test_any_division_gives_the_same_text(stops: tuple[str, ...]) -> None:
     places = [place for place in map(TEXT.find, stops) if place >= 0]
     expected = TEXT[: min(places)] if places else TEXT
