@@ -48,9 +48,11 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "_TREES", 60)  # enough for made-up costs; a fifth of the time
 
 
-def test_what_a_decision_measures_can_be_learnt_from(tmp_path: Path) -> None:
+def test_what_a_decision_measures_can_be_learnt_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.backends import regions
 
+    # Nothing is learnt from what others disturbed; other tests may disturb everything that it measures.
+    monkeypatch.setattr("bricolage.measure.measurer.is_disturbed", lambda _: False)
     model = regions.conv_net(tmp_path).path
     optimize(model, Options(backends=("native", "onnxruntime"), budget_s=20.0, threads=1))
     with Database() as database:
