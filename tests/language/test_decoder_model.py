@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.errors import ContextFull, NotEnoughMemory, Refused
 from bricolage.language import decoder_model
 from bricolage.language.cache_pool import FIRST_SPAN, CachePool
@@ -150,6 +151,19 @@ def test_the_memory_of_a_cache_grows_with_its_tokens() -> None:
     assert sequence.nbytes == FIRST_SPAN * model.pool.row_bytes
     sequence.close()
     assert sequence.nbytes == 0
+
+
+def test_a_matrix_unit_changes_no_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated, so that every processor tests it: tiles of many rows once had other bits than a row alone."""
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "split-amx")
+    model = DecoderModel(mixed_decoder(), threads=1, config="int8")
+    alone, together = model.open_sequence(), model.open_sequence()
+    tokens = TOKENS[:24]
+    right = np.concatenate([model.extend([(alone, [token])])[0] for token in tokens])
+    (logits,) = model.extend([(together, tokens)])
+    assert np.array_equal(logits[-1], right[-1])
+    for found, expected in zip(rows_of(model, together), rows_of(model, alone), strict=True):
+        assert np.array_equal(found, expected)
 
 
 def test_memory_of_logits_is_used_again_once_no_view_of_it_is_left() -> None:

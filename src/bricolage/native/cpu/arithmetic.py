@@ -43,7 +43,9 @@ class Arithmetic:
         if right is not None:
             in_bytes = self.in_bytes or right.in_bytes
             assert root is not None
-            many = block_tiles(isa, right.blocks, root.shape[-2]) if in_bytes else None
+            # A matrix unit's tiles sum the blocks of many rows in another order than vectors those of a few.
+            tiled = in_bytes and not self.alike
+            many = block_tiles(isa, right.blocks, root.shape[-2]) if tiled else None
             return many or block_operand(isa, right.blocks, in_bytes=in_bytes)
         if self.in_bytes and multiplies_bytes(root):
             return byte_operand(isa)
