@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.fuzz_loaders import mutate
 from benchmarks.fuzz_loaders.choices import Choices
 from bricolage.frontends.decoders.decoder_files import read_decoder
-from bricolage.language.tokenizer import read_tokenizer
+from bricolage.language.tokenizer import BYTE_LETTERS, read_tokenizer
 
 _PACKED = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -86,17 +86,10 @@ def _array(inner: int, values: tuple[Any, ...]) -> bytes:
     return _pack("I", inner) + _pack("Q", len(values)) + b"".join(_value(inner, each) for each in values)
 
 
-def _alphabet() -> list[str]:
-    """GPT-2's letters of bytes, in their order: characters that can be seen, and others in the place of the rest."""
-    themselves = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = range(256, 512 - len(themselves))
-    return sorted(map(chr, [*themselves, *others]))
-
-
 def sound_gguf(architecture: str, kind: int, tokenizer: str) -> Gguf:
     """A model of one layer with random weights in blocks of a type."""
     draw = np.random.default_rng(0)
-    tokens = [*_alphabet(), "th", "the", "<end>"] if tokenizer == "gpt2" else _pieces()
+    tokens = [*sorted(BYTE_LETTERS), "th", "the", "<end>"] if tokenizer == "gpt2" else _pieces()
     tensors: list[tuple[str, list[int], int, int | None, bytes]] = []
 
     def add(name: str, *shape: int, kind: int = 0) -> None:
@@ -270,7 +263,7 @@ def _read(path: Path) -> None:
 
 def sound_folder() -> dict[str, bytes]:
     """Files of a small llama by name."""
-    tokens = [*_alphabet(), "th", "the", "<end>"]
+    tokens = [*sorted(BYTE_LETTERS), "th", "the", "<end>"]
     inner, count = _WIDTH, len(tokens)
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (count, _WIDTH), "model.norm.weight": (_WIDTH,)}
     for name in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o"):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from bricolage.errors import BadMessage, BadTemplate
+from bricolage.api.text_generation import open_text_model
+from bricolage.errors import BadMessage, BadTemplate, MissingLibrary
 from bricolage.language.chat_template import render_chat
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -84,3 +88,11 @@ def test_contents_in_parts() -> None:
 def test_messages_without_text(message: dict[str, object]) -> None:
     with pytest.raises(BadMessage, match="message 1"):
         render_chat("{{ messages }}", [CHAT[0], message], NAMES)
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)  # as where it is not installed
+    for name in ("chat_template", "language_model", "open_language"):
+        monkeypatch.delitem(sys.modules, f"bricolage.language.{name}", raising=False)
+    with pytest.raises(MissingLibrary, match="jinja2 is needed to generate text.*pip install"):
+        open_text_model(tmp_path / "model.gguf")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
-from bricolage.errors import ContextFull, NotEnoughMemory, Refused
+from bricolage.errors import ContextFull, ModelBeyondMemory, NotEnoughMemory, Refused
 from bricolage.language import decoder_model
 from bricolage.language.cache_pool import FIRST_SPAN, CachePool
 from bricolage.language.decoder_model import DecoderModel, DecoderSequence, _LogitsMemory
@@ -117,7 +117,7 @@ def test_weights_that_memory_does_not_hold_are_told_before_anything_is_compiled(
 ) -> None:
     decoder = mixed_decoder()
     monkeypatch.setattr(decoder_model, "available_bytes", lambda: decoder.nbytes - 1)
-    with pytest.raises(NotEnoughMemory, match="for tensors alone"):
+    with pytest.raises(ModelBeyondMemory, match="the model's weights take"):
         DecoderModel(decoder, threads=1)
 
 

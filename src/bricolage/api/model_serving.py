@@ -59,9 +59,15 @@ def serve_artifacts(
         PortTaken: it cannot listen there.
         NotServable: a model has a tensor of a type that the protocol does not have.
         MissingFile, BadArtifact, ForeignArtifact and others: as `load`.
+        BadOption: an option that is for artifacts alone is given with language models, or both kinds are to be served.
         BadOption, NotBatchable, NotEnoughMemory: as `Executable.serve`.
     """
     if are_language_models(list(paths.values())):
+        given = {"--operating-point": settings.point, "--any-machine": any_machine, "--target": target}
+        for option, value in given.items():
+            if value:
+                advice = "It is for artifacts, and these are language models: leave it out"
+                raise BadOption(option=option, value=value, advice=advice)
         _serve_texts(paths, settings, begun)
         return
     mixed = [path for path in paths.values() if is_language_model(path)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bricolage.base.generation_options import GenerationOptions, LanguageSettings
-from bricolage.errors import NotALanguageModel
+from bricolage.errors import MissingLibrary, NotALanguageModel
 from bricolage.frontends.decoders.decoder_files import is_language_model
 
 if TYPE_CHECKING:
@@ -20,10 +20,14 @@ def open_text_model(path: Path, settings: LanguageSettings | None = None) -> Lan
     """See `bricolage.language.open_language.open_language_model`.
 
     Raises:
+        MissingLibrary: a library of the extra `language` is not installed.
         NotALanguageModel: the file is something else.
     """
-    from bricolage.language.open_language import open_language_model
-
+    try:
+        from bricolage.language.open_language import open_language_model
+    except ImportError as error:
+        purpose = "to generate text"
+        raise MissingLibrary(name=error.name, purpose=purpose, reason=error, extra="language") from error
     if path.exists() and not is_language_model(path):
         raise NotALanguageModel(
             path=path, reason="it is neither a GGUF file nor a folder with config.json and safetensors"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bricolage.errors.base import BricolageError, UsageError
+from bricolage.errors.base import UsageError
 
 
 class NotALanguageModel(UsageError):
@@ -17,12 +17,6 @@ class UnknownDecoderKind(UsageError):
     hint = "It reads: {expected}"
 
 
-class TokenizersMissing(BricolageError):
-    what = "the Python package `tokenizers` is not there ({reason})"
-    hint = "Install it: {install}"
-    extra = "language"
-
-
 class ModelBeyondMemory(UsageError):
-    what = "the weights of '{path}' take {wanted}; {present} of memory are free"
+    what = "the model's weights take {wanted}; {present} of memory are free"
     hint = "Take a smaller model, or the same one with weights of fewer bits"

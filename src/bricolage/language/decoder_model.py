@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bricolage.device.memory import available_bytes
-from bricolage.errors import ContextFull, NotEnoughMemory
+from bricolage.errors import ContextFull, ModelBeyondMemory
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
 from bricolage.frontends.decoders.decoder_graph import CacheType, DecoderProgram
 from bricolage.graph.quantised_blocks import QuantisedBlocks
@@ -121,14 +121,15 @@ class DecoderModel:
         """`context_length` may be shorter than the model's.
 
         Raises:
-            NotEnoughMemory: there is none for the weights, which programs have packed in their own order, or for a cache.
+            ModelBeyondMemory: there is none for the weights, which programs have packed in their own order.
+            NotEnoughMemory: there is none for a cache.
             Refused: the engine does not know what the model does with scores of attention.
         """
         self.vocabulary = decoder.vocabulary
         self.context_length = min(context_length or decoder.context_length, decoder.context_length)
         wanted, present = decoder.nbytes, available_bytes()
         if wanted > present:
-            raise NotEnoughMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
+            raise ModelBeyondMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
         self._decoder, self._cache = decoder, cache
         self._programs = DecoderPrograms(decoder, ProgramSettings(threads, config))
         width, most = decoder.key_heads * decoder.head_size, _SEQUENCES * self.context_length

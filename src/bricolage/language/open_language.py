@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bricolage.base.generation_options import NGRAM, LanguageSettings
 from bricolage.base.options import available_cores
+from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.decoder_programs import Arithmetic
@@ -13,7 +14,7 @@ from bricolage.language.draft_model import ModelDrafter, check_same_tokens
 from bricolage.language.language_model import LanguageModel
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
 from bricolage.language.speculation import NgramDrafter, StepSeconds, measure_steps
-from bricolage.language.tokenizer import Tokenizer, read_tokenizer
+from bricolage.language.tokenizer import Tokenizer
 
 
 def open_language_model(path: Path, settings: LanguageSettings | None = None) -> LanguageModel:
@@ -24,15 +25,16 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
         settings: its threads, memory and guesses; v(n) is measured where there are guesses.
 
     Raises:
-        MissingFile, NotALanguageModel, UnknownDecoderKind, TokenizersMissing: as `read_decoder` and `read_tokenizer`, of the model
-            and of the one that guesses.
+        MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`, of the model and of the one that guesses.
+        MissingLibrary: the package `tokenizers` is not installed.
         OtherVocabulary: the tokens of the tokenizer, of the model and of the one that guesses are not the same.
-        NotEnoughMemory: it does not fit.
+        ModelBeyondMemory, NotEnoughMemory: its weights, or its cache, do not fit.
     """
     settings = settings or LanguageSettings()
-    tokenizer = read_tokenizer(path)
+    decoder = read_decoder(path)
+    tokenizer = Tokenizer(decoder.tokenizer, path)
     make_drafter = _choose_drafter(settings, tokenizer)
-    model = _open_decoder(path, settings)
+    model = _run_decoder(decoder, settings)
     if settings.prepare:
         model.prepare()
     limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
@@ -42,9 +44,9 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
     return LanguageModel(model, tokenizer, limits, (seconds, make_drafter))
 
 
-def _open_decoder(path: Path, settings: LanguageSettings) -> DecoderModel:
+def _run_decoder(decoder: DecoderDescription, settings: LanguageSettings) -> DecoderModel:
     config: Arithmetic = "f32" if settings.precision == "highest" else "int8"
-    return DecoderModel(read_decoder(path), threads=settings.threads or available_cores(), config=config)
+    return DecoderModel(decoder, threads=settings.threads or available_cores(), config=config)
 
 
 def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> DrafterFactory | None:
@@ -53,6 +55,7 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> Drafter
     if settings.speculate == NGRAM:
         return lambda _: NgramDrafter()
     path = Path(settings.speculate)
-    check_same_tokens(tokenizer, read_tokenizer(path))
-    draft_model = _open_decoder(path, settings)
+    decoder = read_decoder(path)
+    check_same_tokens(tokenizer, Tokenizer(decoder.tokenizer, path))
+    draft_model = _run_decoder(decoder, settings)
     return lambda options: ModelDrafter(draft_model, options)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bricolage.errors import NotALanguageModel, TokenizersMissing
+from bricolage.errors import MissingLibrary, NotALanguageModel
 from bricolage.frontends.decoders.decoder_description import (
     BYTE,
     CONTROL,
@@ -52,7 +52,7 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
 
     Raises:
         MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`, and where merges do not fit the tokens.
-        TokenizersMissing: the package `tokenizers` is not installed.
+        MissingLibrary: the package `tokenizers` is not installed.
     """
     return Tokenizer(read_tokenizer_description(path), Path(path))
 
@@ -119,7 +119,7 @@ class Tokenizer:
             return text.encode("utf-8")
         if self._description.model == "gpt2":
             try:
-                return bytes(_BYTES[letter] for letter in text)
+                return bytes(BYTE_LETTERS[letter] for letter in text)
             except KeyError:  # a token beyond what bytes are written as
                 return text.encode("utf-8")
         match = _BYTE_PIECE.fullmatch(text) if types is None or types[token] == BYTE else None
@@ -147,7 +147,8 @@ def _write_bytes() -> Mapping[str, int]:
     return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
 
 
-_BYTES = _write_bytes()
+BYTE_LETTERS = _write_bytes()
+"""The byte that each letter is written for."""
 
 
 def _list_of_type(description: TokenizerDescription, types: tuple[int, ...]) -> frozenset[int]:
@@ -160,7 +161,7 @@ def _build_backend(description: TokenizerDescription, path: Path) -> tokenizers.
     try:
         import tokenizers
     except ImportError as error:
-        raise TokenizersMissing(reason=error) from error
+        raise MissingLibrary(name="tokenizers", purpose="to read text", reason=error, extra="language") from error
     if description.json is not None:
         return _parse_json(description.json, path)
     backend = _build_pairs(description, path) if description.model == "gpt2" else _build_pieces(description)

@@ -185,6 +185,18 @@ def test_names_and_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "given"), [("--any-machine", {"any_machine": True}), ("--target", {"target": "server"})]
+)
+def test_options_of_artifacts_are_refused_for_language_models(
+    option: str, given: Mapping[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    with pytest.raises(BadOption, match=f"{option}.*these are language models"):
+        serve_artifacts({"model": path}, ServerSettings(), **given)
+
+
+@pytest.mark.parametrize(
     "spec",
     [
         TensorSpec("x", "Sequence(Tensor(FLOAT))", None),

@@ -13,12 +13,14 @@ folded in. Rows of query and key weights are in Hugging Face's order: a rotation
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from bricolage.errors import NotALanguageModel
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 
 Matrix = QuantisedBlocks | np.ndarray
@@ -204,6 +206,22 @@ def matrix_rows(matrix: Matrix, rows: np.ndarray) -> Matrix:
         return np.asarray(matrix[rows])
     zeros = None if matrix.zeros is None else matrix.zeros[rows]
     return QuantisedBlocks(matrix.packed[rows], matrix.scales[rows], zeros, matrix.bits, matrix.block, matrix.k)
+
+
+def build_checked_decoder(path: Path, build: Callable[[], DecoderDescription]) -> DecoderDescription:
+    """The description that `build` makes of a file which nothing is believed of.
+
+    Raises:
+        NotALanguageModel: a number in it is out of range, or its sizes do not fit together.
+    """
+    try:
+        with np.errstate(all="ignore"):  # numbers of a hostile file are whatever they are
+            decoder = build()
+    except OverflowError as error:
+        raise NotALanguageModel(path=path, reason=f"a number in it is out of range: {error}") from error
+    if (misfit := find_misfit(decoder)) is not None:
+        raise NotALanguageModel(path=path, reason=misfit)
+    return decoder
 
 
 def find_misfit(decoder: DecoderDescription) -> str | None:

@@ -18,8 +18,8 @@ from bricolage.frontends.decoders.decoder_description import (
     LayerDescription,
     Matrix,
     RotaryEmbedding,
+    build_checked_decoder,
     default_frequencies,
-    find_misfit,
     matrix_numbers,
     matrix_rows,
     matrix_shape,
@@ -48,15 +48,8 @@ def read_gguf(path: Path) -> DecoderDescription:
     needed = sum(count_unpacked_bytes(tensor.format, tensor.size) for tensor in file.tensors.values())
     present = available_bytes()
     if needed > present:
-        raise ModelBeyondMemory(path=path, wanted=f"{needed / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
-    try:
-        with np.errstate(all="ignore"):  # numbers of a hostile file are whatever they are
-            decoder = _Parts(file, name).decoder()
-    except OverflowError as error:
-        raise NotALanguageModel(path=path, reason=f"a number in it is out of range: {error}") from error
-    if (misfit := find_misfit(decoder)) is not None:
-        raise NotALanguageModel(path=path, reason=misfit)
-    return decoder
+        raise ModelBeyondMemory(wanted=f"{needed / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
+    return build_checked_decoder(path, lambda: _Parts(file, name).decoder())
 
 
 class _Parts:

@@ -13,8 +13,8 @@ from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
     LayerDescription,
     RotaryEmbedding,
+    build_checked_decoder,
     default_frequencies,
-    find_misfit,
 )
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
 from bricolage.frontends.decoders.safetensors_file import read_tensors_of_folder
@@ -39,14 +39,7 @@ def read_hugging_face(folder: Path) -> DecoderDescription:
     kind = config.text("model_type", "")
     if kind not in _MODEL_TYPES:
         raise UnknownDecoderKind(path=folder, kind="model_type", name=kind, expected=", ".join(_MODEL_TYPES))
-    try:
-        with np.errstate(all="ignore"):  # numbers of a hostile file are whatever they are
-            decoder = _Folder(folder, config, _MODEL_TYPES[kind]).decoder()
-    except OverflowError as error:
-        raise NotALanguageModel(path=folder, reason=f"a number in it is out of range: {error}") from error
-    if (misfit := find_misfit(decoder)) is not None:
-        raise NotALanguageModel(path=folder, reason=misfit)
-    return decoder
+    return build_checked_decoder(folder, lambda: _Folder(folder, config, _MODEL_TYPES[kind]).decoder())
 
 
 class _Folder:
