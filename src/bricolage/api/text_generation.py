@@ -11,9 +11,18 @@ from bricolage.errors import MissingLibrary, NotALanguageModel
 from bricolage.frontends.decoders.decoder_files import is_language_model
 
 if TYPE_CHECKING:
+    from bricolage.base.progress import Progress
     from bricolage.language.language_model import LanguageModel
+    from bricolage.verify.text_accuracy import TextAccuracy
 
-__all__ = ["GenerationOptions", "LanguageSettings", "are_language_models", "compose_chat", "open_text_model"]
+__all__ = [
+    "GenerationOptions",
+    "LanguageSettings",
+    "are_language_models",
+    "compose_chat",
+    "measure_accuracy",
+    "open_text_model",
+]
 
 
 def open_text_model(path: Path, settings: LanguageSettings | None = None) -> LanguageModel:
@@ -26,13 +35,38 @@ def open_text_model(path: Path, settings: LanguageSettings | None = None) -> Lan
     try:
         from bricolage.language.open_language import open_language_model
     except ImportError as error:
-        purpose = "to generate text"
-        raise MissingLibrary(name=error.name, purpose=purpose, reason=error, extra="language") from error
+        raise _missing_library(error) from error
+    _check_kind(path)
+    return open_language_model(path, settings)
+
+
+def measure_accuracy(
+    path: Path, settings: LanguageSettings, text: Path, progress: Progress | None = None
+) -> TextAccuracy:
+    """See `bricolage.language.held_out_text.measure_text_accuracy`.
+
+    Raises:
+        MissingLibrary: a library of the extra `language` is not installed.
+        NotALanguageModel: the file is something else.
+        UnusableText: the text is empty, too short, or none.
+    """
+    try:
+        from bricolage.language.held_out_text import measure_text_accuracy
+    except ImportError as error:
+        raise _missing_library(error) from error
+    _check_kind(path)
+    return measure_text_accuracy(path, settings, text, progress)
+
+
+def _missing_library(error: ImportError) -> MissingLibrary:
+    return MissingLibrary(name=error.name, purpose="to generate text", reason=error, extra="language")
+
+
+def _check_kind(path: Path) -> None:
     if path.exists() and not is_language_model(path):
         raise NotALanguageModel(
             path=path, reason="it is neither a GGUF file nor a folder with config.json and safetensors"
         )
-    return open_language_model(path, settings)
 
 
 def compose_chat(text: str, system: str = "") -> list[dict[str, str]]:

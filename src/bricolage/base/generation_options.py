@@ -80,6 +80,7 @@ def _check(option: str, value: object, holds: bool, advice: str) -> None:
 
 NGRAM = "ngram"
 LANGUAGE_PRECISIONS = ("highest", "low")
+CACHES = ("float16", "float32")
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,13 @@ class LanguageSettings:
     """Memory for prompts that begin as an earlier one did; 0: none."""
     prepare: bool = False
     """Whether all programs are compiled at once, and not when they are first needed."""
+    cache: str = "float16"
+    """In what keys and values are kept: `float16`, or `float32`, which takes twice as much memory."""
 
     def __post_init__(self) -> None:
         _check("--threads", self.threads, self.threads is None or self.threads > 0, "Give a number from 1")
         exists = self.precision in LANGUAGE_PRECISIONS
         _check("--precision", self.precision, exists, f"Write {' or '.join(LANGUAGE_PRECISIONS)}")
+        _check("--cache", self.cache, self.cache in CACHES, f"Write {' or '.join(CACHES)}")
         _check("most_sequences", self.most_sequences, self.most_sequences > 0, "Give a number from 1")
         _check("prefix_bytes", self.prefix_bytes, self.prefix_bytes >= 0, "Give a number from 0")

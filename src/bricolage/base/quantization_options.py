@@ -10,8 +10,9 @@ from bricolage.base.options import BOUNDS, WEIGHTS, Weights, declare_option
 from bricolage.errors import BadOption
 
 Observer = Literal["minmax", "percentile", "mse", "entropy"]
-BlockFormat = Literal["matmulnbits", "blocks"]
-BlockMethod = Literal["rtn", "hqq", "awq", "gptq"]
+BlockFormat = Literal["matmulnbits", "blocks", "q4_0", "q4_1", "q8_0"]
+BlockMethod = Literal["rtn", "mse", "hqq", "awq", "gptq"]
+GGUF_FORMATS: tuple[BlockFormat, ...] = ("q4_0", "q4_1", "q8_0")
 OBSERVERS: tuple[Observer, ...] = get_args(Observer)
 
 
@@ -38,17 +39,20 @@ class QuantizationOptions:
         metavar="N",
         help="Weights along k with one scale: 16, 32, 64, 128 or 256.",
     )
-    block_format: BlockFormat = declare_option(
-        "matmulnbits",
+    block_format: BlockFormat | None = declare_option(
+        None,
         flag="--format",
         metavar="FORM",
-        help="Of --weights: matmulnbits (ONNX Runtime's operator) or blocks (DequantizeLinear of opset 21).",
+        help="Of --weights: matmulnbits (ONNX Runtime's operator, the default) or blocks (DequantizeLinear of opset 21); of a "
+        "language model q4_1 (the default), q4_0 or q8_0.",
+        parse=str,
     )
     block_method: BlockMethod | None = declare_option(
         None,
         flag="--method",
         metavar="NAME",
-        help="Of --weights: rtn, hqq, awq or gptq; default: gptq with --calibrate, else hqq.",
+        help="Of --weights: rtn, hqq, awq or gptq; default: gptq with --calibrate, else hqq. Of a language model: rtn, mse, gptq; "
+        "default: gptq with --calibrate, else mse.",
         parse=str,
     )
     accuracy_level: int = declare_option(

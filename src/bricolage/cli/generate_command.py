@@ -11,6 +11,7 @@ import typer
 from bricolage.base.generation_options import GenerationOptions, LanguageSettings
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
+from bricolage.errors import BadOption
 
 LanguageFile = Annotated[
     Path,
@@ -34,6 +35,19 @@ Precision = Annotated[
     str, typer.Option("--precision", metavar="WORD", help="highest, or low: numbers in bytes, which is faster.")
 ]
 
+Accuracy = Annotated[
+    Path | None,
+    typer.Option(
+        "--accuracy",
+        metavar="FILE",
+        help="Write no text: measure perplexity on a file of text, and how far the model is from float32.",
+    ),
+]
+Cache = Annotated[
+    str,
+    typer.Option("--cache", metavar="TYPE", help="Numbers of the cache: float16, float32, or q8_0, which takes half."),
+]
+
 
 @guard_command
 @a.decision_options(of=GenerationOptions)
@@ -46,7 +60,9 @@ def generate(
     options: GenerationOptions,
     speculate: Speculate = "",
     precision: Precision = "highest",
+    cache: Cache = "float16",
     threads: a.Threads = None,
+    accuracy: Accuracy = None,
     as_json: a.Json = False,
 ) -> None:
     """Write what a language model answers to TEXT, while it comes.
@@ -57,11 +73,15 @@ def generate(
     from bricolage.cli import output, progress_bars
     from bricolage.report.generated_text import generation_json, generation_line
 
+    settings = LanguageSettings(threads, precision, speculate, cache=cache)
+    if accuracy is not None:
+        _show_accuracy(model, settings, accuracy, text, as_json=as_json)
+        return
     prompt = sys.stdin.read() if text is None else text
     with output.stdout_kept() as results:
         with progress_bars.show_progress() as shown:
             shown.start(f"load {model.name}")
-            opened = open_text_model(model, LanguageSettings(threads, precision, speculate))
+            opened = open_text_model(model, settings)
         with opened:
             chat = compose_chat(prompt, system) if system else prompt
             with opened.generate(chat, options, raw=raw) as stream:
@@ -76,3 +96,20 @@ def generate(
         output.show_json(generation_json(stream, "".join(pieces), options.seed))
         return
     output.note(generation_line(stream.figures))
+
+
+def _show_accuracy(model: Path, settings: LanguageSettings, file: Path, text: str | None, *, as_json: bool) -> None:
+    from bricolage.api.text_generation import measure_accuracy
+    from bricolage.cli import output, progress_bars
+    from bricolage.report.language_accuracy import accuracy_json, text_sentences
+    from bricolage.report.tables import plain_text
+
+    if text is not None:
+        raise BadOption(option="TEXT", value=text, advice="With --accuracy nothing is answered: leave it out")
+    with output.stdout_kept(), progress_bars.show_progress() as shown:
+        accuracy = measure_accuracy(model, settings, file, shown)
+    if as_json:
+        output.show_json(accuracy_json(accuracy))
+    else:
+        for sentence in text_sentences(accuracy):
+            output.show_result(plain_text(sentence))

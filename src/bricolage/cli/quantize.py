@@ -23,7 +23,8 @@ Calibrate = Annotated[
         "--calibrate",
         metavar="FILE",
         help="Inputs as the model will see them (.npz): for each input an array of its name whose first axis is the sample, or "
-        "NAME.0, NAME.1 and so on, one whole input each. A part is held back to measure errors on.",
+        "NAME.0, NAME.1 and so on, one whole input each. A part is held back to measure errors on. Of a language model: a file "
+        "of text.",
     ),
 ]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")]
@@ -41,13 +42,14 @@ def quantize(
     html: Html = None,
     as_json: a.Json = False,
 ) -> None:
-    """Quantise MODEL to 8 bits, or its weights alone to 8 or 4, as a standard ONNX file for any runtime.
+    """Quantise MODEL to 8 bits, or its weights alone to 8 or 4, as a standard ONNX file for any runtime; a language model's weights
+    as a GGUF file.
 
     Scales follow from calibration data. Operators stay float where the whole would miss --max-error or --accuracy, those first that
     cost most for the time that they save: the report says which, and why. Both are measured against the float model in float64, on
-    samples that calibration has not seen.
+    samples that calibration has not seen. Of a language model, perplexity and KL are measured on text.
     """
-    from bricolage.cli import output
+    from bricolage.cli import output, progress_bars
 
     for file in (model, calibrate, evaluate):
         if file is not None and not file.exists():
@@ -60,7 +62,8 @@ def quantize(
     with output.stdout_kept():
         from bricolage.api.quantize import quantize as run
 
-        quantised_model = run(model, calibrate, options, evaluate=evaluate)
+        with progress_bars.show_progress() as shown:
+            quantised_model = run(model, calibrate, options, evaluate=evaluate, progress=shown)
         quantised_model.save(out)
     from bricolage.report import quantization
 

@@ -45,3 +45,10 @@ class BadField(UsageError):
 
     what = "the field '{name}' of the request cannot be used: {reason}"
     hint = "Send it as OpenAI's API has it, without what a language model alone cannot do"
+
+
+class UnusableText(UsageError):
+    """Of a text that a model's accuracy is measured on, or its weights are rounded by."""
+
+    what = "'{path}' cannot be used to judge a language model: {reason}"
+    hint = "Give a file of plain text (UTF-8) that the model was not trained on, of some pages"

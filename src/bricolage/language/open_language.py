@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 from bricolage.base.generation_options import NGRAM, LanguageSettings
 from bricolage.base.options import available_cores
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.frontends.decoders.decoder_graph import CacheType
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.decoder_programs import Arithmetic
 from bricolage.language.draft_model import ModelDrafter, check_same_tokens
@@ -34,7 +36,7 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
     decoder = read_decoder(path)
     tokenizer = Tokenizer(decoder.tokenizer, path)
     make_drafter = _choose_drafter(settings, tokenizer)
-    model = _run_decoder(decoder, settings)
+    model = run_decoder(decoder, settings)
     if settings.prepare:
         model.prepare()
     limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
@@ -44,9 +46,15 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
     return LanguageModel(model, tokenizer, limits, (seconds, make_drafter))
 
 
-def _run_decoder(decoder: DecoderDescription, settings: LanguageSettings) -> DecoderModel:
+def run_decoder(decoder: DecoderDescription, settings: LanguageSettings) -> DecoderModel:
+    """A decoder on our engine, as the settings say.
+
+    Raises:
+        ModelBeyondMemory, NotEnoughMemory, Refused: as `DecoderModel`.
+    """
     config: Arithmetic = "f32" if settings.precision == "highest" else "int8"
-    return DecoderModel(decoder, threads=settings.threads or available_cores(), config=config)
+    threads, cache = settings.threads or available_cores(), cast(CacheType, settings.cache)
+    return DecoderModel(decoder, threads=threads, config=config, cache=cache)
 
 
 def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> DrafterFactory | None:
@@ -57,5 +65,5 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> Drafter
     path = Path(settings.speculate)
     decoder = read_decoder(path)
     check_same_tokens(tokenizer, Tokenizer(decoder.tokenizer, path))
-    draft_model = _run_decoder(decoder, settings)
+    draft_model = run_decoder(decoder, settings)
     return lambda options: ModelDrafter(draft_model, options)

@@ -5,9 +5,13 @@ Pre-trained Transformers", ICLR 2023)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+BlockGrid = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+"""Scales and zero points [blocks, n] for blocks [blocks, size, n] of a number of bits."""
 
 _HQQ_STEPS = 3
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)
@@ -28,7 +32,7 @@ class WeightBlocks:
     scales: np.ndarray
     """float32 [blocks, n]."""
     zeros: np.ndarray
-    """uint8 [blocks, n]."""
+    """uint8 [blocks, n], or float32 where the file's zero points are no integers."""
     k: int
     """Rows that are weights, the rest being padding."""
 
@@ -81,35 +85,42 @@ def _half_quadratic_zeros(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndar
     return half_quadratic_zeros
 
 
-def quantize_gptq(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) -> WeightBlocks:
+def quantize_gptq(
+    weights: np.ndarray, bits: int, size: int, hessian: np.ndarray, grid: BlockGrid | None = None
+) -> WeightBlocks:
     """GPTQ.
 
     Args:
         weights: float32 [k, n].
+        bits: of an integer.
+        size: rows of a block.
         hessian: [k, k], the sum of xᵀx over calibration's rows x of the activation; rows that are always zero are allowed.
+        grid: of each block, when its first row is rounded; None for `block_ranges`.
     """
+    grid = grid or block_ranges
     k, n = weights.shape
     left = weights.astype(np.float64).copy()
     damped = hessian.astype(np.float64) + np.eye(k) * (_DAMPING * max(float(np.diag(hessian).mean()), 1e-12))
     upper = np.linalg.cholesky(np.linalg.inv(damped)).T
     count = -(-k // size)
     integers = np.zeros((count * size, n), np.uint8)
-    scales, zeros = np.zeros((count, n), np.float32), np.zeros((count, n), np.uint8)
+    scales, zeros = np.zeros((count, n), np.float32), np.zeros((count, n), np.float32)
+    kind: np.dtype = np.dtype(np.uint8)
     for start in range(0, k, _TOGETHER):
         end = min(start + _TOGETHER, k)
         errors = np.zeros((end - start, n))
         for row in range(start, end):
             block = row // size
             if row % size == 0:
-                scale, zero = block_ranges(split_blocks(left[row : row + size].astype(np.float32), size), bits)
-                scales[block], zeros[block] = scale[0], zero[0]
+                scale, zero = grid(split_blocks(left[row : row + size].astype(np.float32), size), bits)
+                scales[block], zeros[block], kind = scale[0], zero[0], zero.dtype
             integers[row] = np.clip(np.rint(left[row] / scales[block] + zeros[block]), 0, 2**bits - 1)
             value = (integers[row].astype(np.float64) - zeros[block]) * scales[block]
             errors[row - start] = (left[row] - value) / upper[row, row]
             left[row + 1 : end] -= upper[row, row + 1 : end, None] * errors[row - start]
         left[end:] -= upper[start:end, end:].T @ errors
     integers[k:] = np.repeat(zeros[-1:], count * size - k, axis=0)
-    return WeightBlocks(integers.reshape(count, size, n), scales, zeros, k)
+    return WeightBlocks(integers.reshape(count, size, n), scales, zeros.astype(kind), k)
 
 
 def split_blocks(weights: np.ndarray, size: int) -> np.ndarray:

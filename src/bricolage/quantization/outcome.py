@@ -10,6 +10,7 @@ import onnx_ir as ir
 from bricolage.frontends.maps import restore
 from bricolage.graph.extract import write_whole
 from bricolage.verify.accuracy_measures import Reached
+from bricolage.verify.text_accuracy import TextAccuracy
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class QuantizationReport:
     warnings: tuple[str, ...] = ()
     reached: Reached | None = None
     """By the measure that was asked for, on held-back samples; None where none was."""
+    text: TextAccuracy | None = None
+    """Of a language model beside the float model, on held-back windows of a text; None where there was none."""
 
     @property
     def quantised(self) -> tuple[OperatorOutcome, ...]:

@@ -11,6 +11,7 @@ from rich.text import Text
 from bricolage._version import __version__
 from bricolage.base.codec import JsonObject
 from bricolage.report import pages, words
+from bricolage.report.language_accuracy import text_sentences
 from bricolage.report.tables import plain_table, plain_text
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def quantization_sentences(found: QuantizationReport) -> list[str]:
         sentences.append(found.reached.told)
     if found.agreement is not None:
         sentences.append(f"largest element at the same place in {found.agreement:.1%} of the rows of the first output")
+    if found.text is not None:
+        sentences += text_sentences(found.text)
     return [*sentences, *(f"note: {warning}" for warning in found.warnings)]
 
 

@@ -6,7 +6,8 @@ Shazeer, "GLU Variants Improve Transformer", 2020.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from bricolage.frontends.decoders.decoder_description import (
     matrix_rows,
 )
 
+Factor = Literal["attention", "output", "feed_forward", "down"]
+"""What a layer's matrices are multiplied with: of queries, keys and values; of the output; of gate and up; of down."""
+
 
 def compute_decoder_logits(
     decoder: DecoderDescription, tokens: Sequence[int], dtype: type[np.floating] = np.float64
@@ -28,22 +32,56 @@ def compute_decoder_logits(
     Raises:
         IndexError: a token that the embedding has no row of.
     """
-    ids = np.asarray(tokens, np.int64)
-    hidden = matrix_numbers(matrix_rows(decoder.embedding, ids)).astype(dtype) * dtype(decoder.embedding_scale)
+    hidden = embed_tokens(decoder, tokens, dtype)
     for layer in decoder.layers:
-        mixed = _attend(decoder, layer, _normalise(hidden, layer.attention_norm, decoder.epsilon))
-        mixed = _multiply(mixed, layer.output)
-        if layer.attention_post_norm is not None:
-            mixed = _normalise(mixed, layer.attention_post_norm, decoder.epsilon)
-        hidden = hidden + mixed
-        inner = _normalise(hidden, layer.feed_forward_norm, decoder.epsilon)
-        gate = _activate(_multiply(inner, layer.gate), decoder.activation)
-        inner = _multiply(gate * _multiply(inner, layer.up), layer.down)
-        if layer.feed_forward_post_norm is not None:
-            inner = _normalise(inner, layer.feed_forward_post_norm, decoder.epsilon)
-        hidden = hidden + inner
+        hidden = compute_layer(decoder, layer, hidden)
     head = decoder.embedding if decoder.head is None else decoder.head
     return _cap(_multiply(_normalise(hidden, decoder.norm, decoder.epsilon), head), decoder.logit_softcap)
+
+
+def embed_tokens(
+    decoder: DecoderDescription, tokens: Sequence[int], dtype: type[np.floating] = np.float64
+) -> np.ndarray:
+    """dtype [tokens, width]: what the first layer gets.
+
+    Raises:
+        IndexError: a token that the embedding has no row of.
+    """
+    rows = matrix_rows(decoder.embedding, np.asarray(tokens, np.int64))
+    return np.asarray(matrix_numbers(rows).astype(dtype) * dtype(decoder.embedding_scale))
+
+
+def compute_layer(
+    decoder: DecoderDescription,
+    layer: LayerDescription,
+    hidden: np.ndarray,
+    observe: Callable[[Factor, np.ndarray], None] = lambda _, __: None,
+) -> np.ndarray:
+    """[tokens, width] behind a layer, of what it gets.
+
+    Args:
+        decoder: what is common to all layers.
+        layer: its weights.
+        hidden: [tokens, width], of one text.
+        observe: is told each factor [tokens, k] that matrices are multiplied with.
+    """
+    inner = _normalise(hidden, layer.attention_norm, decoder.epsilon)
+    observe("attention", inner)
+    mixed = _attend(decoder, layer, inner)
+    observe("output", mixed)
+    mixed = _multiply(mixed, layer.output)
+    if layer.attention_post_norm is not None:
+        mixed = _normalise(mixed, layer.attention_post_norm, decoder.epsilon)
+    hidden = hidden + mixed
+    inner = _normalise(hidden, layer.feed_forward_norm, decoder.epsilon)
+    observe("feed_forward", inner)
+    gate = _activate(_multiply(inner, layer.gate), decoder.activation)
+    inner = gate * _multiply(inner, layer.up)
+    observe("down", inner)
+    inner = _multiply(inner, layer.down)
+    if layer.feed_forward_post_norm is not None:
+        inner = _normalise(inner, layer.feed_forward_post_norm, decoder.epsilon)
+    return np.asarray(hidden + inner)
 
 
 def compute_rotary_angles(rope: RotaryEmbedding, positions: int) -> tuple[np.ndarray, np.ndarray]:

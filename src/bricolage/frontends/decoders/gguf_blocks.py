@@ -56,6 +56,36 @@ def decode_blocks(form: BlockFormat, rows: np.ndarray) -> Matrix:
     return _DECODERS[form.name](raw)
 
 
+def choose_format(matrix: Matrix) -> str:
+    """The name of the type that holds a matrix as it is: Q4_0, Q4_1 or Q8_0 for blocks of 32, or its floats.
+
+    Raises:
+        ValueError: no type does.
+    """
+    if not isinstance(matrix, QuantisedBlocks):
+        return {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[matrix.dtype.name]
+    name = {(4, True): "Q4_0", (4, False): "Q4_1", (8, True): "Q8_0"}.get((matrix.bits, matrix.zeros is None))
+    if name is None or matrix.block != 32 or matrix.k % 32:
+        raise ValueError(f"{matrix.bits} bits in blocks of {matrix.block}")
+    return name
+
+
+def encode_blocks(matrix: Matrix) -> bytes:
+    """A matrix in the layout of `choose_format`: what `decode_blocks` reads. Scales and minima are rounded to float16."""
+    if not isinstance(matrix, QuantisedBlocks):
+        return np.ascontiguousarray(matrix).tobytes()
+    name, (n, blocks) = choose_format(matrix), matrix.scales.shape
+    integers = matrix.integers().reshape(n, blocks, 32)
+    parts = [matrix.scales.astype("<f2")[..., None].view(np.uint8)]
+    if matrix.zeros is not None:
+        parts.append((-matrix.zeros * matrix.scales).astype("<f2")[..., None].view(np.uint8))
+    if name == "Q8_0":
+        parts.append(integers ^ np.uint8(128))
+    else:
+        parts.append(integers[..., :16] | integers[..., 16:] << 4)
+    return np.concatenate(parts, axis=-1).tobytes()
+
+
 def _halves(raw: np.ndarray, at: int) -> np.ndarray:
     """float32 [rows, blocks] from the float16 at a byte of each block."""
     return np.ascontiguousarray(raw[..., at : at + 2]).view("<f2")[..., 0].astype(np.float32)

@@ -117,7 +117,13 @@ class GgufFile:
         reader = _Reader(self._data, path)
         tensor_count, key_count = reader.header()
         self.metadata: Mapping[str, GgufValue] = reader.metadata(key_count)
+        self._value_places = reader.value_places
         self.tensors: Mapping[str, GgufTensor] = reader.tensors(tensor_count, self.metadata)
+
+    def read_value_bytes(self, key: str) -> bytes:
+        """The value of a key with its type, as it is in the file."""
+        start, stop = self._value_places[key]
+        return self._data[start:stop]
 
     def read_bytes(self, tensor: GgufTensor) -> np.ndarray:
         """uint8 [rows, bytes of a row]: a matrix's rows, or a vector as one row."""
@@ -131,6 +137,8 @@ class _Reader:
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
         self._data, self._path, self._at = data, path, 0
+        self.value_places: dict[str, tuple[int, int]] = {}
+        """Bytes from which and up to which each key's type and value are."""
 
     def _wrong(self, reason: str) -> NotALanguageModel:
         return NotALanguageModel(path=self._path, reason=f"{reason} (byte {self._at})")
@@ -176,7 +184,9 @@ class _Reader:
             key = self._string(_LONGEST_NAME)
             if key in values:
                 raise self._wrong(f"the key '{key}' stands twice")
+            start = self._at
             values[key] = self._value(self._number("<I"), 0)
+            self.value_places[key] = start, self._at
         return values
 
     def _value(self, kind: int, depth: int) -> GgufValue:

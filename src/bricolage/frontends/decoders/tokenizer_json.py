@@ -68,6 +68,12 @@ def read_tokenizer_json(folder: Path, config: NamedValues) -> TokenizerDescripti
     )
 
 
+def list_json_merges(text: str) -> tuple[str, ...]:
+    """Merges of a tokenizer.json that was read, each as two tokens with a space between."""
+    merges = json.loads(text).get("model", {}).get("merges", [])
+    return tuple(merge if isinstance(merge, str) else " ".join(merge) for merge in merges)
+
+
 def _list_tokens(whole: NamedValues) -> tuple[tuple[str, ...], np.ndarray]:
     """Texts and types of tokens by number."""
     entries: dict[int, tuple[str, int]] = {}
