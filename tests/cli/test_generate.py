@@ -136,3 +136,23 @@ def test_in_python_texts_share_steps_and_prefixes_and_stay_the_same(small_model:
                 assert stream.records == records
         assert streams[3].figures.restored_tokens == 0 or streams[3].figures.prompt_tokens > 32
         assert model.generate(TEXT, max_tokens=3).text == model.generate(TEXT, max_tokens=3).text
+
+
+def test_accuracy_is_measured_on_a_text(small_model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "held.txt"
+    text.write_text("the theme of these theses is that 12 of them don't hold; " * 8, encoding="utf-8")
+    figures = {
+        words: json.loads(run(small_model, "--accuracy", text, "--json", *words)[1])
+        for words in ((), ("--cache", "float32"), ("--precision", "low"))
+    }
+    plain, exact = figures[()], figures["--cache", "float32"]
+    assert plain["window"] == 64 and plain["tokens"] == plain["windows"] * 31
+    assert 0 <= exact["kl"] < 1e-9 < plain["kl"] < 1e-5 and exact["agreement"] == 1
+    assert abs(plain["perplexity"] / plain["reference_perplexity"] - 1) < 1e-3
+    code, shown, _ = run(small_model, "--accuracy", text)
+    assert code == 0 and "perplexity" in shown and "KL from the reference" in shown
+    text.write_text("the")
+    for words, said in ((("--accuracy", text), "it has 2 tokens"), ((TEXT, "--accuracy", text), "leave it out")):
+        code, shown, noted = run(small_model, *words)
+        assert code == 2 and shown == "" and said in noted, noted
+    assert "--cache cannot be 'int3'" in run(small_model, TEXT, "--cache", "int3")[2]

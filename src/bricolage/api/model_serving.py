@@ -42,6 +42,7 @@ def serve_artifacts(
     *,
     any_machine: bool = False,
     target: str = "",
+    cache: str = "float16",
     begun: Callable[[Listening], None] = lambda _: None,
 ) -> None:
     """Serves artifacts by the Open Inference Protocol over HTTP and gRPC, or language models by OpenAI's routes over HTTP, until
@@ -52,6 +53,7 @@ def serve_artifacts(
         settings: where it listens, and its limits.
         any_machine: whether artifacts that were made on other hardware or versions run all the same.
         target: of packs, whose plans run.
+        cache: in what language models keep keys and values.
         begun: called once all models take requests.
 
     Raises:
@@ -68,8 +70,10 @@ def serve_artifacts(
             if value:
                 advice = "It is for artifacts, and these are language models: leave it out"
                 raise BadOption(option=option, value=value, advice=advice)
-        _serve_texts(paths, settings, begun)
+        _serve_texts(paths, settings, LanguageSettings(prepare=True, cache=cache), begun)
         return
+    if cache != LanguageSettings().cache:
+        raise BadOption(option="--cache", value=cache, advice="It is for language models alone: leave it out")
     mixed = [path for path in paths.values() if is_language_model(path)]
     if mixed:
         advice = "Serve language models and artifacts by two servers: their clients speak different protocols"
@@ -81,10 +85,12 @@ def serve_artifacts(
     serve_models(paths, settings, LoadOptions(any_machine, target), begun)
 
 
-def _serve_texts(paths: Mapping[str, Path], settings: ServerSettings, begun: Callable[[Listening], None]) -> None:
+def _serve_texts(
+    paths: Mapping[str, Path], settings: ServerSettings, language: LanguageSettings, begun: Callable[[Listening], None]
+) -> None:
     try:
         from bricolage.language.openai_routes.language_server import serve_language_models
     except ImportError as error:
         purpose, extra = "to serve language models", "language-server"
         raise MissingLibrary(name=error.name, purpose=purpose, reason=error, extra=extra) from error
-    serve_language_models(paths, settings, LanguageSettings(prepare=True), begun)
+    serve_language_models(paths, settings, language, begun)

@@ -45,7 +45,9 @@ Accuracy = Annotated[
 ]
 Cache = Annotated[
     str,
-    typer.Option("--cache", metavar="TYPE", help="Numbers of the cache: float16, float32, or q8_0, which takes half."),
+    typer.Option(
+        "--cache", metavar="TYPE", help="Numbers of the cache: float16, or float32, which takes twice as much."
+    ),
 ]
 
 

@@ -32,6 +32,10 @@ RequestLimit = Annotated[
 TimeLimit = Annotated[
     str, typer.Option("--time-limit", metavar="TIME", help="For a request to arrive, and again for its answer.")
 ]
+Cache = Annotated[
+    str,
+    typer.Option("--cache", metavar="TYPE", help="Of language models, the numbers of the cache: float16 or float32."),
+]
 Grace = Annotated[
     str, typer.Option("--grace", metavar="TIME", help="For requests under way when SIGTERM or Ctrl-C ends the server.")
 ]
@@ -49,6 +53,7 @@ def serve(
     grace: Grace = "30s",
     any_machine: AnyMachine = False,
     target: a.Target = "",
+    cache: Cache = "float16",
     as_json: a.Json = False,
 ) -> None:
     """Answer requests to models by the Open Inference Protocol, over HTTP and gRPC, until SIGTERM or Ctrl-C.
@@ -76,4 +81,4 @@ def serve(
             grpc = "/v1" if listening.grpc_port is None else f", gRPC {listening.host}:{listening.grpc_port}"
             output.note(f"serving {names}: http://{listening.host}:{listening.http_port}{grpc}")
 
-    serve_artifacts(name_models(models), settings, any_machine=any_machine, target=target, begun=show)
+    serve_artifacts(name_models(models), settings, any_machine=any_machine, target=target, cache=cache, begun=show)
