@@ -32,9 +32,9 @@ def random_matrix(kind: str, n: int, k: int, seed: int) -> Matrix:
     return blocks_of(integers, scales, zeros, bits, 32)
 
 
-def mixed_decoder(**changes: object) -> DecoderDescription:
-    """Two layers; the first sees a window of 100 tokens, and has biases and norms of heads."""
-    inner, groups = HEADS * SIZE, KEY_HEADS * SIZE
+def mixed_decoder(size: int = SIZE, **changes: object) -> DecoderDescription:
+    """Two layers with heads of a size; the first sees a window of 100 tokens, and has biases and norms of heads."""
+    inner, groups = HEADS * size, KEY_HEADS * size
     shapes = {
         "query": ("q4_0", inner, WIDTH),
         "key": ("q4_1", groups, WIDTH),
@@ -53,7 +53,7 @@ def mixed_decoder(**changes: object) -> DecoderDescription:
             **{role: random_matrix(*shape, seed=10 * number + i) for i, (role, shape) in enumerate(shapes.items())},
             attention_norm=vector(WIDTH, 40 + number),
             feed_forward_norm=vector(WIDTH, 50 + number),
-            rope=RotaryEmbedding(1e4, default_frequencies(1e4, SIZE)),
+            rope=RotaryEmbedding(1e4, default_frequencies(1e4, size)),
         )
         for number in range(2)
     ]
@@ -63,8 +63,8 @@ def mixed_decoder(**changes: object) -> DecoderDescription:
         query_bias=vector(inner, 60),
         key_bias=vector(groups, 61),
         value_bias=vector(groups, 62),
-        query_norm=vector(SIZE, 63),
-        key_norm=vector(SIZE, 64),
+        query_norm=vector(size, 63),
+        key_norm=vector(size, 64),
     )
     decoder = DecoderDescription(
         "llama",
@@ -73,7 +73,7 @@ def mixed_decoder(**changes: object) -> DecoderDescription:
         vector(WIDTH, 71),
         HEADS,
         KEY_HEADS,
-        SIZE,
+        size,
         CONTEXT,
         1e-5,
         TokenizerDescription("gpt2", tokens=tuple(map(str, range(VOCABULARY)))),

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
-from bricolage.errors import ContextFull, ModelBeyondMemory, NotEnoughMemory, Refused
+from bricolage.errors import BadOption, ContextFull, ModelBeyondMemory, NotEnoughMemory, Refused
 from bricolage.language import decoder_model
 from bricolage.language.cache_pool import FIRST_SPAN, CachePool
 from bricolage.language.decoder_model import DecoderModel, DecoderSequence, _LogitsMemory
 from bricolage.language.decoder_programs import Arithmetic
-from bricolage.verify.decoder_reference import compute_decoder_logits
+from bricolage.verify.decoder_reference import compute_decoder_logits, compute_divergence
 from tests.language.mixed_decoders import CONTEXT, VOCABULARY, mixed_decoder
 
 TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, 134).tolist()
@@ -77,6 +77,49 @@ def test_chunks_batches_and_threads_have_the_same_bits(config: Arithmetic) -> No
                 each.close()
 
 
+def round_to_bytes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By the definition: bytes and their scales."""
+    blocks = rows.reshape(*rows.shape[:-1], -1, 32)
+    scales = np.maximum(np.abs(blocks).max(axis=-1) / 127, 2.0**-14).astype(np.float16)
+    return np.rint(blocks / scales[..., None].astype(np.float32)).reshape(rows.shape), scales
+
+
+@pytest.mark.parametrize("isa", [None, "split-avx512", "generic", "split-neon"])
+def test_a_cache_of_bytes_has_the_same_bits_for_chunks_batches_and_threads(
+    isa: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isa is not None:
+        monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
+    decoder, tokens = mixed_decoder(32), TOKENS[: 134 if isa is None else 40]
+    exact = DecoderModel(decoder, threads=1, cache="float32")
+    models = [DecoderModel(decoder, threads=threads, cache="q8_0") for threads in (1, 2)]
+    sequence, other = (model.open_sequence() for model in (models[0], exact))
+    right = np.concatenate([models[0].extend([(sequence, [token])])[0] for token in tokens])
+    expected = np.concatenate([exact.extend([(other, tokens)], every_row=True)[0]])
+    assert 0 < compute_divergence(expected, right) < 2e-3
+    rows = rows_of(models[0], sequence)
+    assert [(array.dtype, array.shape[1]) for array in rows[:2]] == [(np.int8, 64), (np.float16, 2)]
+    if isa is None:  # of the first layer, which sees the same in both
+        for floats, integers, scales in zip(rows_of(exact, other)[:2], rows[:4:2], rows[1:4:2], strict=True):
+            exact_integers, exact_scales = round_to_bytes(floats)
+            assert np.allclose(scales, exact_scales, rtol=2e-3)
+            assert np.abs(integers - exact_integers).max() <= 1
+    for model in models:
+        together, mates = model.open_sequence(), [model.open_sequence() for _ in range(3)]
+        model.extend([(together, tokens[:-1])])
+        results = model.extend([(together, tokens[-1:]), *((mate, [7]) for mate in mates)])
+        assert np.array_equal(results[0][-1], right[-1])
+        for found, wanted in zip(rows_of(model, together), rows, strict=True):
+            assert np.array_equal(found, wanted)
+
+
+def test_a_cache_of_bytes_takes_half_and_is_for_whole_blocks() -> None:
+    models = [DecoderModel(mixed_decoder(32), threads=1, cache=cache) for cache in ("float16", "q8_0")]
+    assert models[1].pool.row_bytes == models[0].pool.row_bytes * 34 / 64
+    with pytest.raises(BadOption, match="24 numbers"):
+        DecoderModel(mixed_decoder(), threads=1, cache="q8_0")
+
+
 def test_a_copied_prefix_and_a_speculation_taken_back_have_the_same_bits() -> None:
     model = model_of(2, "f32")
     first, second = model.open_sequence(), model.open_sequence()
@@ -122,7 +165,7 @@ def test_weights_that_memory_does_not_hold_are_told_before_anything_is_compiled(
 
 
 def test_spans_of_the_cache_never_meet() -> None:
-    pool = CachePool(2, 3, np.dtype(np.float16), 1 << 20)
+    pool = CachePool([(3, np.dtype(np.float16))] * 2, 1 << 20)
     draw = np.random.default_rng(0)
     spans = []
     for step in range(300):

@@ -74,9 +74,7 @@ def quantize(
     settled = replace(options or QuantizationOptions(), **given)  # type: ignore[arg-type]
     if isinstance(model, str | Path) and is_language_model(model):
         return _quantize_language(Path(model), settled, (calibrate, evaluate), progress)
-    if settled.block_format in GGUF_FORMATS or settled.block_method == "mse":
-        option, value = ("--method", "mse") if settled.block_method == "mse" else ("--format", settled.block_format)
-        raise BadOption(option=option, value=value, advice="It is for language models, and this is an ONNX model")
+    _refuse_language_options(settled)
     original = to_model(model, example_inputs=example_inputs)
     settle_defaults(original, {})
     require_float(original)
@@ -94,6 +92,12 @@ def quantize(
         assert data is not None
         quantized_model = quantize_graph(graph, data, settled, held)
     return QuantizedModel(externalise_model(quantized_model.model, graph.model), quantized_model.report)
+
+
+def _refuse_language_options(options: QuantizationOptions) -> None:
+    if options.block_format in GGUF_FORMATS or options.block_method == "mse":
+        option, value = ("--method", "mse") if options.block_method == "mse" else ("--format", options.block_format)
+        raise BadOption(option=option, value=value, advice="It is for language models, and this is an ONNX model")
 
 
 def _quantize_language(

@@ -46,7 +46,7 @@ Accuracy = Annotated[
 Cache = Annotated[
     str,
     typer.Option(
-        "--cache", metavar="TYPE", help="Numbers of the cache: float16, or float32, which takes twice as much."
+        "--cache", metavar="TYPE", help="Numbers of the cache: float16, float32 (twice the memory) or q8_0 (half)."
     ),
 ]
 

@@ -34,7 +34,9 @@ TimeLimit = Annotated[
 ]
 Cache = Annotated[
     str,
-    typer.Option("--cache", metavar="TYPE", help="Of language models, the numbers of the cache: float16 or float32."),
+    typer.Option(
+        "--cache", metavar="TYPE", help="Of language models, the numbers of the cache: float16, float32 or q8_0."
+    ),
 ]
 Grace = Annotated[
     str, typer.Option("--grace", metavar="TIME", help="For requests under way when SIGTERM or Ctrl-C ends the server.")

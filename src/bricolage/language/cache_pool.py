@@ -6,6 +6,7 @@ pools by address, so nothing is compiled again. Row 0 is no sequence's: rows of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,14 +30,14 @@ class RowSpan:
 
 
 class CachePool:
-    """Pools [rows, width] of one type, one of keys and one of values for each layer, with the same spans in all."""
+    """Pools [rows, width], of keys and of values for each layer, with the same spans in all."""
 
-    def __init__(self, count: int, width: int, dtype: np.dtype[np.generic], most: int) -> None:
-        """`count` pools; `most` rows is what programs can number."""
-        self._width, self._dtype, self._most = width, dtype, most
+    def __init__(self, pools: Sequence[tuple[int, np.dtype[np.generic]]], most: int) -> None:
+        """Width and type of each; `most` rows is what programs can number."""
+        self._most = most
         self._free: list[RowSpan] = []
         self.rows = 0
-        self.arrays: list[np.ndarray] = [np.empty((0, width), dtype)] * count
+        self.arrays: list[np.ndarray] = [np.empty((0, width), dtype) for width, dtype in pools]
         """The pools."""
         self.generation = 0
         """Changes whenever the pools lie elsewhere."""
@@ -46,7 +47,7 @@ class CachePool:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row of all pools: of a token."""
-        return len(self.arrays) * self._width * self._dtype.itemsize
+        return sum(array.shape[1] * array.itemsize for array in self.arrays)
 
     def take(self, rows: int) -> RowSpan:
         """A free span.
@@ -116,7 +117,7 @@ class CachePool:
 
     def _enlarged(self, array: np.ndarray) -> np.ndarray:
         """A copy with as many rows as there are now. The new ones are zeros: other backends multiply what is not written by 0."""
-        larger = lasting((self.rows, self._width), self._dtype)
+        larger = lasting((self.rows, array.shape[1]), array.dtype)
         larger[: len(array)] = array
         larger[len(array) :] = 0
         return larger

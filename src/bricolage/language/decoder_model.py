@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bricolage.device.memory import available_bytes
-from bricolage.errors import ContextFull, ModelBeyondMemory
+from bricolage.errors import BadOption, ContextFull, ModelBeyondMemory
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
-from bricolage.frontends.decoders.decoder_graph import CacheType, DecoderProgram
+from bricolage.frontends.decoders.decoder_graph import SCALED, CacheType, DecoderProgram, list_pools
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.cache_pool import CachePool, RowSpan, span_rows
 from bricolage.language.decoder_programs import Arithmetic, DecoderPrograms, ProgramSettings, ReadyProgram
@@ -124,16 +124,19 @@ class DecoderModel:
             ModelBeyondMemory: there is none for the weights, which programs have packed in their own order.
             NotEnoughMemory: there is none for a cache.
             Refused: the engine does not know what the model does with scores of attention.
+            BadOption: a cache of bytes, and heads that are no whole number of its blocks.
         """
         self.vocabulary = decoder.vocabulary
         self.context_length = min(context_length or decoder.context_length, decoder.context_length)
         wanted, present = decoder.nbytes, available_bytes()
         if wanted > present:
             raise ModelBeyondMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
+        if cache == "q8_0" and decoder.head_size % SCALED:
+            advice = f"Heads of this model have {decoder.head_size} numbers, and scales are for {SCALED}: take float16"
+            raise BadOption(option="--cache", value=cache, advice=advice)
         self._decoder, self._cache = decoder, cache
         self._programs = DecoderPrograms(decoder, ProgramSettings(threads, config))
-        width, most = decoder.key_heads * decoder.head_size, _SEQUENCES * self.context_length
-        self.pool = CachePool(2 * len(decoder.layers), width, np.dtype(cache), most)
+        self.pool = CachePool(list_pools(decoder, cache), _SEQUENCES * self.context_length)
         """Memory of all sequences."""
         self._memory = _LogitsMemory()
         self._window = next((layer.sliding_window for layer in decoder.layers if layer.sliding_window), None)

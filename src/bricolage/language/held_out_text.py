@@ -25,7 +25,7 @@ PredictWindow = Callable[[Sequence[int]], np.ndarray]
 def measure_text_accuracy(
     path: Path, settings: LanguageSettings, text: Path, progress: Progress | None = None
 ) -> TextAccuracy:
-    """A model as it generates, beside float32 of the numbers in its file.
+    """A model as it generates, compared with float32 of the numbers in its file.
 
     Args:
         path: of a GGUF file, or of a folder of Hugging Face.

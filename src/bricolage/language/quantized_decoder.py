@@ -165,8 +165,8 @@ def _check_names(decoder: DecoderDescription, plan: BlockPlan) -> None:
     for name, matrix in zip(names, decoder.matrices(), strict=True):
         if isinstance(matrix, QuantisedBlocks):
             raise AlreadyQuantised(name=name, op_type=f"matrix of {matrix.bits} bits")
-    known = {*names, *names.values(), *(name.removesuffix(".weight") for name in names)}
-    for name in sorted(plan.keep_float - known):
+    keepable = {*names, *names.values(), *(name.removesuffix(".weight") for name in names)}
+    for name in sorted(plan.keep_float - keepable):
         raise UnknownOperatorName(name=name, known=", ".join([*dict.fromkeys(names.values()), list(names)[-1]]))
 
 

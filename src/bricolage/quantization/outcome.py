@@ -52,7 +52,7 @@ class QuantizationReport:
     reached: Reached | None = None
     """By the measure that was asked for, on held-back samples; None where none was."""
     text: TextAccuracy | None = None
-    """Of a language model beside the float model, on held-back windows of a text; None where there was none."""
+    """Of a language model, compared with the float model on held-back windows of a text; None where there was none."""
 
     @property
     def quantised(self) -> tuple[OperatorOutcome, ...]:

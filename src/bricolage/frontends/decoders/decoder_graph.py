@@ -12,9 +12,11 @@ sequence lie one behind another. Inputs of a program of n rows:
 | `lengths` | int64 [n] | tokens of its sequence up to itself: its position + 1; 0 for a row that is not used |
 | `window_starts`, `window_lengths` | as the last two | the same within a sliding window, where layers have one |
 | `last` | int64 [1] | the row whose logits are wanted, in a program for prompts |
-| `keys_i`, `values_i` | float16 or float32 [rows, ...] | pools of layer i |
+| `keys_i`, `values_i` | float16, float32 or int8 [rows, ...] | pools of layer i |
+| `keys_scales_i`, `values_scales_i` | float16 [rows, ... / 32] | of int8: the pools are then each followed by these |
 
-Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i`: the pools with the new rows. Whoever
+Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i` (each followed by its scales, as the
+inputs are): the pools with the new rows. Whoever
 runs it binds both to one memory, and a token then writes its row alone.
 
 Keys lie in the pool with their positions turned into them, so attention need not know positions: a sliding window is a later start.
@@ -38,7 +40,11 @@ from bricolage.frontends.decoders.decoder_description import (
 )
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 
-CacheType = Literal["float16", "float32"]
+CacheType = Literal["float16", "float32", "q8_0"]
+SCALED = 32
+"""Bytes of a cache of `q8_0` that share a scale, as of GGUF's blocks."""
+_LEAST_SCALE = 2.0**-14
+"""The smallest normal number of float16: what is smaller than a 256th of it is kept as zero."""
 _OPSET, _MICROSOFT = 24, "com.microsoft"
 _IN_BYTES = 4
 """`accuracy_level` of MatMulNBits that lets rows become bytes."""
@@ -66,10 +72,13 @@ def build_decoder_graph(decoder: DecoderDescription, program: DecoderProgram) ->
     return _Writer(decoder, program).write()
 
 
-def cache_names(decoder: DecoderDescription) -> list[tuple[str, str]]:
-    """Names of the pools as inputs and as outputs, layer by layer, keys first."""
-    kinds = ("keys", "values")
-    return [(f"{kind}_{i}", f"present_{kind}_{i}") for i in range(len(decoder.layers)) for kind in kinds]
+def list_pools(decoder: DecoderDescription, cache: CacheType) -> list[tuple[int, np.dtype[np.generic]]]:
+    """Width and type of each pool, in the order of a program's inputs: layer by layer, keys first, scales behind their bytes."""
+    width = decoder.key_heads * decoder.head_size
+    if cache != "q8_0":
+        return [(width, np.dtype(cache))] * (2 * len(decoder.layers))
+    of_each = [(width, np.dtype(np.int8)), (width // SCALED, np.dtype(np.float16))]
+    return of_each * (2 * len(decoder.layers))
 
 
 class _Writer:
@@ -137,12 +146,17 @@ class _Writer:
         query = self._turned(query, decoder.heads, layer.rope, layer.query_norm, f"query_norm_{number}")
         key = self._turned(key, decoder.key_heads, layer.rope, layer.key_norm, f"key_norm_{number}")
         gathered, count = self._rows[layer.sliding_window is not None]
-        seen = []
+        program, seen = self._program, list[ir.Value]()
         for kind, updates in (("keys", key), ("values", value)):
-            present = self._written(f"{kind}_{number}", updates)
-            presents.append(present)
-            rows = self._add("Gather", present, gathered, axis=0)
-            seen.append(self._cast(rows, ir.DataType.FLOAT))
+            if program.cache == "q8_0":
+                written = self._written_bytes(kind, number, updates)
+                integers, scales = (self._add("Gather", present, gathered, axis=0) for present in written)
+                wide = self._add("Cast", scales, to=ir.DataType.FLOAT.value)
+                seen.append(self._add("DequantizeLinear", integers, wide, axis=2, block_size=SCALED))
+            else:
+                written = [self._written(f"{kind}_{number}", updates)]
+                seen.append(self._cast(self._add("Gather", written[0], gathered, axis=0), ir.DataType.FLOAT))
+            presents += written
         apart = self._shape([self._program.rows, 1, decoder.heads * decoder.head_size])
         given = [self._add("Reshape", query, apart), *seen, None, None, None, count]
         words: dict[str, int | float | str] = {"q_num_heads": decoder.heads, "kv_num_heads": decoder.key_heads}
@@ -158,12 +172,31 @@ class _Writer:
 
     def _written(self, name: str, updates: ir.Value) -> ir.Value:
         """A pool with new rows in their places."""
-        decoder, kind = self._decoder, ir.DataType[self._program.cache.upper().replace("FLOAT32", "FLOAT")]
-        shape = [self._program.pool, decoder.key_heads * decoder.head_size]
-        pool = self._input(name, kind, shape)
-        present = self._add("ScatterND", pool, self._places, self._cast(updates, kind))
+        kind = ir.DataType[self._program.cache.upper().replace("FLOAT32", "FLOAT")]
+        return self._scattered(name, self._cast(updates, kind), kind, self._decoder.key_heads * self._decoder.head_size)
+
+    def _written_bytes(self, kind: str, number: int, updates: ir.Value) -> list[ir.Value]:
+        """A pool of bytes with new rows in their places, and that of their scales: the largest of a block becomes 127."""
+        rows, width = self._program.rows, self._decoder.key_heads * self._decoder.head_size
+        blocks = self._add("Reshape", updates, self._shape([rows, width // SCALED, SCALED]))
+        axes = self._constant("of_a_block", np.array([2], np.int64))
+        largest = self._add("ReduceMax", self._add("Abs", blocks), axes, keepdims=1)
+        scale = self._add("Mul", largest, self._constant("to_bytes", np.array(1 / 127, np.float32)))
+        scale = self._add("Max", scale, self._constant("least_scale", np.array(_LEAST_SCALE, np.float32)))
+        half = self._add("Cast", scale, to=ir.DataType.FLOAT16.value)
+        steps = self._add("Div", blocks, self._add("Cast", half, to=ir.DataType.FLOAT.value))
+        integers = self._add("Cast", self._add("Round", steps), to=ir.DataType.INT8.value)
+        flat = self._add("Reshape", integers, self._shape([rows, width]))
+        scales = self._add("Reshape", half, self._shape([rows, width // SCALED]))
+        return [
+            self._scattered(f"{kind}_{number}", flat, ir.DataType.INT8, width),
+            self._scattered(f"{kind}_scales_{number}", scales, ir.DataType.FLOAT16, width // SCALED),
+        ]
+
+    def _scattered(self, name: str, updates: ir.Value, kind: ir.DataType, width: int) -> ir.Value:
+        shape = [self._program.pool, width]
+        present = self._add("ScatterND", self._input(name, kind, shape), self._places, updates)
         present.name = f"present_{name}"
-        present.dtype = kind
         return self._shaped(present, shape, kind)
 
     def _feed_forward(self, x: ir.Value, layer: LayerDescription, number: int) -> ir.Value:

@@ -5,11 +5,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.native.ir.tensors import Input, Node
+from bricolage.native.ir.tensors import Input, Node, View
 
 CHUNK = 64
 """Positions whose softmax is summed before it is put together with that of those before: fixed, so that a row has the same bits
 whatever else is computed with it."""
+
+
+SCALED = 32
+"""Bytes of a cache that share a scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedElements(View):
+    """Each element of the last dimension `times` times, one behind another: scales of blocks as an operator reads them."""
+
+    times: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +52,7 @@ class CachedAttention(CacheNode):
 
     queries: Node
     keys: Node
-    """[rows, key_heads · size], float32 or float16; stored, as `values` are."""
+    """[rows, key_heads · size], float32, float16, or int8 with scales; stored, as `values` are."""
     values: Node
     starts: Node
     """int64 [n, 1]."""
@@ -52,6 +63,8 @@ class CachedAttention(CacheNode):
     scale: float
     most: int
     """Longest length."""
+    scales: tuple[Node, Node] | None = None
+    """Of keys and of values that are int8: float16 [rows, key_heads · size / `SCALED`], stored."""
 
     @property
     def size(self) -> int:
@@ -66,4 +79,4 @@ class CachedAttention(CacheNode):
     @property
     def sources(self) -> tuple[Node, ...]:
         """Queries, the cache, and which rows of it each query sees."""
-        return self.queries, self.keys, self.values, self.starts, self.lengths
+        return self.queries, self.keys, self.values, self.starts, self.lengths, *(self.scales or ())

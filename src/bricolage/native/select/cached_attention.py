@@ -15,7 +15,7 @@ from bricolage.native.cpu.emit import Body, epilogue, indent_lines, literal
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
-from bricolage.native.ir.cache_nodes import CHUNK, CachedAttention
+from bricolage.native.ir.cache_nodes import CHUNK, SCALED, CachedAttention
 from bricolage.native.ir.index_expressions import ZERO, variable
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 from bricolage.native.select.algorithm import Algorithm, KernelRequest
@@ -156,6 +156,10 @@ def _queries(request: KernelRequest, memory: FunctionMemory) -> list[str]:
     for name, node in (("keys", root.keys), ("values", root.values)):
         base = memory.pointer(plan.buffers[node])
         lines.append(f"const {kind} *const {name} = {base} + start * {width} + g * {root.size};")
+    for name, node in zip(("key_scales", "value_scales"), root.scales or (), strict=False):
+        base = memory.pointer(plan.buffers[node])
+        at = f"start * {width // SCALED} + g * {root.size // SCALED}"
+        lines.append(f"const uint16_t *const {name} = {base} + {at};")
     return [
         *lines,
         f"float queries[{group}];",
@@ -171,7 +175,11 @@ def _chunk_call(root: CachedAttention, part: str) -> str:
     at = f"chunk * {CHUNK * root.key_heads * root.size}L"
     left = f"length - chunk * {CHUNK}"
     count = f"{left} < {CHUNK} ? {left} : {CHUNK}"
-    return f"{_name(root)}(queries, keys + {at}, values + {at}, {count}, {part});"
+    scales = ""
+    if root.scales is not None:
+        scaled = f"chunk * {CHUNK * root.key_heads * root.size // SCALED}L"
+        scales = f"key_scales + {scaled}, value_scales + {scaled}, "
+    return f"{_name(root)}(queries, keys + {at}, values + {at}, {scales}{count}, {part});"
 
 
 def _results(request: KernelRequest, memory: FunctionMemory) -> list[str]:
@@ -207,11 +215,12 @@ def _name(root: CachedAttention) -> str:
 
 def _helpers(root: CachedAttention, isa: Isa) -> dict[str, str]:
     """The functions of a chunk, each by itself in the library so that all that call it run the same instructions."""
-    halves = {"float16": "nat_half_vector", "bfloat16": "nat_wide_vector"}.get(root.keys.dtype)
+    widening = {"float16": "nat_half_vector", "bfloat16": "nat_wide_vector", "int8": "nat_signed_vector"}
+    name = widening.get(root.keys.dtype)
     helpers = {**reductions(isa.lanes), "nat_lane_sums": _lane_sums(isa.lanes)}
-    if halves is not None:
-        helpers[halves] = _widening(root.keys.dtype, isa)
-    return {**helpers, _name(root): _functions(root, isa, f"{halves}({{}})" if halves else "load({})")}
+    if name is not None:
+        helpers[name] = _widening(root.keys.dtype, isa)
+    return {**helpers, _name(root): _functions(root, isa, f"{name}({{}})" if name else "load({})")}
 
 
 def _lane_sums(lanes: int) -> str:
@@ -260,6 +269,15 @@ def _widening(dtype: str, isa: Isa) -> str:
         attribute = ' __attribute__((target("f16c")))' if isa.lanes == 8 else ""
         inline = f"static inline __attribute__((always_inline)){attribute}"
         return f"#include <immintrin.h>\n{inline} vec nat_half_vector(const uint16_t *p) {{ return (vec){load}; }}"
+    if dtype == "int8":
+        return "\n".join(
+            [
+                "typedef int8_t nat_signed_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));",
+                "INLINE vec nat_signed_vector(const int8_t *p) {",
+                "  return (vec) __builtin_convertvector(*(const nat_signed_bytes *)p, vec);",
+                "}",
+            ]
+        )
     name, each = ("nat_half_vector", "wide_from_half") if dtype == "float16" else ("nat_wide_vector", "nat_widen")
     return "\n".join(
         [
@@ -282,7 +300,7 @@ def _functions(root: CachedAttention, isa: Isa, read: str) -> str:
     return "\n".join(
         [
             f"static __attribute__(({attributes})) void {name}(const float *q, const {kind} *k, const {kind} *v,"
-            " long count, float *part) {",
+            f"{' const uint16_t *ks, const uint16_t *vs,' if root.scales else ''} long count, float *part) {{",
             f"  float scores[{group}][{CHUNK}] __attribute__((aligned(64)));",
             *_scores(root, isa, read),
             f"  for (long h = 0; h < {group}; h++) {{",
@@ -313,11 +331,12 @@ def _scores(root: CachedAttention, isa: Isa, read: str) -> list[str]:
         f"    for (long i = 0; i < {lanes}; i++) {{",
         f"      const long at = (j + i < count ? j + i : count - 1) * {root.key_heads * size}L;",
         f"      const {kind} *const row = k + at;",
+        *([f"      const uint16_t *const scale = ks + at / {SCALED};"] if root.scales else []),
         *indent_lines(_prefetches(root, "v + at"), 3),
         f"      vec {', '.join(f's_{h} = {{0}}' for h in range(group))};",
     ]
     for at in range(0, whole, lanes):
-        lines += [f"      {{ const vec x = {read.format(f'row + {at}')};"]
+        lines += [f"      {{ const vec x = {read.format(f'row + {at}')}{_scale(root, at)};"]
         lines += [f"        s_{h} += load(q + {h * size + at}) * x;" for h in range(group)]
         lines += ["      }"]
     for h in range(group):
@@ -346,10 +365,11 @@ def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
         columns = range(first, min(first + wide, vectors))
         lines += ["  {", f"    vec {', '.join(f'a_{h}_{i} = {{0}}' for h in range(group) for i in columns)};"]
         lines += ["    for (long j = 0; j < count; j++) {", f"      const {kind} *const row = v + j * {pitch}L;"]
+        lines += [f"      const uint16_t *const scale = vs + j * {pitch // SCALED}L;"] if root.scales else []
         lines += indent_lines(_prefetches(root, f"k + (j + {CHUNK}) * {pitch}L"), 3) if not first else []
         lines += [f"      const vec w_{h} = scores[{h}][j] - (vec){{0}};" for h in range(group)]
         for i in columns:  # one after another: all of them at once, with the weights, are more than there are registers
-            lines += [f"      {{ const vec x = {read.format(f'row + {i * lanes}')};"]
+            lines += [f"      {{ const vec x = {read.format(f'row + {i * lanes}')}{_scale(root, i * lanes)};"]
             lines += [f"        a_{h}_{i} += w_{h} * x;" for h in range(group)]
             lines += ["      }"]
         lines += ["    }"]
@@ -371,6 +391,11 @@ def _prefetches(root: CachedAttention, row: str) -> list[str]:
     """C that brings a row near, a chunk before it is read: one key head's rows lie apart, which no processor fetches by itself."""
     bytes_ = root.size * STORED_BYTES[root.keys.dtype]
     return [f"__builtin_prefetch((const char *)({row}) + {at});" for at in range(0, bytes_, _LINE)]
+
+
+def _scale(root: CachedAttention, at: int) -> str:
+    """C that multiplies bytes from a place in a head on by their scale; nothing of a cache of floats."""
+    return f" * wide_from_half(scale[{at // SCALED}])" if root.scales else ""
 
 
 def _number(root: CachedAttention, stored: str) -> str:

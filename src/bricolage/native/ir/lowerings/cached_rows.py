@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from bricolage.native.ir.cache_nodes import CachedAttention, ReplacedRows
+from bricolage.native.ir.cache_nodes import SCALED, CachedAttention, RepeatedElements, ReplacedRows
 from bricolage.native.ir.lowerings.elementwise import convert_node
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering
 from bricolage.native.ir.tensors import HALVES, Constant, Gather, Input, Node, Pointwise
@@ -32,7 +32,7 @@ def scatter_rows(op: OpContext) -> Node:
     if (
         not isinstance(cache, Input)
         or narrowed
-        or cache.dtype not in {"float32", *HALVES}
+        or cache.dtype not in {"float32", "int8", *HALVES}
         or (len(cache.shape), len(places.shape), len(updates.shape), places.shape[-1]) != (2, 2, 2, 1)
         or op.get("reduction", "none") not in ("none", b"none")
     ):
@@ -54,12 +54,16 @@ def attend_to_cache(op: OpContext) -> Node:
         raise NoLowering("Attention of several queries in a sequence")
     if any(op.get(name) for name in _UNSUPPORTED) or op.get(_LEFT, -1) >= 0 or op.get(_RIGHT, -1) >= 0:
         raise NoLowering("Attention that hides other keys than those behind the last")
-    keys, starts, most = _gathered_rows(op.tensor(1))
-    values, value_starts, value_most = _gathered_rows(op.tensor(2))
+    (given_keys, key_scales), (given_values, value_scales) = (_without_scales(op.tensor(i)) for i in (1, 2))
+    keys, starts, most = _gathered_rows(given_keys)
+    values, value_starts, value_most = _gathered_rows(given_values)
+    scales = _match_scales((keys, values), (key_scales, value_scales), starts, most)
     heads, key_heads = int(op.get("q_num_heads")), int(op.get("kv_num_heads"))
     width, size = queries.shape[-1], queries.shape[-1] // heads
     if starts is not value_starts or most != value_most or keys.shape != values.shape or keys.dtype != values.dtype:
         raise NoLowering("Attention to keys and values in different rows")
+    if scales is not None and size % SCALED:
+        raise NoLowering(f"Attention to heads of {size} bytes with scales for {SCALED}")
     if width != heads * size or keys.shape[-1] != key_heads * size or heads % key_heads or queries.dtype != "float32":
         raise NoLowering(f"Attention of {heads} heads to {key_heads} in rows of {width} and {keys.shape[-1]}")
     scale = op.get("scale")
@@ -75,7 +79,39 @@ def attend_to_cache(op: OpContext) -> Node:
         key_heads=key_heads,
         scale=1 / math.sqrt(size) if scale is None else float(scale),
         most=most,
+        scales=scales,
     )
+
+
+def _without_scales(node: Node) -> tuple[Node, Node | None]:
+    """Bytes that become numbers by scales in blocks of `SCALED`, and these; another node as it is."""
+    if isinstance(node, Pointwise) and node.function == "dequantise":
+        integers, zero, repeated = node.inputs
+        whole = isinstance(zero, Constant) and not zero.array.any()
+        if whole and isinstance(repeated, RepeatedElements) and repeated.times == SCALED:
+            return integers, repeated.source
+    return node, None
+
+
+def _match_scales(
+    caches: tuple[Node, Node], given: tuple[Node | None, Node | None], starts: Node, most: int
+) -> tuple[Node, Node] | None:
+    """Caches of the scales of caches of bytes, in the same rows; None where there are neither.
+
+    Raises:
+        NoLowering: bytes without scales, scales of other numbers, or scales in other rows.
+    """
+    matched: list[Node] = []
+    for cache, scale in zip(caches, given, strict=True):
+        if (cache.dtype == "int8") != (scale is not None):
+            raise NoLowering("Attention to bytes that have no scales")
+        if scale is not None:
+            rows, scale_starts, scale_most = _gathered_rows(scale)
+            fits = rows.shape == (cache.shape[0], cache.shape[1] // SCALED) and rows.dtype == "float16"
+            if not fits or scale_starts is not starts or scale_most != most:
+                raise NoLowering("Attention to bytes with scales in other rows")
+            matched.append(rows)
+    return (matched[0], matched[1]) if matched else None
 
 
 def _gathered_rows(node: Node) -> tuple[Node, Node, int]:
@@ -89,7 +125,7 @@ def _gathered_rows(node: Node) -> tuple[Node, Node, int]:
         cache, before = _without_casts(gathered.source)
         rows = gathered.indices
         # A type that the rows have already loses nothing of them.
-        kept = narrowed | before <= {cache.dtype} and (cache.dtype == "float32" or cache.dtype in HALVES)
+        kept = narrowed | before <= {cache.dtype} and (cache.dtype in ("float32", "int8") or cache.dtype in HALVES)
         if kept and isinstance(cache, (Input, ReplacedRows)) and isinstance(rows, Pointwise) and rows.function == "add":
             starts, counted = sorted(rows.inputs, key=lambda each: isinstance(each, Constant))
             most = rows.shape[-1]

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.native.ir.cache_nodes import RepeatedElements
 from bricolage.native.ir.lowerings.block_weights import constant_in_blocks
 from bricolage.native.ir.lowerings.contractions import convolve, multiply_matrices
 from bricolage.native.ir.lowerings.decompositions import decompose_operator
@@ -83,6 +84,18 @@ def _spread(op: OpContext, position: int, rank: int, axis: int) -> np.ndarray | 
     return array.reshape(shape)
 
 
+def _repeat_scales(op: OpContext, axis: int) -> RepeatedElements | None:
+    """Computed scales of whole blocks along the last dimension, without zero points; None where they are something else."""
+    x, scales, times = op.tensor(0), op.tensor(1), int(op.get("block_size", 0))
+    if isinstance(scales, Constant) or not times or op.optional(2) is not None or axis != len(x.shape) - 1:
+        return None
+    if scales.shape != (*x.shape[:-1], x.shape[-1] // times) or x.shape[-1] % times or not x.elements:
+        return None
+    return RepeatedElements(
+        x.shape, scales.dtype, scales, lambda coords: (*coords[:-1], coords[-1].split(times)[0]), times=times
+    )
+
+
 def _axis(op: OpContext, rank: int) -> int:
     axis = int(op.get("axis", 1))
     return axis % rank if rank and -rank <= axis < rank else 0
@@ -106,6 +119,8 @@ def dequantize_linear(op: OpContext) -> Node:
     axis = _axis(op, rank)
     if x.dtype not in _INTEGERS or op.tensor(1).dtype != "float32" or op.get("output_dtype", 1) not in (0, 1):
         raise NoLowering(f"{op.op_type} of such types")
+    if (repeated := _repeat_scales(op, axis)) is not None:
+        return numbers_of(x, 0, repeated)
     scales = _spread(op, 1, rank, axis)
     zeros = _spread(op, 2, rank, axis)
     assert scales is not None
