@@ -17,10 +17,11 @@ ROWS, LONGEST, POOL = 4, 64, 256
 STARTS, LENGTHS = np.array([64, 64, 128, 192]), np.array([10, 11, 1, 50])
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> RegionModel:
+@pytest.fixture(scope="module", params=["float32", "q8_0"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RegionModel:
     folder = tmp_path_factory.mktemp("program")
-    model = build_decoder_graph(mixed_decoder(), DecoderProgram(ROWS, LONGEST, POOL, cache="float32"))
+    size = 24 if request.param == "float32" else 32  # bytes share a scale by 32
+    model = build_decoder_graph(mixed_decoder(size), DecoderProgram(ROWS, LONGEST, POOL, cache=request.param))
     Store(folder).share([model])
     write_model(model, folder / "region.onnx")
     return RegionModel(folder / "region.onnx")
@@ -49,4 +50,9 @@ def test_backends_agree_with_float64(program: RegionModel, backend: str) -> None
         pytest.skip(backend)
     right = answer(program, "reference")
     for name, found in answer(program, backend).items():
-        assert np.abs(found - right[name]).max() < 1e-5 * np.abs(right[name]).max(), name
+        error = np.abs(found.astype(np.float64) - right[name])
+        if found.dtype == np.int8:  # float32 may lie on the other side of a tie
+            assert error.max() <= 1 and (error > 0).sum() <= 2, name
+        else:
+            rounded = any(array.dtype == np.int8 for array in right.values())
+            assert error.max() < (5e-3 if rounded else 1e-5) * np.abs(right[name]).max(), name

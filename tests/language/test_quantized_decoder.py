@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bricolage
+from benchmarks.decode.contestants import LlamaCpp
 from bricolage.errors import AlreadyQuantised, BadOption, UnknownDecoderKind, UnknownOperatorName, UnusableText
 from bricolage.frontends.decoders.decoder_description import matrix_numbers
 from bricolage.frontends.decoders.decoder_files import read_decoder
@@ -115,6 +116,15 @@ def test_what_a_file_would_lose_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownDecoderKind, match="embedding_scale"):
         replace(rounded, decoder=replace(rounded.decoder, embedding_scale=2.0)).save(tmp_path / "lost.gguf")
     assert not list(tmp_path.iterdir())
+
+
+def test_llama_cpp_reads_it(folder: Path, tmp_path: Path) -> None:
+    needs("xllamacpp")
+    bricolage.quantize(folder, weights="int4", block_format="q4_0").save(tmp_path / "rounded.gguf")
+    decoder = read_decoder(tmp_path / "rounded.gguf")
+    writer = LlamaCpp(tmp_path / "rounded.gguf", decoder, 64, 1)
+    tokens, _ = writer.written([5, 6, 7, 8], 8)
+    assert len(tokens) > 4 and max(tokens) < decoder.vocabulary
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,12 @@ def list_pools(decoder: DecoderDescription, cache: CacheType) -> list[tuple[int,
     """Width and type of each pool, in the order of a program's inputs: layer by layer, keys first, scales behind their bytes."""
     width = decoder.key_heads * decoder.head_size
     if cache != "q8_0":
-        return [(width, np.dtype(cache))] * (2 * len(decoder.layers))
-    of_each = [(width, np.dtype(np.int8)), (width // SCALED, np.dtype(np.float16))]
+        kind: np.dtype[np.generic] = np.dtype(np.float32) if cache == "float32" else np.dtype(np.float16)
+        return [(width, kind)] * (2 * len(decoder.layers))
+    of_each: list[tuple[int, np.dtype[np.generic]]] = [
+        (width, np.dtype(np.int8)),
+        (width // SCALED, np.dtype(np.float16)),
+    ]
     return of_each * (2 * len(decoder.layers))
 
 

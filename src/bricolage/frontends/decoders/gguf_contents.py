@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from bricolage.errors import UnknownDecoderKind
 from bricolage.frontends.decoders.architectures import ARCHITECTURES
 from bricolage.frontends.decoders.decoder_description import (
+    NORMAL,
+    UNUSED,
     DecoderDescription,
     LayerDescription,
     Matrix,
@@ -116,7 +118,7 @@ def make_gguf_keys(decoder: DecoderDescription, path: Path) -> tuple[dict[str, b
             values |= {f"{name}.rope.scaling.type": "linear", f"{name}.rope.scaling.factor": float(factors[0])}
         else:
             extra.append(_vector_tensor(_ROPE_FACTORS, factors))
-    values |= _tokenizer_keys(decoder.tokenizer, path)
+    values |= _tokenizer_keys(_name_all_rows(decoder), path)
     return {key: encode_value(value) for key, value in values.items()}, extra
 
 
@@ -136,6 +138,17 @@ def _window_keys(decoder: DecoderDescription, path: Path) -> dict[str, KeyValue]
     if limited != [(number + 1) % pattern != 0 for number in range(len(windows))]:
         keys[f"{name}.attention.sliding_window_pattern"] = np.array(limited)
     return keys
+
+
+def _name_all_rows(decoder: DecoderDescription) -> TokenizerDescription:
+    """The tokenizer with a token for each row of the embedding: llama.cpp reads no file that has fewer."""
+    tokenizer, missing = decoder.tokenizer, range(len(decoder.tokenizer.tokens), decoder.vocabulary)
+    types = np.full(len(tokenizer.tokens), NORMAL) if tokenizer.types is None else tokenizer.types
+    return replace(
+        tokenizer,
+        tokens=(*tokenizer.tokens, *(f"[PAD{number}]" for number in missing)),
+        types=np.append(types, np.full(len(missing), UNUSED)),
+    )
 
 
 def _tokenizer_keys(tokenizer: TokenizerDescription, path: Path) -> dict[str, KeyValue]:
