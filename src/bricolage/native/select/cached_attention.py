@@ -17,7 +17,7 @@ from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.ir.cache_nodes import CHUNK, CachedAttention
 from bricolage.native.ir.index_expressions import ZERO, variable
-from bricolage.native.ir.tensors import STORED_TYPES
+from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 from bricolage.native.select.algorithm import Algorithm, KernelRequest
 from bricolage.native.select.rows import reductions
 
@@ -27,6 +27,8 @@ _MOST_PARTS = 32 << 20
 """Bytes of what waits in memory, at most."""
 _REGISTERS = 12
 """Vectors of sums that are under way."""
+_LINE = 64
+"""Bytes of a cache line."""
 _TYPICAL = 256
 """Positions for which the work of a piece is estimated: how many there will be is not known."""
 
@@ -306,10 +308,12 @@ def _scores(root: CachedAttention, isa: Isa, read: str) -> list[str]:
     whole = size // lanes * lanes
     lines = [
         f"  for (long j = 0; j < count; j += {lanes}) {{",
-        f"    vec s[{group}][{lanes}] = {{0}};",
-        f"    float rest[{group}][{lanes}] = {{0}};" if size % lanes else "",
+        f"    vec s[{group}][{lanes}] __attribute__((aligned(64)));",
+        f"    float rest[{group}][{lanes}];" if size % lanes else "",
         f"    for (long i = 0; i < {lanes}; i++) {{",
-        f"      const {kind} *const row = k + (j + i < count ? j + i : count - 1) * {root.key_heads * size}L;",
+        f"      const long at = (j + i < count ? j + i : count - 1) * {root.key_heads * size}L;",
+        f"      const {kind} *const row = k + at;",
+        *indent_lines(_prefetches(root, "v + at"), 3),
         f"      vec {', '.join(f's_{h} = {{0}}' for h in range(group))};",
     ]
     for at in range(0, whole, lanes):
@@ -342,8 +346,12 @@ def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
         columns = range(first, min(first + wide, vectors))
         lines += ["  {", f"    vec {', '.join(f'a_{h}_{i} = {{0}}' for h in range(group) for i in columns)};"]
         lines += ["    for (long j = 0; j < count; j++) {", f"      const {kind} *const row = v + j * {pitch}L;"]
-        lines += [f"      const vec x_{i} = {read.format(f'row + {i * lanes}')};" for i in columns]
-        lines += [f"      a_{h}_{i} += scores[{h}][j] * x_{i};" for h in range(group) for i in columns]
+        lines += indent_lines(_prefetches(root, f"k + (j + {CHUNK}) * {pitch}L"), 3) if not first else []
+        lines += [f"      const vec w_{h} = scores[{h}][j] - (vec){{0}};" for h in range(group)]
+        for i in columns:  # one after another: all of them at once, with the weights, are more than there are registers
+            lines += [f"      {{ const vec x = {read.format(f'row + {i * lanes}')};"]
+            lines += [f"        a_{h}_{i} += w_{h} * x;" for h in range(group)]
+            lines += ["      }"]
         lines += ["    }"]
         lines += [f"    store(part + {h * size + i * lanes}, a_{h}_{i});" for h in range(group) for i in columns]
         lines += ["  }"]
@@ -357,6 +365,12 @@ def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
             "    }",
         ]
     return lines
+
+
+def _prefetches(root: CachedAttention, row: str) -> list[str]:
+    """C that brings a row near, a chunk before it is read: one key head's rows lie apart, which no processor fetches by itself."""
+    bytes_ = root.size * STORED_BYTES[root.keys.dtype]
+    return [f"__builtin_prefetch((const char *)({row}) + {at});" for at in range(0, bytes_, _LINE)]
 
 
 def _number(root: CachedAttention, stored: str) -> str:
