@@ -257,8 +257,10 @@ class BlockBytes(BlockOperand):
         return _STEPS if self._halves else _STEPS * self.bits // 8
 
     def rows(self, isa: Isa) -> int:
-        """Each row takes two vectors of sums, and two to eight of a block's."""
-        return {16: 4, 8: 3}.get(isa.lanes, 3 if self.by_lane and self.dot != "smull" else 2)
+        """Each row takes two vectors of sums, and two to eight of a block's. The former may wait in memory between blocks."""
+        if isa.lanes == 8:
+            return 4 if self.dot == "vpmaddubsw" and self.bits == 4 else 2
+        return 4 if isa.lanes == 16 else 3 if self.by_lane and self.dot != "smull" else 2
 
     def helpers(self, isa: Isa) -> dict[str, str]:
         """What packs rows and multiplies."""
