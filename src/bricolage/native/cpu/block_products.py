@@ -36,8 +36,6 @@ from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.panels import MicroTile
 from bricolage.native.ir.tensors import BlockConstant, MatMul, Node
 
-FEW_ROWS = 8
-"""Rows up to which each thread packs all of them for itself: that takes less than a meeting."""
 LONGEST_BLOCK = 1 << 16
 """Integers of a block: 240 · 127 · 65,536 fits into int32."""
 _STEPS = 8
@@ -114,7 +112,10 @@ class BlockFloats(BlockOperand):
         head, size = self.head_bytes(tile), self.unpacked_bytes(vectors * lanes)
         heads = ["scale", *(["offset"] if self.offsets else [])]
         numbers = 4 * vectors * lanes * len(heads)
-        lines = [*emit_prefetches("b", head + self.block * self.bits // 8 * vectors * lanes), *self.declare_scales(tile)]
+        lines = [
+            *emit_prefetches("b", head + self.block * self.bits // 8 * vectors * lanes),
+            *self.declare_scales(tile),
+        ]
         for i, each in enumerate(heads):
             lines += [f"*(vec *)(to + {(i * vectors + v) * wide}) = {each}_{v};" for v in range(vectors)]
         lines += [f"for (long g = 0; g < {self.block // self.group}; g++) {{"]
@@ -151,8 +152,12 @@ class BlockFloats(BlockOperand):
         lines += [*self.begin(tile), f"const uint8_t *x = a, *w = b + {tile.vectors * wide * (1 + self.offsets)};"]
         lines += [f"for (long i = 0; i < {self.block}; i += {_UNROLLED}) {{"]
         for i in range(_UNROLLED):
-            lines += [f"  {{ const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[:1]]
-            lines += [f"    const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[1:]]
+            lines += [
+                f"  {{ const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[:1]
+            ]
+            lines += [
+                f"    const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[1:]
+            ]
             lines += [f"    {line}" for line in self._products(i, i, tile)]
             lines += ["  }"]
         lines += [f"  x += {4 * _UNROLLED}; w += {_UNROLLED * tile.vectors * wide};", "}", *self.end(tile)]

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bricolage.native.cpu.block_format import BlockOperand
-from bricolage.native.cpu.block_products import FEW_ROWS
 from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.gemm_blocks import CHEAP_PANEL_TILES, PACKING_COST, GemmBlocks, TileRows
 from bricolage.native.cpu.gemm_tiles import TileCodegen
 from bricolage.native.cpu.phase import FunctionMemory, Phase, local
 from bricolage.native.cpu.sharing import ParallelRange
+from bricolage.native.fuse.slice_pairs import FEW_ROWS
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 
 _FEW_PACKED = 2048

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bricolage.native.cpu.block_format import BlockOperand
-from bricolage.native.cpu.block_products import FEW_ROWS
 from bricolage.native.cpu.gemm_blocks import (
     BYTES_IN_FOURS,
     FEW_TILES,
@@ -22,6 +21,7 @@ from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.cpu.windowed_conv import Windows, windows
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.fuse.slice_pairs import FEW_ROWS
 from bricolage.native.ir.tensors import Conv, MatMul
 
 _STREAM_ROWS = 2
