@@ -40,6 +40,8 @@ from bricolage.graph.quantised_blocks import QuantisedBlocks
 
 CacheType = Literal["float16", "float32"]
 _OPSET, _MICROSOFT = 24, "com.microsoft"
+_SWAP = {"first": 1, "behind": -3, "axis": 2, "step": -1}
+"""Slice that puts the second of two halves before the first."""
 _IN_BYTES = 4
 """`accuracy_level` of MatMulNBits that lets rows become bytes."""
 
@@ -186,8 +188,9 @@ class _Writer:
         if norm is not None:
             x = self._norm(x, norm, name)
         cosine, sine = self._angles_of(rope)
-        swapped = self._constant("swapped", np.roll(np.arange(size, dtype=np.int64), size // 2))
-        other = self._add("Gather", x, swapped, axis=2)
+        halves = self._add("Reshape", x, self._shape([rows, heads, 2, size // 2]))
+        backwards = (self._constant(f"swap_{key}", np.array([n], np.int64)) for key, n in _SWAP.items())
+        other = self._add("Reshape", self._add("Slice", halves, *backwards), self._shape([rows, heads, size]))
         turned = self._add("Add", self._add("Mul", x, cosine), self._add("Mul", other, sine))
         return self._add("Reshape", turned, self._shape([rows, heads * size]))
 

@@ -23,6 +23,9 @@ PACKING_COST = 8
 PANEL_BYTES = 32 * 1024
 """Of a panel, what fits into the first-level cache of every processor that has a matrix unit: this much is read before the next
 rows where k is cut."""
+UNPACKED_BYTES = PANEL_BYTES // 2
+"""Of a panel whose integers are made float32 for all rows: half of a first-level cache of 32 KiB, the other half is for rows and
+sums."""
 BYTES_IN_FOURS = 4
 """Neighbours along k of products of bytes."""
 _BYTE_ROWS = 256

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from bricolage.native.cpu.block_products import BlockFloats
 from bricolage.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indent_lines
 from bricolage.native.cpu.gemm_blocks import TileRows, own_steps
 from bricolage.native.cpu.packing import constant_identity
@@ -94,7 +95,7 @@ class TileCodegen:
 
     def _panel_of_one_format(self, rows: TileRows) -> list[str]:
         """All panels but the last have the full width."""
-        tiles = partial(self._piecewise if self.tiling.k_blocks > 1 else self._whole, rows)
+        tiles = partial(self._piecewise if self.tiling.in_pieces else self._whole, rows)
         p, packing = self.tiling.p, self.tiling.packing
         vectors, count, wide = packing.vectors, len(packing.columns), packing.wide
         last = p.n - (count - 1) * wide
@@ -148,14 +149,17 @@ class TileCodegen:
         micro = self._micro(tiling.tile_rows, vectors, rows.lda)
         tile = f"sums + (t - {rows.first}) * {operand.planes * tiling.tile_rows * padded}"
         run = in_windows.run if in_windows else 1
-        begins = rows.address if in_windows else f"{rows.address} + since * {operand.k_step}"
-        operands = f"(steps, {begins}, columns + since * {run * step}, {tile}"
+        begins = rows.address if in_windows else f"{rows.address} + since * {operand.row_step}"
+        right = f"columns + since * {run * step}"
+        unpacking = self._unpack(vectors, right)
+        operands = f"(steps, {begins}, {'unpacked' if unpacking else right}, {tile}"
         behind, fetched = f"columns + (since + steps) * {run * step}", f"(steps * {run})" if in_windows else "steps"
         ahead = rows.fetch(step * tiling.packing.bytes, behind, fetched)
         return [
             f"for (long piece = 0; piece < {tiling.k_blocks}; piece++) {{",
             f"  const long since = {tiling.pieces}L * piece / {tiling.k_blocks};",
             f"  const long steps = {tiling.pieces}L * (piece + 1) / {tiling.k_blocks} - since;",
+            *unpacking,
             f"  {rows.loop}",
             f"    const long row = {tiling.m}L * t / {tiling.tiles};",
             *(indent_lines(ahead, 2) if tiling.prefetch else []),
@@ -168,6 +172,15 @@ class TileCodegen:
             *indent_lines(self._finish(rows, padded, width)),
             "}",
         ]
+
+    def _unpack(self, vectors: int, right: str) -> list[str]:
+        """C that makes a piece of a panel ready for all rows, where that is done."""
+        tiling, operand = self.tiling, self.tiling.operand
+        if not tiling.unpacked:
+            return []
+        assert isinstance(operand, BlockFloats)
+        name, self.written[name] = operand.unpacking(vectors, tiling.target.lanes)
+        return [f"  {name}(steps, {right}, unpacked);"]
 
     @property
     def _where(self) -> str:
@@ -236,7 +249,7 @@ class TileCodegen:
             tiling.target.lanes,
             part=tiling.left.part,
             prefetch=tiling.prefetch,
-            adds=tiling.k_blocks > 1,
+            adds=tiling.in_pieces,
             unroll=tiling.unroll,
             run=tiling.windows.run if tiling.windows else 0,
         )

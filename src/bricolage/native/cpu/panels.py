@@ -118,6 +118,11 @@ class ProductOperand(ABC):
         )
 
     @property
+    def row_step(self) -> int:
+        """Elements of a packed row that a step of the micro-kernel reads."""
+        return self.k_step
+
+    @property
     def right_splits(self) -> int:
         """Numbers that represent an element of the right side."""
         return self.splits

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bricolage.native.cpu.block_format import BlockOperand
-from bricolage.native.cpu.gemm_blocks import BYTES_IN_FOURS, FEW_TILES, ComputedRows, GemmBlocks, TileSharing
+from bricolage.native.cpu.gemm_blocks import (
+    BYTES_IN_FOURS,
+    FEW_TILES,
+    UNPACKED_BYTES,
+    ComputedRows,
+    GemmBlocks,
+    TileSharing,
+)
 from bricolage.native.cpu.implicit_gemm import Product, product
 from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.native.cpu.matrix_unit import Tiles
@@ -14,6 +21,7 @@ from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.cpu.windowed_conv import Windows, windows
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.fuse.slice_pairs import FEW_ROWS
 from bricolage.native.ir.tensors import Conv, MatMul
 
 _STREAM_ROWS = 2
@@ -53,6 +61,8 @@ class TilePlan:
     """Rows that are multiplied with all panels, before the next ones are, at most."""
     k_blocks: int
     """That k is cut into."""
+    unpacked: int
+    """Bytes of a step of a panel that is made ready for all rows first; 0 where it is read as it lies."""
     prefetch: bool
     """Whether the next panel is fetched while one is multiplied."""
     unroll: int
@@ -84,6 +94,11 @@ class TilePlan:
             if self.operand.in_tiles
             else {-(-self.m // group) // self.tiles * group, self.tile_rows} - {0}
         )
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether sums are in memory between pieces of k."""
+        return self.k_blocks > 1 or self.unpacked > 0
 
     @property
     def pieces(self) -> int:
@@ -120,6 +135,10 @@ def plan_tile(
     if of_bytes and tiles > 1:
         piece = blocks.piece(panel, in_windows=conv_windows is not None, in_levels=operand.planes > 1)
     k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
+    unpacked = 0
+    if isinstance(operand, BlockOperand) and m > FEW_ROWS:
+        unpacked = operand.unpacked_bytes(packing.wide)
+        k_blocks = max(1, packing.steps * unpacked // UNPACKED_BYTES)
     usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
     right_bytes = packing.column * packing.bytes * p.n
     limited = of_bytes and config.mc_bytes is None and conv_windows is None
@@ -146,6 +165,7 @@ def plan_tile(
         sharing=TileSharing(p.batch, tiles, target.threads, m * packing.depth * p.n),
         mc_bytes=config.mc_bytes or usual,
         mc_rows=blocks.byte_rows(right_bytes, mr, packed=packing.direct is None) if limited else m,
+        unpacked=unpacked,
         k_blocks=min(k_blocks, len(conv_windows.taps) if conv_windows else packing.steps),
         prefetch=callable(p.right) and not stream and (streamed if config.prefetch is None else config.prefetch),
         unroll=config.unroll or 1,
