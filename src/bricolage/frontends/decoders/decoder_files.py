@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from bricolage.errors import MissingFile
-from bricolage.frontends.decoders.decoder_description import DecoderDescription, TokenizerDescription
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, SourceFile, TokenizerDescription
 from bricolage.frontends.decoders.gguf_decoder import read_gguf
 from bricolage.frontends.decoders.gguf_file import MAGIC, GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
@@ -25,7 +26,17 @@ def read_decoder(path: str | Path) -> DecoderDescription:
     path = Path(path)
     if not path.exists():
         raise MissingFile(path=path)
-    return read_hugging_face(path) if path.is_dir() else read_gguf(path)
+    sources = tuple(map(SourceFile.of, _list_sources(path)))
+    decoder = read_hugging_face(path) if path.is_dir() else read_gguf(path)
+    return replace(decoder, sources=sources)
+
+
+def _list_sources(path: Path) -> list[Path]:
+    """Files that say what a decoder computes."""
+    if not path.is_dir():
+        return [path]
+    names = (path / "config.json", path / "model.safetensors.index.json")
+    return [*(name for name in names if name.is_file()), *sorted(path.glob("*.safetensors"))]
 
 
 def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
