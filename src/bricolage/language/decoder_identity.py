@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -13,13 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from bricolage import _version
-from bricolage.base import scratch
-from bricolage.base.cache import cache_directory
 from bricolage.frontends import decoders
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, SourceFile
 from bricolage.graph import quantised_blocks
+from bricolage.language.model_notes import read_note, write_note
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _LEFT_OUT = frozenset({"tokenizer", "sources"})
 """Of a description: what programs do not compute with."""
 
@@ -44,32 +40,17 @@ def digest_source(source: SourceFile) -> str | None:
     try:
         if SourceFile.of(source.path) != source:
             return None
-        note = kept_of_models("digests", repr(source))
-        with contextlib.suppress(OSError):
-            text = note.read_text(encoding="ascii", errors="replace")
-            if _DIGEST.fullmatch(text):
-                return text
+        noted = read_note("digests", repr(source))
+        if noted is not None:
+            return noted.decode()
         with source.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if SourceFile.of(source.path) != source:
             return None
     except OSError:
         return None
-    write_kept(note, digest.encode())
+    write_note("digests", repr(source), digest.encode())
     return digest
-
-
-def kept_of_models(kind: str, name: str) -> Path:
-    """Where something small about a model is kept, among what the cache's limit of size is for."""
-    return cache_directory() / "compiled" / "models" / kind / hashlib.sha256(name.encode()).hexdigest()[:32]
-
-
-def write_kept(path: Path, content: bytes) -> None:
-    """Writes it whole, or not at all: it can be made again."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch.write_whole(path) as partial:
-            partial.write_bytes(content)
 
 
 @cache

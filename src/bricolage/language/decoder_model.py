@@ -26,6 +26,8 @@ STEP_ROWS = (1, 2, 4, 8)
 """Rows of programs for steps."""
 PROMPT_ROWS = (32, 128)
 """Rows of programs for prompts."""
+_USED = 0.75
+"""Share of a prompt's program that is used at least, but for the smallest: what is left goes through smaller ones."""
 _SEQUENCES = 64
 """Sequences of the full length that programs can number the rows of."""
 
@@ -227,11 +229,15 @@ class DecoderModel:
         return done
 
     def _choose_program(self, sizes: Sequence[int], count: int, *, last: bool) -> ReadyProgram:
-        """The smallest program that takes `count` rows, or the largest. While it is compiled, another one: one that takes more, or
-        else the largest that takes less."""
-        fitting = [rows for rows in sizes if rows >= count] or [sizes[-1]]
-        smaller = [rows for rows in reversed(sizes) if rows < fitting[0]]
-        return self._programs.find_first([self._describe_program(rows, last=last) for rows in (*fitting, *smaller)])
+        """The smallest program that takes `count` rows, or the largest; of those for prompts one whose rows are mostly used, since
+        each costs as much as the others. While it is compiled, another one: one that takes more, or else the largest that takes
+        less."""
+        rows = next((rows for rows in sizes if rows >= count), sizes[-1])
+        if last:
+            rows = next((rows for rows in reversed(sizes) if count >= _USED * rows), sizes[0])
+        fitting = [each for each in sizes if each >= rows]
+        smaller = [each for each in reversed(sizes) if each < rows]
+        return self._programs.find_first([self._describe_program(each, last=last) for each in (*fitting, *smaller)])
 
     def _describe_program(self, rows: int, *, last: bool) -> DecoderProgram:
         """`last`: logits of one row alone, as for prompts."""

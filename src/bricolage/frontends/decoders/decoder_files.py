@@ -10,9 +10,7 @@ from bricolage.frontends.decoders.decoder_description import DecoderDescription,
 from bricolage.frontends.decoders.gguf_decoder import read_gguf
 from bricolage.frontends.decoders.gguf_file import MAGIC, GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
-from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
-from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
 
 
 def read_decoder(path: str | Path) -> DecoderDescription:
@@ -27,8 +25,11 @@ def read_decoder(path: str | Path) -> DecoderDescription:
     if not path.exists():
         raise MissingFile(path=path)
     sources = tuple(map(SourceFile.of, _list_sources(path)))
-    decoder = read_hugging_face(path) if path.is_dir() else read_gguf(path)
-    return replace(decoder, sources=sources)
+    if not path.is_dir():
+        return replace(read_gguf(path), sources=sources)
+    from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face  # most models are files
+
+    return replace(read_hugging_face(path), sources=sources)
 
 
 def _list_sources(path: Path) -> list[Path]:
@@ -49,6 +50,8 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
     if not path.exists():
         raise MissingFile(path=path)
     if path.is_dir():
+        from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
+
         return read_tokenizer_json(path, read_json(path / "config.json"))
     return read_gguf_tokenizer(NamedValues(path, GgufFile(path).metadata))
 

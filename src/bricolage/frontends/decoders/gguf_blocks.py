@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
-import ml_dtypes
 import numpy as np
 
 from bricolage.frontends.decoders.decoder_description import Matrix
@@ -27,7 +26,6 @@ from bricolage.graph.quantised_blocks import QuantisedBlocks
 _FLOATS: Mapping[str, np.dtype] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 
 
@@ -98,6 +96,10 @@ class StoredBlocks(QuantisedBlocks):
 def decode_blocks(form: BlockFormat, rows: np.ndarray) -> Matrix:
     """A matrix from the bytes of its rows, uint8 [rows, bytes of a row]. Floats stay views, and blocks are decoded at their first
     use."""
+    if form.name == "BF16":
+        import ml_dtypes  # at its first use: importing it takes longer than reading most files
+
+        return np.asarray(rows.view(ml_dtypes.bfloat16))
     return rows.view(_FLOATS[form.name]) if form.name in _FLOATS else StoredBlocks(form, rows)
 
 
