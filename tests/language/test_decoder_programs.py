@@ -64,7 +64,7 @@ def refuse_to_compile(*_: object) -> None:
 def test_programs_are_opened_again_and_share_one_file_of_weights(
     in_filled: np.ndarray, filled: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoder_programs, "compile_program", refuse_to_compile)
+    monkeypatch.setattr(decoder_programs, "compile_decoder_program", refuse_to_compile)
     assert np.array_equal(answer(), in_filled)
     headers = {path.read_bytes() for path in filled[0].glob(f"compiled/*/*/native-*/{WEIGHTS}")}
     assert len(list(filled[0].glob("compiled/*/*/native-*"))) == 2
@@ -116,7 +116,7 @@ def test_another_program_does_the_work_of_one_that_is_compiled_meanwhile(
         def is_compiling(self, program: DecoderProgram) -> bool:
             return program.rows in self.rows
 
-    monkeypatch.setattr(decoder_programs, "compile_program", refuse_to_compile)
+    monkeypatch.setattr(decoder_programs, "compile_decoder_program", refuse_to_compile)
     for busy, ready in (((2, 4), 8), ((2, 4, 8), 1)):
         model = DecoderModel(mixed_decoder(), threads=1)
         monkeypatch.setattr(model._programs, "_compiler", Busy(busy))

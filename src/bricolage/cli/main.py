@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from types import ModuleType
+from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
@@ -79,7 +80,7 @@ def build_app(only: str = "") -> typer.Typer:
     return application
 
 
-def _import_module(name: str) -> Any:
+def _import_module(name: str) -> ModuleType:
     return importlib.import_module(f"bricolage.cli.{name}")
 
 

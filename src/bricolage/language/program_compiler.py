@@ -8,18 +8,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bricolage.base.codec import decode, encode
 from bricolage.base.options import available_cores
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.device.memory import available_bytes
+from bricolage.errors import BricolageError
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_program import DecoderProgram
-
-if TYPE_CHECKING:
-    from bricolage.language.decoder_programs import ProgramSettings
+from bricolage.language.decoder_code import ProgramSettings, compile_decoder_program
+from bricolage.language.decoder_identity import identify_decoder
 
 _LOG = logging.getLogger(__name__)
 _LIMIT_S = 600.0
@@ -66,7 +65,11 @@ class ProgramCompiler:
     def _run(self) -> None:
         try:
             self._compile_all()
-        except Exception:  # whoever waits for a program compiles it then, and meets the reason
+        except (
+            BricolageError,
+            OSError,
+            RuntimeError,
+        ):  # who waits for a program compiles it then, and meets the reason
             _LOG.exception("programs are not compiled behind")
         finally:
             for event in self._done.values():
@@ -98,8 +101,6 @@ class ProgramCompiler:
 def commands(device: Device, _tell: Callable[[object], None]) -> Mapping[str, Callable[..., Mapping[str, object]]]:
     """What a process does that compiles programs (`measure.worker_loop`)."""
     from bricolage.frontends.decoders.decoder_files import read_decoder
-    from bricolage.language.decoder_identity import identify_decoder
-    from bricolage.language.decoder_programs import ProgramSettings, compile_program
 
     del device
     os.nice(_NICENESS)
@@ -110,7 +111,7 @@ def commands(device: Device, _tell: Callable[[object], None]) -> Mapping[str, Ca
             decoders[path] = read_decoder(Path(path))
         decoder = decoders[path]
         wanted, how = decode(DecoderProgram, program, "program"), decode(ProgramSettings, settings, "settings")
-        compile_program(decoder, identify_decoder(decoder), wanted, how)
+        compile_decoder_program(decoder, identify_decoder(decoder), wanted, how)
         return {}
 
     return {"compile_program": compile_one}

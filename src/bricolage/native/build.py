@@ -126,7 +126,7 @@ def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmeti
 def write_library(
     source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path, *, shares_weights: bool = False
 ) -> None:
-    """Compiles the library; writes its constants to the same folder, or, if it shares them, beside it (`shared_weights`).
+    """Compiles the library; writes its constants to the same folder, or, if it shares them, next to it (`shared_weights`).
 
     Raises:
         Refused: the C does not compile.
@@ -148,8 +148,8 @@ def write_library(
     if sealed.intact(shared):
         return
     discard(shared)
-    with sealed.making(shared) as made:
-        _write_weights(made / WEIGHTS, header, source.weights)
+    with sealed.making(shared) as staging:
+        _write_weights(staging / WEIGHTS, header, source.weights)
 
 
 def _write_weights(path: Path, header: bytes, weights: np.ndarray) -> None:

@@ -19,7 +19,7 @@ _HEADER = struct.Struct("<8sIIQ32s8x")
 
 
 def shared_weights(library: Path, digest: str) -> Path:
-    """The folder of weights that lie beside the folder of a library, for all libraries that read the same bytes. Such a library's
+    """The folder of weights that lie next to the folder of a library, for all libraries that read the same bytes. Such a library's
     own file of weights is the header alone."""
     return library.parent / f"weights-{digest[:32]}"
 

@@ -94,7 +94,7 @@ _WEIGHTS_LOCK = threading.Lock()
 
 def _load_weights(path: Path) -> np.ndarray:
     """The bytes of a file. What another library of this process has loaded already, by its digest, is shared: programs of several
-    sizes of a batch, and configurations that pack weights alike. A header alone stands for weights that lie beside the library.
+    sizes of a batch, and configurations that pack weights alike. A header alone says that weights lie next to the library.
 
     Raises:
         FileNotFoundError: they are not there any more, or are damaged.
