@@ -13,10 +13,10 @@ import pytest
 
 from bricolage.base.generation_options import LanguageSettings
 from bricolage.errors import BricolageError
-from bricolage.frontends.decoders.decoder_description import SourceFile
+from bricolage.frontends.decoders.decoder_description import SourceFile, TokenizerDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.frontends.decoders.decoder_program import DecoderProgram
-from bricolage.language import decoder_programs
+from bricolage.language import decoder_programs, tokenizer
 from bricolage.language.decoder_identity import digest_source, identify_decoder
 from bricolage.language.decoder_model import PROMPT_ROWS, STEP_ROWS, DecoderModel
 from bricolage.language.open_language import open_language_model
@@ -178,7 +178,7 @@ def small_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.frontends.decoders import tiny_decoders
 
     model = tiny_decoders.torch_decoder("llama")
-    return tiny_decoders.write_gguf(model, "llama", tmp_path_factory.mktemp("models") / "tiny.gguf")
+    return tiny_decoders.write_gguf(model, "llama", tmp_path_factory.mktemp("models") / "tiny.gguf", "Q8_0")
 
 
 _WRITE = """
@@ -222,6 +222,13 @@ def test_a_file_that_is_opened_decodes_no_weights(small_file: Path) -> None:
     blocks = [matrix for matrix in decoder.matrices() if not isinstance(matrix, np.ndarray)]
     assert not any("_decoded" in matrix.__dict__ for matrix in blocks)
     assert decoder.sources == (SourceFile.of(small_file),)
+    assert replace(decoder, epsilon=1e-3).sources == (), "it is not what the file says any more"
+    for matrix in blocks:
+        rows = np.array([3, 0])
+        few, whole = matrix.take_rows(rows), matrix.numbers()
+        assert np.array_equal(few.numbers(), whole[rows])
+        assert few.nbytes == matrix.nbytes * 2 // matrix.n == few.packed.nbytes + few.scales.nbytes
+    assert blocks
 
 
 def test_processes_that_compile_end_with_the_model(empty: Path, small_file: Path) -> None:
@@ -234,3 +241,22 @@ def test_processes_that_compile_end_with_the_model(empty: Path, small_file: Path
     state = model.open_sequence()
     assert np.isfinite(model.extend([(state, [1, 2, 3])])[0]).all(), "what is missing is compiled here"
     state.close()
+
+
+def test_merges_of_many_tokens_are_kept(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = ("a", "b", "ab", "aab", "abb", "b" * 3, "bb")
+    scores = np.array([0, 0, -1, -3, -3, -2, -2], np.float32)
+    described = TokenizerDescription("llama", tokens=tokens, scores=scores)
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    right = tokenizer._find_merges(described, vocabulary)
+    assert not list(empty.glob("compiled/models/merges/*")), "those of few tokens are made in no time"
+    monkeypatch.setattr(tokenizer, "_MANY", len(tokens))
+    assert tokenizer._find_merges(described, vocabulary) == right
+    (note,) = empty.glob("compiled/models/merges/*")
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenizer, "_list_merges", refuse_to_compile)
+        assert tokenizer._find_merges(described, vocabulary) == right
+    note.write_bytes(note.read_bytes()[:-4])
+    assert tokenizer._find_merges(described, vocabulary) == right
+    other = replace(described, scores=-scores)
+    assert tokenizer._find_merges(other, vocabulary) != right

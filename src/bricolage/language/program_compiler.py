@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from bricolage.base.cache import trim
 from bricolage.base.codec import decode, encode
 from bricolage.base.options import available_cores
 from bricolage.device.device import Device
@@ -26,7 +27,7 @@ _LIMIT_S = 600.0
 _COPIES = 4
 """Of the weights, in a process that compiles: as they are read, in the graph's file, packed, and packed as one block."""
 _OF_A_PROCESS = 512 << 20
-"""Bytes besides."""
+"""Bytes, in addition."""
 _NICENESS = 10
 """Texts come first."""
 
@@ -104,6 +105,7 @@ def commands(device: Device, _tell: Callable[[object], None]) -> Mapping[str, Ca
 
     del device
     os.nice(_NICENESS)
+    trim()
     decoders: dict[str, DecoderDescription] = {}
 
     def compile_one(path: str, program: object, settings: object) -> Mapping[str, object]:

@@ -173,8 +173,8 @@ class DecoderDescription:
     attention_softcap: float | None = None
     """c: scaled products s become c · tanh(s / c)."""
     logit_softcap: float | None = None
-    sources: tuple[SourceFile, ...] = ()
-    """Files that its weights and sizes are read from; none where it was made otherwise."""
+    sources: tuple[SourceFile, ...] = field(default=(), init=False)
+    """Files that its weights and sizes are read from; none where it was made otherwise, and none of a copy with changes."""
 
     @property
     def vocabulary(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from bricolage.errors import MissingFile
@@ -25,11 +24,14 @@ def read_decoder(path: str | Path) -> DecoderDescription:
     if not path.exists():
         raise MissingFile(path=path)
     sources = tuple(map(SourceFile.of, _list_sources(path)))
-    if not path.is_dir():
-        return replace(read_gguf(path), sources=sources)
-    from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face  # most models are files
+    if path.is_dir():
+        from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face  # most models are files
 
-    return replace(read_hugging_face(path), sources=sources)
+        decoder = read_hugging_face(path)
+    else:
+        decoder = read_gguf(path)
+    object.__setattr__(decoder, "sources", sources)  # no argument, so that `replace` does not copy it
+    return decoder
 
 
 def _list_sources(path: Path) -> list[Path]:
