@@ -105,6 +105,11 @@ def reopen_decoder_program(
     return None if kernel is None else (kernel, ends)
 
 
+def is_program_kept(identity: str, program: DecoderProgram, settings: ProgramSettings) -> bool:
+    """Whether there is a record of it, which may be damaged."""
+    return _name_record(identity, program, settings).is_dir()
+
+
 def _resources(settings: ProgramSettings) -> Resources:
     resources = Resources(threads=settings.threads, shares_weights=True)
     cache = compiled_directory(resources.device.fingerprint(), _BACKEND, registry.version(_BACKEND))

@@ -151,7 +151,8 @@ class DecoderModel:
         first = [self._describe_program(STEP_ROWS[0], last=False), self._describe_program(PROMPT_ROWS[0], last=True)]
         more = [self._describe_program(rows, last=True) for rows in PROMPT_ROWS[1:]]
         more += [self._describe_program(rows, last=False) for rows in reversed(STEP_ROWS[1:])]
-        missing = self._programs.list_missing([*first, *more])
+        absent = [program for program in first if not self._programs.open_kept(program)]
+        missing = [*absent, *self._programs.list_missing(more)]
         self._programs.compile_behind(missing)
         wanted = [program for program in missing if every or program in first]
         if wanted:

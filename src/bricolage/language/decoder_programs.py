@@ -18,6 +18,7 @@ from bricolage.language.decoder_code import (
     Arithmetic,
     ProgramSettings,
     compile_decoder_program,
+    is_program_kept,
     reopen_decoder_program,
 )
 from bricolage.language.decoder_identity import identify_decoder
@@ -72,8 +73,16 @@ class DecoderPrograms:
         self._compiler: ProgramCompiler | None = None
 
     def list_missing(self, programs: Sequence[DecoderProgram]) -> list[DecoderProgram]:
-        """Those that are not compiled yet. The others are ready."""
-        return [program for program in programs if self._find_kept(program) is None]
+        """Those that are not compiled yet."""
+        return [
+            program
+            for program in programs
+            if program not in self._ready and not is_program_kept(self._identity, program, self._settings)
+        ]
+
+    def open_kept(self, program: DecoderProgram) -> bool:
+        """Whether a program is ready, which it becomes if it was compiled before and is not damaged."""
+        return self._find_kept(program) is not None
 
     def compile_behind(self, programs: Sequence[DecoderProgram]) -> None:
         """Has processes compile programs in this order, while this one goes on; nothing where the decoder is of no file that they
