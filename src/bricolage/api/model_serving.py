@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bricolage.api.text_generation import LanguageSettings, are_language_models
+from bricolage.base.progress import Progress
 from bricolage.errors import BadOption, MissingLibrary
 from bricolage.frontends.decoders.decoder_files import is_language_model
 from bricolage.plan.operating_point import OperatingPoint
@@ -44,6 +45,7 @@ def serve_artifacts(
     target: str = "",
     cache: str = "float16",
     begun: Callable[[Listening], None] = lambda _: None,
+    progress: Progress | None = None,
 ) -> None:
     """Serves artifacts by the Open Inference Protocol over HTTP and gRPC, or language models by OpenAI's routes over HTTP, until
     SIGTERM or SIGINT.
@@ -55,6 +57,7 @@ def serve_artifacts(
         target: of packs, whose plans run.
         cache: in what language models keep keys and values.
         begun: called once all models take requests.
+        progress: is told where programs of language models are compiled first.
 
     Raises:
         MissingLibrary: a library of the extra `serve` or `language-server` is not installed.
@@ -70,7 +73,7 @@ def serve_artifacts(
             if value:
                 advice = "It is for artifacts, and these are language models: leave it out"
                 raise BadOption(option=option, value=value, advice=advice)
-        _serve_texts(paths, settings, LanguageSettings(prepare=True, cache=cache), begun)
+        _serve_texts(paths, settings, LanguageSettings(prepare=True, cache=cache), begun, progress)
         return
     if cache != LanguageSettings().cache:
         raise BadOption(option="--cache", value=cache, advice="It is for language models alone: leave it out")
@@ -86,11 +89,15 @@ def serve_artifacts(
 
 
 def _serve_texts(
-    paths: Mapping[str, Path], settings: ServerSettings, language: LanguageSettings, begun: Callable[[Listening], None]
+    paths: Mapping[str, Path],
+    settings: ServerSettings,
+    language: LanguageSettings,
+    begun: Callable[[Listening], None],
+    progress: Progress | None,
 ) -> None:
     try:
         from bricolage.language.openai_routes.language_server import serve_language_models
     except ImportError as error:
         purpose, extra = "to serve language models", "language-server"
         raise MissingLibrary(name=error.name, purpose=purpose, reason=error, extra=extra) from error
-    serve_language_models(paths, settings, language, begun)
+    serve_language_models(paths, settings, language, begun, progress)

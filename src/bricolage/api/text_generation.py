@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bricolage.base.generation_options import GenerationOptions, LanguageSettings
+from bricolage.base.progress import Progress
 from bricolage.errors import MissingLibrary, NotALanguageModel
 from bricolage.frontends.decoders.decoder_files import is_language_model
 
@@ -25,7 +26,9 @@ __all__ = [
 ]
 
 
-def open_text_model(path: Path, settings: LanguageSettings | None = None) -> LanguageModel:
+def open_text_model(
+    path: Path, settings: LanguageSettings | None = None, progress: Progress | None = None
+) -> LanguageModel:
     """See `bricolage.language.open_language.open_language_model`.
 
     Raises:
@@ -37,7 +40,7 @@ def open_text_model(path: Path, settings: LanguageSettings | None = None) -> Lan
     except ImportError as error:
         raise _missing_library(error) from error
     _check_kind(path)
-    return open_language_model(path, settings)
+    return open_language_model(path, settings, progress)
 
 
 def measure_accuracy(

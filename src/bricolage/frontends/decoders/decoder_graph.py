@@ -25,8 +25,6 @@ Keys lie in the pool with their positions turned into them, so attention need no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -38,51 +36,23 @@ from bricolage.frontends.decoders.decoder_description import (
     RotaryEmbedding,
     matrix_numbers,
 )
+from bricolage.frontends.decoders.decoder_program import SCALED, DecoderProgram
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 
-CacheType = Literal["float16", "float32", "q8_0"]
-SCALED = 32
-"""Bytes of a cache of `q8_0` that share a scale, as of GGUF's blocks."""
+__all__ = ["DecoderProgram", "build_decoder_graph"]
+
 _LEAST_SCALE = 2.0**-14
 """The smallest normal number of float16: what is smaller than a 256th of it is kept as zero."""
 _OPSET, _MICROSOFT = 24, "com.microsoft"
+_SWAP = {"first": 1, "behind": -3, "axis": 2, "step": -1}
+"""Slice that puts the second of two halves before the first."""
 _IN_BYTES = 4
 """`accuracy_level` of MatMulNBits that lets rows become bytes."""
-
-
-@dataclass(frozen=True)
-class DecoderProgram:
-    """Which program of a decoder."""
-
-    rows: int
-    """Tokens that it takes."""
-    longest: int
-    """Tokens of the longest sequence."""
-    pool: int
-    """Rows of a pool."""
-    last_row_alone: bool = False
-    """Whether it computes the logits of one row only."""
-    cache: CacheType = "float16"
-    in_bytes: bool = False
-    """Whether rows may be rounded to bytes where weights are integers, as `low` allows."""
 
 
 def build_decoder_graph(decoder: DecoderDescription, program: DecoderProgram) -> ir.Model:
     """The model of one program; see the head of this file."""
     return _Writer(decoder, program).write()
-
-
-def list_pools(decoder: DecoderDescription, cache: CacheType) -> list[tuple[int, np.dtype[np.generic]]]:
-    """Width and type of each pool, in the order of a program's inputs: layer by layer, keys first, scales behind their bytes."""
-    width = decoder.key_heads * decoder.head_size
-    if cache != "q8_0":
-        kind: np.dtype[np.generic] = np.dtype(np.float32) if cache == "float32" else np.dtype(np.float16)
-        return [(width, kind)] * (2 * len(decoder.layers))
-    of_each: list[tuple[int, np.dtype[np.generic]]] = [
-        (width, np.dtype(np.int8)),
-        (width // SCALED, np.dtype(np.float16)),
-    ]
-    return of_each * (2 * len(decoder.layers))
 
 
 class _Writer:
@@ -223,8 +193,9 @@ class _Writer:
         if norm is not None:
             x = self._norm(x, norm, name)
         cosine, sine = self._angles_of(rope)
-        swapped = self._constant("swapped", np.roll(np.arange(size, dtype=np.int64), size // 2))
-        other = self._add("Gather", x, swapped, axis=2)
+        halves = self._add("Reshape", x, self._shape([rows, heads, 2, size // 2]))
+        backwards = (self._constant(f"swap_{key}", np.array([n], np.int64)) for key, n in _SWAP.items())
+        other = self._add("Reshape", self._add("Slice", halves, *backwards), self._shape([rows, heads, size]))
         turned = self._add("Add", self._add("Mul", x, cosine), self._add("Mul", other, sine))
         return self._add("Reshape", turned, self._shape([rows, heads * size]))
 

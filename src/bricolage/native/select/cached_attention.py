@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from bricolage.native.cpu.emit import Body, epilogue, indent_lines, literal
 from bricolage.native.cpu.isa import Isa
+from bricolage.native.cpu.nested_loops import nested_loops
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.ir.cache_nodes import CHUNK, SCALED, CachedAttention
-from bricolage.native.ir.index_expressions import ZERO, variable
+from bricolage.native.ir.index_expressions import ZERO, Index, variable
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 from bricolage.native.select.algorithm import Algorithm, KernelRequest
 from bricolage.native.select.rows import reductions
@@ -59,6 +60,7 @@ def _whole_phase(request: KernelRequest, weights: ConstantBlock) -> Phase:
     memory = FunctionMemory(weights)
     part = _part_floats(root)
     work = [
+        *_length(request, memory),
         *_queries(request, memory),
         f"float sums[{part}], part[{part}];",
         f"{_name(root)}_clear(sums);",
@@ -79,12 +81,13 @@ def _split_phases(request: KernelRequest, weights: ConstantBlock, split: int) ->
     part, most = _part_floats(root), -(-root.most // CHUNK)
     heads = root.shape[0] * root.key_heads
     memory = FunctionMemory(weights)
-    queries = _queries(request, memory)
     parts = f"float *const parts = (float *)shared + (r * {root.key_heads} + g) * {most * part}L;"
     work = [
-        *queries,
-        parts,
+        *_length(request, memory),
         f"const long first = chunks * (o % {split}) / {split}, last = chunks * (o % {split} + 1) / {split};",
+        "if (first == last) continue;",
+        *_queries(request, memory),
+        parts,
         "for (long chunk = first; chunk < last; chunk++) {",
         f"  {_chunk_call(root, f'parts + chunk * {part}')}",
         "}",
@@ -139,15 +142,17 @@ def _queries(request: KernelRequest, memory: FunctionMemory) -> list[str]:
     root, plan = request.root, request.plan
     assert isinstance(root, CachedAttention)
     group = root.heads // root.key_heads * root.size
-    r, g, i = variable("r", root.shape[0]), variable("g", root.key_heads), variable("i", group)
+    r, g = variable("r", root.shape[0]), variable("g", root.key_heads)
     begin = Body(plan, memory, request.kernel.targets)
     start = begin.value(root.starts, (r, ZERO))
-    body = Body(plan, memory, request.kernel.targets)
-    query = body.value(root.queries, (r, ZERO, g * group + i))
+
+    def scale_query(body: Body, i: Index) -> str:
+        query = body.value(root.queries, (r, ZERO, g * group + i))
+        return f"queries[{i.c()}] = {query} * {literal(root.scale, 'float32')};"
+
     width = root.key_heads * root.size
     kind = STORED_TYPES[root.keys.dtype]
     lines = [
-        *_length(request, memory),
         "long start;",
         "{",
         *indent_lines([*begin.lines, f"start = {start};"]),
@@ -163,10 +168,7 @@ def _queries(request: KernelRequest, memory: FunctionMemory) -> list[str]:
     return [
         *lines,
         f"float queries[{group}];",
-        "#pragma GCC ivdep",
-        f"for (long i = 0; i < {group}; i++) {{",
-        *indent_lines([*body.lines, f"queries[i] = {query} * {literal(root.scale, 'float32')};"]),
-        "}",
+        *nested_loops("i", group, lambda: Body(plan, memory, request.kernel.targets), scale_query),
     ]
 
 
