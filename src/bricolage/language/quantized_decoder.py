@@ -8,7 +8,6 @@ from pathlib import Path
 from bricolage.base.progress import Progress, Silent
 from bricolage.base.quantization_options import QuantizationOptions
 from bricolage.errors import (
-    AlreadyQuantised,
     BadOption,
     NothingToQuantise,
     UnknownDecoderKind,
@@ -96,9 +95,8 @@ def quantize_decoder(
 
     Raises:
         BadOption: an option that is for ONNX models.
-        AlreadyQuantised: its matrices are in blocks.
         UnknownOperatorName: there is no tensor of a name in `keep_float`.
-        NothingToQuantise: no matrix can be in blocks.
+        NothingToQuantise: matrices are in blocks already, or none can be.
         UnusableText: a text is empty, too short, or none.
         MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`.
     """
@@ -160,11 +158,12 @@ def _choose_plan(options: QuantizationOptions, *, calibrated: bool) -> BlockPlan
 
 
 def _check_names(decoder: DecoderDescription, plan: BlockPlan) -> None:
-    """Raises AlreadyQuantised where a matrix is in blocks, UnknownOperatorName where a name is none."""
+    """Raises NothingToQuantise where a matrix is in blocks, UnknownOperatorName where a name is none."""
     names = list_matrix_names(decoder)
     for name, matrix in zip(names, decoder.matrices(), strict=True):
         if isinstance(matrix, QuantisedBlocks):
-            raise AlreadyQuantised(name=name, op_type=f"matrix of {matrix.bits} bits")
+            reason = f"'{name}' is in blocks of {matrix.bits} bits already"
+            raise NothingToQuantise(reason=reason, advice="Take the model's file with weights in F16, BF16 or F32")
     keepable = {*names, *names.values(), *(name.removesuffix(".weight") for name in names)}
     for name in sorted(plan.keep_float - keepable):
         raise UnknownOperatorName(name=name, known=", ".join([*dict.fromkeys(names.values()), list(names)[-1]]))
