@@ -52,7 +52,7 @@ def test_backends_agree_with_float64(program: RegionModel, backend: str) -> None
     for name, found in answer(program, backend).items():
         error = np.abs(found.astype(np.float64) - right[name])
         if found.dtype == np.int8:  # float32 may lie on the other side of a tie
-            assert error.max() <= 1 and (error > 0).sum() <= 2, name
+            assert error.max() <= 1 and (error > 0).sum() <= 16, name  # of 256 new ones
         else:
             rounded = any(array.dtype == np.int8 for array in right.values())
             assert error.max() < (5e-3 if rounded else 1e-5) * np.abs(right[name]).max(), name

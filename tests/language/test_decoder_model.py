@@ -77,6 +77,11 @@ def test_chunks_batches_and_threads_have_the_same_bits(config: Arithmetic) -> No
                 each.close()
 
 
+@cache
+def model_of_bytes(threads: int) -> DecoderModel:
+    return DecoderModel(mixed_decoder(32), threads=threads, cache="q8_0")
+
+
 def round_to_bytes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """By the definition: bytes and their scales."""
     blocks = rows.reshape(*rows.shape[:-1], -1, 32)
@@ -86,7 +91,7 @@ def round_to_bytes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_cache_of_bytes_is_what_its_definition_says() -> None:
     decoder = mixed_decoder(32)
-    exact, model = (DecoderModel(decoder, threads=1, cache=cache) for cache in ("float32", "q8_0"))
+    exact, model = DecoderModel(decoder, threads=1, cache="float32"), model_of_bytes(1)
     other, sequence = exact.open_sequence(), model.open_sequence()
     (expected,) = exact.extend([(other, TOKENS[:70])])
     (logits,) = model.extend([(sequence, TOKENS[:70])])
@@ -100,15 +105,15 @@ def test_a_cache_of_bytes_is_what_its_definition_says() -> None:
         assert np.abs(integers - exact_integers).max() <= 1
 
 
-@pytest.mark.parametrize("isa", [None, "split-avx512", "generic", "split-neon"])
+@pytest.mark.parametrize("isa", [None, "split-avx512", "split-neon"])
 def test_a_cache_of_bytes_has_the_same_bits_for_chunks_batches_and_threads(
     isa: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isa is not None:
         monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
-    alone, *others = (
-        DecoderModel(mixed_decoder(32), threads=n, cache="q8_0") for n in ((1, 2) if isa is None else (1,))
-    )
+        alone, *others = [DecoderModel(mixed_decoder(32), threads=1, cache="q8_0")]
+    else:
+        alone, *others = model_of_bytes(1), model_of_bytes(2)
     tokens, sequence = TOKENS[:80], alone.open_sequence()
     right = np.concatenate([alone.extend([(sequence, [token])])[0] for token in tokens])
     rows = rows_of(alone, sequence)
