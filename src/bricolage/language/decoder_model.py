@@ -15,7 +15,7 @@ import numpy as np
 from bricolage.device.memory import available_bytes
 from bricolage.errors import ContextFull, ModelBeyondMemory
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
-from bricolage.frontends.decoders.decoder_graph import CacheType, DecoderProgram
+from bricolage.frontends.decoders.decoder_graph import PROMPT_ROWS, CacheType, DecoderProgram
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.cache_pool import CachePool, RowSpan, span_rows
 from bricolage.language.decoder_programs import Arithmetic, DecoderPrograms, ProgramSettings, ReadyProgram
@@ -23,8 +23,6 @@ from bricolage.language.token_model import Logits, SequenceState
 
 STEP_ROWS = (1, 2, 4, 8)
 """Rows of programs for steps."""
-PROMPT_ROWS = (32, 128)
-"""Rows of programs for prompts."""
 _SEQUENCES = 64
 """Sequences of the full length that programs can number the rows of."""
 

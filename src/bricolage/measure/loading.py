@@ -147,6 +147,7 @@ class Loader:
             cores=[list(core) for core in job.spec.cores],
             **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
             **({} if job.spec.call is None else {"call": encode(job.spec.call)}),
+            **({"in_place": dict(job.spec.in_place)} if job.spec.in_place else {}),
         )
         return worker
 
