@@ -68,6 +68,24 @@ class DecoderSequence:
             pool = self._model.pool
             self.span = pool.enlarge(self.span, rows, self.length) if self.span.rows else pool.take(rows)
 
+    def take_rows(self, first: int, end: int) -> list[np.ndarray]:
+        """Keys and values of some tokens, [tokens, key_heads · head_size], layer by layer."""
+        start = self.span.start
+        return [array[start + first : start + end] for array in self._model.pool.arrays]
+
+    def put_rows(self, rows: Sequence[np.ndarray]) -> None:
+        """Appends tokens whose keys and values are known; they are rounded to the cache's type.
+
+        Raises:
+            NotEnoughMemory: there is none for them.
+        """
+        end = self.length + len(rows[0])
+        self.reserve(end)
+        first, last = self.span.start + self.length, self.span.start + end
+        for array, given in zip(self._model.pool.arrays, rows, strict=True):
+            array[first:last] = given
+        self.length = end
+
     def close(self) -> None:
         """Gives its memory back."""
         if self.span.rows:
