@@ -15,7 +15,14 @@ from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_language
 from bricolage.language.decoder_trial import try_artifact
 from bricolage.plan.decoder_plan import DecoderPlan, read_decoder_plan, write_decoder_artifact
 
-__all__ = ["DecoderOptions", "check_decoder_options", "is_language_model", "optimize_decoder", "parse_contexts", "read_plan"]
+__all__ = [
+    "DecoderOptions",
+    "check_decoder_options",
+    "is_language_model",
+    "optimize_decoder",
+    "parse_contexts",
+    "read_plan",
+]
 
 _FOR_GRAPHS = ("accuracy", "weights", "objective", "latency_limit_ms", "shapes", "constants", "ray", "pattern")
 """Options that say nothing of a language model."""
@@ -28,8 +35,8 @@ def optimize_decoder(
     decoder_options: DecoderOptions | None = None,
     progress: Progress | None = None,
 ) -> DecoderPlan:
-    """Decides who reads the prompts of a language model and who takes its steps, by races at stated lengths, and writes the artifact:
-    a folder with the decision and the model. A fresh process loads it and is compared with float64.
+    """Decides who reads the prompts of a language model and who takes its steps, by races at stated lengths, and writes the
+    artifact: a folder with the decision and the model. A fresh process loads it and is compared with float64.
 
     Args:
         source: a GGUF file, a folder of Hugging Face, or an artifact of either.
@@ -42,8 +49,8 @@ def optimize_decoder(
         MissingFile, NotALanguageModel, UnknownDecoderKind, ModelBeyondMemory: the model cannot be read.
         BadOption: an option says nothing of a language model, or `output` is the model.
         MissingBackend, NoBackend, NotAccurate: nobody can run it, or not accurately.
-        NotWritable, ArtifactFails: the artifact cannot be written, or does not do in a fresh process what was measured of it; it has
-            no decision then, and is no artifact.
+        NotWritable, ArtifactFails: the artifact cannot be written, or does not do in a fresh process what was measured of it; it
+            has no decision then, and is no artifact.
     """
     options, progress = options or Options(), progress or Silent()
     check_decoder_options(options)
@@ -73,7 +80,9 @@ def check_decoder_options(options: Options, also: Collection[tuple[str, object]]
     """
     default = Options()
     given = [(name, getattr(options, name)) for name in _FOR_GRAPHS if getattr(options, name) != getattr(default, name)]
-    flags = [(f"--{name.replace('_', '-')}", value) for name, value in given] + [(flag, value) for flag, value in also if value]
+    flags = [(f"--{name.replace('_', '-')}", value) for name, value in given] + [
+        (flag, value) for flag, value in also if value
+    ]
     for flag, value in flags:
         advice = "It is for models with inputs and outputs, and this is a language model: leave it out"
         raise BadOption(option=flag, value=value, advice=advice)

@@ -72,16 +72,14 @@ def _ask_process(options: Options, folder: Path, tokens: np.ndarray, read: int) 
     with scratch.using(files), Pool(limit, entry=ENTRY) as pool:
         np.save(files / "tokens.npy", tokens)
         worker = pool.worker(Regime((), options.threads, True, device, owner="artifact", fresh=True))
-        answer = pool.ask(
-            worker, _LIMIT_S, "write", path=str(folder.resolve()), files=str(files), read=read
-        )
+        answer = pool.ask(worker, _LIMIT_S, "write", path=str(folder.resolve()), files=str(files), read=read)
         if not answer.ok:
             raise ArtifactFails(where="on a text", reason=f"{answer.outcome}: {answer.reason}")
         return np.asarray(np.load(files / "logits.npy"))
 
 
 def _write(path: str, files: str, read: int) -> dict[str, object]:
-    """Reads the first tokens as a prompt, and takes the others one by one: logits behind the last of the prompt, and behind each."""
+    """Reads the first tokens as a prompt, and takes the others one by one: logits behind the prompt, and behind each."""
     folder = Path(path)
     plan, decoder = read_decoder_plan(folder), read_decoder(folder)
     assert plan is not None

@@ -1,7 +1,7 @@
 """A decoder whose prompts one backend reads, and whose steps another takes (`TokenModel`).
 
-Each has a cache of its own. Before a side runs, it takes over the tokens that only the other one has: their keys and values, by rows.
-Our engine rounds them to float16, as it does its own.
+Each has a cache of its own. Before a side runs, it takes over the tokens that only the other one has: their keys and values, by
+rows. Our engine rounds them to float16, as it does its own.
 """
 
 from __future__ import annotations
@@ -26,11 +26,8 @@ class HandoverSequence:
         self._model = model
         self.prompt: SideState = model.prompt.open_sequence()
         self.step: SideState = model.step.open_sequence()
-
-    @property
-    def length(self) -> int:
+        self.length = 0
         """Tokens in it."""
-        return max(self.prompt.length, self.step.length)
 
     @property
     def nbytes(self) -> int:
@@ -43,6 +40,7 @@ class HandoverSequence:
             raise ValueError(f"{length} of {self.length} tokens")
         for side in (self.prompt, self.step):
             side.truncate(min(length, side.length))
+        self.length = length
 
     def copy_prefix(self, source: SequenceState, length: int) -> None:
         """Takes over the first `length` tokens of another state of the same model, with the same bits. It must be empty."""
@@ -52,11 +50,13 @@ class HandoverSequence:
         for side, given in ((self.prompt, source.prompt), (self.step, source.step)):
             if kept := min(length, given.length):
                 side.copy_prefix(given, kept)
+        self.length = length
 
     def close(self) -> None:
         """Gives its memory back."""
         self.prompt.close()
         self.step.close()
+        self.length = 0
 
 
 class HandoverModel:
@@ -97,6 +97,8 @@ class HandoverModel:
                 sides.append((side, tokens))
             for i, logits in zip(chosen, model.extend(sides, every_row), strict=True):
                 results[i] = logits
+        for state, tokens in given:
+            state.length += len(tokens)
         return results
 
     def _taken(self, state: SequenceState, tokens: Sequence[int]) -> HandoverSequence:

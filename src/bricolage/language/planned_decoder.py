@@ -14,14 +14,15 @@ from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.handover_model import HandoverModel, SideModel
 from bricolage.language.private_cache_model import PrivateCacheModel
-from bricolage.language.token_model import TokenModel
 from bricolage.plan.decoder_plan import DecoderPlan
 from bricolage.work.implementation import OWN_ENGINE, Implementation
 
 _LOG = logging.getLogger(__name__)
 
 
-def run_planned_decoder(decoder: DecoderDescription, plan: DecoderPlan, settings: LanguageSettings, path: Path) -> TokenModel:
+def run_planned_decoder(
+    decoder: DecoderDescription, plan: DecoderPlan, settings: LanguageSettings, path: Path
+) -> SideModel | HandoverModel:
     """What runs a decoder as it was decided.
 
     Raises:

@@ -1,7 +1,7 @@
-"""A decoder on a backend that keeps the cache of each sequence apart: ONNX Runtime, or one that cannot write in place (`TokenModel`).
+"""A decoder on a backend that keeps the cache of each sequence apart: ONNX Runtime, or one that cannot write in place.
 
-Sequences of a call run one after another. Chunks of prompts and single tokens are two programs, whose sums have other orders: a
-sequence's bits depend on how its tokens come, and not on other sequences.
+It is a `TokenModel`. Sequences of a call run one after another. Chunks of prompts and single tokens are two programs, whose sums
+have other orders: a sequence's bits depend on how its tokens come, and not on other sequences.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class _CompiledProgram:
     def __init__(self, kernel: Kernel, region: RegionModel, program: PrivateCacheProgram) -> None:
         self.program = program
         self._kernel, self._region = kernel, region
-        self.inputs = {info.name: np.zeros(info.sizes, info.numpy) for info in region.inputs if not _is_cache(info.name)}
+        self.inputs = {
+            info.name: np.zeros(info.sizes, info.numpy) for info in region.inputs if not _is_cache(info.name)
+        }
         self._new = {
             info.name: allocate_aligned(info.sizes, info.numpy) for info in region.outputs if not _is_cache(info.name)
         }
@@ -104,7 +106,9 @@ class _CompiledProgram:
         self.new_rows: list[np.ndarray] = []
         """[1, key_heads, rows, head_size] of each layer, where the program does not write them into the caches."""
         if program.form == "divided":
-            self.new_rows = [allocate_aligned(info.sizes, info.numpy) for info in region.outputs if _is_cache(info.name)]
+            self.new_rows = [
+                allocate_aligned(info.sizes, info.numpy) for info in region.outputs if _is_cache(info.name)
+            ]
 
     def bind(self, caches: Sequence[np.ndarray]) -> Call:
         """What runs it on the caches of a sequence."""
@@ -118,7 +122,11 @@ class PrivateCacheModel:
     """A `TokenModel` of a decoder on one of these backends. It is used by one thread at a time."""
 
     def __init__(
-        self, decoder: DecoderDescription, implementation: Implementation, threads: int, context_length: int | None = None
+        self,
+        decoder: DecoderDescription,
+        implementation: Implementation,
+        threads: int,
+        context_length: int | None = None,
     ) -> None:
         """Nothing is compiled yet. `context_length` may be shorter than the model's.
 

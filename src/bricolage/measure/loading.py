@@ -145,9 +145,9 @@ class Loader:
             caching=self._caching,
             ephemeral=not (self.pool.sharing or job.spec.kept),
             cores=[list(core) for core in job.spec.cores],
+            in_place=dict(job.spec.in_place),
             **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
             **({} if job.spec.call is None else {"call": encode(job.spec.call)}),
-            **({"in_place": dict(job.spec.in_place)} if job.spec.in_place else {}),
         )
         return worker
 

@@ -75,8 +75,8 @@ class Worker:
     ) -> dict[str, object]:
         """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file; with `serving` (an encoded
         `Serving`), for several requests at a time; with `call` (an encoded `PlannedCall`), as the executable of that plan. `cores`
-        are those of each step, where they run side by side; `in_place` names the inputs whose memory results take; for `caching` and
-        `ephemeral` see `compile_step`."""
+        are those of each step, where they run side by side; `in_place` names the inputs whose memory results take; for `caching`
+        and `ephemeral` see `compile_step`."""
         program_steps = [decode(Step, step, "step") for step in steps]
         needed = _inputs_of(program_steps)
         resources = Resources(threads, self._device, alone)

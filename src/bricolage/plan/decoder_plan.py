@@ -99,7 +99,9 @@ def digest_files(files: list[Path]) -> str:
     whole = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
-            whole.update(f"{path.name if len(files) > 1 else ''} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
+            whole.update(
+                f"{path.name if len(files) > 1 else ''} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode()
+            )
     return whole.hexdigest()
 
 
@@ -165,7 +167,9 @@ def _check_sizes(plan: DecoderPlan, folder: Path) -> None:
     for name, size in plan.files.items():
         if present.get(name) != size:
             state = "is missing" if name not in present else f"has {present[name]} bytes"
-            raise BadArtifact(path=folder, reason=f"the model's file {name} {state}, and was decided on with {size} bytes")
+            raise BadArtifact(
+                path=folder, reason=f"the model's file {name} {state}, and was decided on with {size} bytes"
+            )
 
 
 def _files_within(folder: Path) -> Iterator[Path]:

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def take_cache_rows(cache: np.ndarray, first: int, end: int) -> np.ndarray:
-    """Rows [end - first, key_heads · head_size] of the tokens `first` to `end` - 1, of a cache [1, key_heads, tokens, head_size]."""
+    """Rows [end - first, key_heads · head_size] of some tokens, of a cache [1, key_heads, tokens, head_size]."""
     part = cache[0, :, first:end].swapaxes(0, 1)
     return np.asarray(part.reshape(end - first, -1))
 

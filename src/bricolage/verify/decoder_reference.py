@@ -19,7 +19,6 @@ from bricolage.frontends.decoders.decoder_description import (
     matrix_rows,
 )
 
-
 DecoderCache = list[tuple[np.ndarray, np.ndarray]]
 """Of each layer, keys with their positions turned into them, and values: [key_heads, tokens, head_size]."""
 
@@ -37,7 +36,7 @@ def compute_decoder_logits(
 
 def extend_decoder_cache(
     decoder: DecoderDescription,
-    tokens: Sequence[int],
+    tokens: Sequence[int] | np.ndarray,
     cache: DecoderCache | None,
     dtype: type[np.floating] = np.float64,
     judged: int | None = None,

@@ -1,4 +1,4 @@
-"""Deciding who runs a language model: prompts and steps race at stated lengths, each on all backends that keep its weights as they are."""
+"""Deciding who runs a language model: prompts and steps race at stated lengths, on the backends that keep its weights."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from bricolage.measure.race_record import Race
 from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.measure.turns import make_turn, time_in_turns
 from bricolage.plan.decoder_plan import DecoderPart, DecoderPlan, DecoderRace, digest_files, list_model_files
+from bricolage.plan.disturbance_record import Disturbance
 from bricolage.plan.plan import Provenance
 from bricolage.plan.race_outcome import Contestant, Quality, RaceOutcome
 from bricolage.runtime.cache_rows import put_cache_rows, take_cache_rows
@@ -90,8 +91,9 @@ def decide_decoder(
     with scratch.using(folder), open_context(options, backends, device, progress) as context:
         hold = _Races(context, decoder, folder, entered)
         raced = [hold.run(task) for task in list_decoder_tasks(wanted.contexts)]
+        disturbance = hold.disturbance
     raced_s = time.monotonic() - begun
-    plan = _make_plan(decoder, source, raced, entered, context, wanted, backends)
+    plan = _make_plan(decoder, source, raced, entered, context, wanted, disturbance)
     return replace(plan, seconds={"races": raced_s})
 
 
@@ -101,7 +103,7 @@ class _Races:
     def __init__(
         self, context: DecisionContext, decoder: DecoderDescription, folder: Path, entered: Sequence[Implementation]
     ) -> None:
-        self._context, self._entered = context, entered
+        self._context, self._entered, self._log = context, entered, MeasurementLog()
         self._programs = RacedPrograms(decoder, folder, context.options.seed)
         profile = context.options.profile
         self._measurer = Measurer(
@@ -111,8 +113,13 @@ class _Races:
             limits=Limits(compile_s=2 * profile.compile_limit_s),
             policy=TimingPolicy(profile.rounds, profile.most_rounds),
             cores=1,  # each compiles and holds a model of its own
-            log=MeasurementLog(),
+            log=self._log,
         )
+
+    @property
+    def disturbance(self) -> Disturbance:
+        """What other processes did meanwhile."""
+        return self._log.tally.found
 
     def run(self, task: DecoderTask) -> _Raced:
         """All contestants in one call, interleaved."""
@@ -151,7 +158,7 @@ def _make_plan(
     entered: Sequence[Implementation],
     context: DecisionContext,
     wanted: DecoderOptions,
-    backends: Sequence[Backend],
+    disturbance: Disturbance,
 ) -> DecoderPlan:
     """What the races say.
 
@@ -183,8 +190,8 @@ def _make_plan(
         same_bits=prompt.chosen == step.chosen and step.chosen.backend == OWN_ENGINE,
         handover_ms=0.0 if prompt.chosen == step.chosen else handover_ms,
         decoder=wanted,
-        races=tuple(_describe_race(each, choices[each.task.part], by_name, context) for each in raced),
-        provenance=_provenance(context.options, backends, context.device),
+        races=tuple(_describe_race(each, choices[each.task.part], by_name, disturbance) for each in raced),
+        provenance=_provenance(context.options, context.backends, context.device),
     )
 
 
@@ -198,11 +205,13 @@ def _tell_bits(choices: Mapping[str, PartChoice], wanted: DecoderOptions) -> Non
                 *(choice.fastest, part, choice.ahead.value),
             )
         if wanted.same_bits and choice.chosen.backend != OWN_ENGINE:
-            _LOG.warning("%s runs %ss: our engine does not, and a text may have other bits another time", choice.chosen, part)
+            _LOG.warning(
+                "%s runs %ss: our engine does not, and a text may have other bits another time", choice.chosen, part
+            )
 
 
 def _describe_race(
-    each: _Raced, choice: PartChoice, by_name: Mapping[str, Implementation], context: DecisionContext
+    each: _Raced, choice: PartChoice, by_name: Mapping[str, Implementation], disturbance: Disturbance
 ) -> DecoderRace:
     ran, chosen = each.race, str(choice.chosen)
     timed = {name: cost.ms for name, cost in ran.costs.items() if cost.ms is not None}
@@ -218,14 +227,13 @@ def _describe_race(
         speedup_ci=(1.0, 1.0) if ratio is None else (ratio.low, ratio.high),
         significant=False,
         quality=Quality(None, timed[chosen] / timed[best] - 1.0, timed[chosen] / min(timed.values()) - 1.0),
+        disturbance=disturbance,
         best_other=other,
     )
     return DecoderRace(each.task.part, each.task.context, each.task.tokens, each.bound, outcome)
 
 
-def _describe_contestant(
-    name: str, implementation: Implementation, ran: Race, best: str, other: str
-) -> Contestant:
+def _describe_contestant(name: str, implementation: Implementation, ran: Race, best: str, other: str) -> Contestant:
     cost = ran.costs.get(name)
     if cost is None:
         return Contestant(name, "baseline", None, None, None, False, "no time", implementation=implementation)
@@ -259,7 +267,9 @@ def _none_is_right(raced: Sequence[_Raced], bound: float) -> Exception:
     if wrong:
         return NotAccurate(error=min(wrong), bound=bound)
     reasons = "; ".join(
-        dict.fromkeys(f"{name}: {cost.reason}" for each in raced for name, cost in each.race.costs.items() if cost.reason)
+        dict.fromkeys(
+            f"{name}: {cost.reason}" for each in raced for name, cost in each.race.costs.items() if cost.reason
+        )
     )
     return NoBackend(why=f" for this language model: {reasons[:600]}")
 

@@ -1,8 +1,8 @@
 """The programs of a language model that race: what each backend would run, with inputs and the answer in float64.
 
-Every contestant gets the form in which it is at its best: our engine pools of rows in float16, ONNX Runtime GroupQueryAttention with a
-cache that it writes in place, others attention to the cache and to the new rows in one softmax. The cache holds what the model itself
-makes of a text of random tokens; all contestants find the same numbers in it, rounded to float16.
+Every contestant gets the form in which it is at its best: our engine pools of rows in float16, ONNX Runtime
+GroupQueryAttention with a cache that it writes in place, others attention to the cache and to the new rows in one softmax. The
+cache holds what the model itself makes of a text of random tokens; all contestants find the same numbers in it, rounded to float16.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def choose_part(
 ) -> PartChoice | None:
     """The fastest that is right at every length, and the fastest among those that may ship.
 
-    The lowest geometric mean of medians leads. Whoever of our engine is not surely slower by more than 2 % takes its place: it keeps
-    the bits of a text, which is worth a tie.
+    The lowest geometric mean of medians leads. Whoever of our engine is not surely slower by more than 2 % takes its place: it
+    keeps the bits of a text, which is worth a tie.
 
     Args:
         races: of one part, one for each length.

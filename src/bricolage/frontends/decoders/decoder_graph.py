@@ -43,6 +43,8 @@ CacheType = Literal["float16", "float32"]
 PROMPT_ROWS = (32, 128)
 """Rows of programs for prompts."""
 _OPSET, _MICROSOFT = 24, "com.microsoft"
+Words = Mapping[str, int | float | str | Sequence[int]]
+"""Attributes of an operator."""
 _IN_BYTES = 4
 """`accuracy_level` of MatMulNBits that lets rows become bytes."""
 
@@ -84,13 +86,24 @@ class ProgramForm(Protocol):
     """What all forms of a program have; see `DecoderProgram`."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Tokens that it takes."""
+        ...
+
     @property
-    def positions(self) -> int: ...
+    def positions(self) -> int:
+        """That there are."""
+        ...
+
     @property
-    def last_row_alone(self) -> bool: ...
+    def last_row_alone(self) -> bool:
+        """Whether it computes the logits of one row only."""
+        ...
+
     @property
-    def in_bytes(self) -> bool: ...
+    def in_bytes(self) -> bool:
+        """Whether rows may be rounded to bytes where weights are integers."""
+        ...
 
 
 class DecoderGraphWriter(ABC):
@@ -261,9 +274,7 @@ class DecoderGraphWriter(ABC):
     def _add(self, kind: str, *inputs: ir.Value | None, domain: str = "", **words: int | float | str) -> ir.Value:
         return self._add_with(kind, inputs, words, domain)
 
-    def _add_with(
-        self, kind: str, inputs: Sequence[ir.Value | None], words: Mapping[str, int | float | str], domain: str = ""
-    ) -> ir.Value:
+    def _add_with(self, kind: str, inputs: Sequence[ir.Value | None], words: Words, domain: str = "") -> ir.Value:
         name = f"{kind}_{len(self._nodes)}"
         node = ir.node(kind, list(inputs), dict(words), domain=domain, name=name)
         node.outputs[0].name = name

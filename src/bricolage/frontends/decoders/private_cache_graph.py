@@ -12,9 +12,9 @@ A program takes some tokens of one sequence. Inputs of a program of n rows:
 Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i`. Rows at the end that are no tokens do no
 harm: nobody in front of them sees them, and the next tokens take their places.
 
-Two forms differ in what is present. `grouped` writes into the cache by `GroupQueryAttention`, whose past and present are one memory:
-ONNX Runtime's own way. `divided` gives the new rows alone, float32 [1, key_heads, n, head_size]; scores of the cache and of the new
-rows are joined, so that nothing copies the cache: for tools that cannot write in place.
+Two forms differ in what is present. `grouped` writes into the cache by `GroupQueryAttention`, whose past and present are one
+memory: ONNX Runtime's own way. `divided` gives the new rows alone, float32 [1, key_heads, n, head_size]; scores of the cache and
+of the new rows are joined, so that nothing copies the cache: for tools that cannot write in place.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class _GroupedWriter(_PrivateWriter):
     kernel, and would unpack them at each call: zero points that are no integers, and 8 bits unless rows become bytes."""
 
     def _product(self, x: ir.Value, matrix: Matrix, name: str, rows: int | None = None) -> ir.Value:
-        if isinstance(matrix, QuantisedBlocks) and (matrix.zeros is not None or (matrix.bits == 8 and self._program.wide)):
+        if isinstance(matrix, QuantisedBlocks) and (
+            matrix.zeros is not None or (matrix.bits == 8 and self._program.wide)
+        ):
             matrix = matrix_numbers(matrix)
         return super()._product(x, matrix, name, rows)
 
@@ -159,7 +161,9 @@ class _GroupedWriter(_PrivateWriter):
             words["softcap"] = float(decoder.attention_softcap)
         angles = self._halves[layer.rope.frequencies.tobytes()] if self._turns else ()
         inputs = [*given, *self._caches(number), *self._counts, *angles]
-        node = ir.node("GroupQueryAttention", inputs, words, domain="com.microsoft", num_outputs=3, name=f"attend_{number}")
+        node = ir.node(
+            "GroupQueryAttention", inputs, words, domain="com.microsoft", num_outputs=3, name=f"attend_{number}"
+        )
         node.outputs[0].name = f"attended_{number}"
         self._nodes.append(node)
         presents += [
@@ -207,9 +211,7 @@ class _DividedWriter(_PrivateWriter):
             joined = self._capped(joined, decoder.attention_softcap)
         weights = self._add("Softmax", self._add("Add", joined, self._mask(layer.sliding_window)), axis=-1)
         parts = [self._part(weights, 0, longest), self._part(weights, longest, longest + rows)]
-        mixed = self._add(
-            "Add", self._add("MatMul", parts[0], old_values), self._add("MatMul", parts[1], new[1])
-        )
+        mixed = self._add("Add", self._add("MatMul", parts[0], old_values), self._add("MatMul", parts[1], new[1]))
         mixed = self._add("Reshape", mixed, self._shape([groups, group, rows, size]))
         mixed = self._add_with("Transpose", [mixed], {"perm": [2, 0, 1, 3]})
         return self._add("Reshape", mixed, self._shape([rows, decoder.heads * size]))
