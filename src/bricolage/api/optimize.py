@@ -66,8 +66,7 @@ def optimize(
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
             another size of each symbolic dimension; what fails gives way to the fastest baseline that does not.
         calibrate: samples, a .npz file or arrays whose first axis is the sample, that give a graph of integers its scales at `low`.
-        decoder: of a language model (a GGUF file, or a folder of Hugging Face), at which lengths it races. It needs an `output`,
-            and what comes back is a `LanguageModel`, whatever the annotation says: see `bricolage.load`.
+        decoder: lengths at which a language model races. It needs an `output`, and a `LanguageModel` comes back, as of `load`.
         evaluate: likewise, to judge accuracy by; by default a quarter of `calibrate`. It may hold labels for the user's metric.
 
     Raises:

@@ -9,6 +9,7 @@ from pathlib import Path
 from bricolage.base.decoder_options import DecoderOptions, parse_contexts
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
+from bricolage.base.undo import undo_on_failure
 from bricolage.driver.decoders.decoder_decision import decide_decoder
 from bricolage.errors import BadOption, NotALanguageModel
 from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_language_model, model_within, read_decoder
@@ -21,7 +22,7 @@ __all__ = [
     "is_language_model",
     "optimize_decoder",
     "parse_contexts",
-    "read_plan",
+    "read_decision",
 ]
 
 _FOR_GRAPHS = ("accuracy", "weights", "objective", "latency_limit_ms", "shapes", "constants", "ray", "pattern")
@@ -48,7 +49,7 @@ def optimize_decoder(
     Raises:
         MissingFile, NotALanguageModel, UnknownDecoderKind, ModelBeyondMemory: the model cannot be read.
         BadOption: an option says nothing of a language model, or `output` is the model.
-        MissingBackend, NoBackend, NotAccurate: nobody can run it, or not accurately.
+        MissingBackend, NoBackend, NotAccurate: no backend can run it, or not accurately.
         NotWritable, ArtifactFails: the artifact cannot be written, or does not do in a fresh process what was measured of it; it
             has no decision then, and is no artifact.
     """
@@ -62,12 +63,9 @@ def optimize_decoder(
     decoder = read_decoder(source)
     plan = decide_decoder(decoder, source, options, decoder_options or DecoderOptions(), progress)
     write_decoder_artifact(plan, within, output)
-    try:
+    with undo_on_failure(lambda: (output / DECODER_PLAN).unlink(missing_ok=True)):
         progress.start("the artifact in a fresh process")
         plan = replace(plan, check=try_artifact(plan, decoder, output))
-    except BaseException:
-        (output / DECODER_PLAN).unlink(missing_ok=True)
-        raise
     write_decoder_artifact(plan, within, output)
     progress.finish()
     return plan
@@ -76,7 +74,7 @@ def optimize_decoder(
 def check_decoder_options(options: Options, also: Collection[tuple[str, object]] = ()) -> None:
     """
     Raises:
-        BadOption: one of the options, or of what a command has beside them, (flag, value), is for other models.
+        BadOption: one of the options, or of `also`, (flag, value), is for other models.
     """
     default = Options()
     given = [(name, getattr(options, name)) for name in _FOR_GRAPHS if getattr(options, name) != getattr(default, name)]
@@ -88,7 +86,7 @@ def check_decoder_options(options: Options, also: Collection[tuple[str, object]]
         raise BadOption(option=flag, value=value, advice=advice)
 
 
-def read_plan(path: Path) -> DecoderPlan | None:
+def read_decision(path: Path) -> DecoderPlan | None:
     """The decision in an artifact of a language model; None of any other path.
 
     Raises:

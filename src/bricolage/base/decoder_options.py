@@ -20,7 +20,7 @@ class DecoderOptions:
     contexts: tuple[int, ...] = (16, 2048)
     """Tokens in front of a step, and of a prompt; ascending."""
     same_bits: bool = True
-    """Whether only what gives a text the same bits may ship, however its tokens come: our own engine. Others race beside it."""
+    """Whether only what gives a text the same bits may ship, however its tokens come: our own engine. Others race all the same."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.contexts) <= MOST_CONTEXTS or min(self.contexts) < 1 or max(self.contexts) > 2**24:

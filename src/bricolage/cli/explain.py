@@ -93,11 +93,11 @@ def explain(
 
 def _explain_language_model(artifact: Path, as_json: bool) -> bool:
     """Shows the decision in an artifact of a language model; whether it is one."""
-    from bricolage.api.optimize_decoder import read_plan
+    from bricolage.api.optimize_decoder import read_decision
     from bricolage.cli import output
     from bricolage.report.decoder_tables import decoder_decision, decoder_json
 
-    plan = read_plan(artifact)
+    plan = read_decision(artifact)
     if plan is None:
         return False
     if as_json:

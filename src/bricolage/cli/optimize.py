@@ -49,15 +49,17 @@ SameBits = Annotated[
         help="Of a language model: ship only what gives a text the same bits however its tokens come, or whatever is fastest.",
     ),
 ]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An ONNX file, a language model, or an artifact to plan again.")
+]
+_FOR_GRAPHS = ("--input", "--calibrate", "--evaluate", "--report", "--target", "--require-gain", "--provisional")
+"""Of these options a language model has none."""
 
 
 @guard_command
 @a.decision_options()
 def optimize(
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL", help="An ONNX file, a language model, or an artifact to plan again."),
-    ],
+    model: ModelFile,
     out: Output = None,
     data: a.Inputs = None,
     calibrate: a.Calibrate = None,
@@ -86,13 +88,8 @@ def optimize(
     from bricolage.api.optimize_decoder import is_language_model
 
     if is_language_model(model):
-        unfit: dict[str, object] = {
-            "--input": data,
-            "--calibrate": calibrate,
-            "--evaluate": evaluate,
-            "--report": report,
-        }
-        unfit |= {"--target": target, "--require-gain": require_gain, "--provisional": provisional}
+        asked = (data, calibrate, evaluate, report, target, require_gain, provisional)
+        unfit = dict(zip(_FOR_GRAPHS, asked, strict=True))
         how = _DecoderCall(model, out, contexts, same_bits, as_json)
         return _optimize_language_model(how, options, unfit)
     from bricolage.api.array_files import load_arrays

@@ -24,7 +24,7 @@ from bricolage.plan.decoder_plan import DecoderCheck, DecoderPlan, read_decoder_
 from bricolage.verify.compare import relative_error
 from bricolage.verify.decoder_reference import compute_divergence, extend_decoder_cache
 
-ENTRY = EntryPoint("bricolage.language.decoder_trial:commands", ("bricolage.language.planned_decoder",))
+ENTRY = EntryPoint("bricolage.language.decoder_trial:trial_commands", ("bricolage.language.planned_decoder",))
 KL_BOUNDS: dict[Precision, float] = {"highest": 1e-6, "high": 1e-5, "medium": 1e-3, "low": 2e-2}
 """Accepted divergence of the probabilities from those in float64, nats a token. At `low` it is about what llama.cpp's own rounding
 to bytes does."""
@@ -91,6 +91,6 @@ def _write(path: str, files: str, read: int) -> dict[str, object]:
     return {"chunks": read > STEP_ROWS[-1]}
 
 
-def commands(_device: Device, _tell: Tell) -> Commands:
+def trial_commands(_device: Device, _tell: Tell) -> Commands:
     """By name."""
     return {"write": _write}

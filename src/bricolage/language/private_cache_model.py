@@ -114,8 +114,8 @@ class _CompiledProgram:
         """What runs it on the caches of a sequence."""
         held, presents = iter(caches), iter(self.new_rows or caches)
         given = [next(held) if _is_cache(info.name) else self.inputs[info.name] for info in self._region.inputs]
-        made = [next(presents) if _is_cache(info.name) else self._new[info.name] for info in self._region.outputs]
-        return self._kernel.bind(given, made)
+        results = [next(presents) if _is_cache(info.name) else self._new[info.name] for info in self._region.outputs]
+        return self._kernel.bind(given, results)
 
 
 class PrivateCacheModel:
@@ -226,7 +226,7 @@ class PrivateCacheModel:
         return ready.logits
 
     def _room(self, tokens: int) -> int:
-        """Of a cache for so many tokens. In place it can be that of the longest text at once: memory that nobody writes takes none.
+        """Of a cache for so many tokens. In place it can be that of the longest text at once: memory that is not written takes none.
         The last chunk of a prompt may be padded. Where it is a shape, all sequences have that of the longest so far, so that two of
         them do not compile in turns."""
         if self._form == "grouped":
@@ -265,7 +265,7 @@ def _is_cache(name: str) -> bool:
 
 
 def _zeros(shape: tuple[int, ...]) -> np.ndarray:
-    """float32, aligned; pages that nobody writes are not there."""
+    """float32, aligned; pages that are not written are not there."""
     count = int(np.prod(shape))
     raw = np.zeros(count + 16, np.float32)
     start = -raw.ctypes.data % 64 // 4

@@ -163,7 +163,7 @@ def _make_plan(
     """What the races say.
 
     Raises:
-        NotAccurate: nobody is right.
+        NotAccurate: none is right.
     """
     by_name = {str(implementation): implementation for implementation in entered}
     keeping = [name for name, each in by_name.items() if each.backend == OWN_ENGINE or not wanted.same_bits]

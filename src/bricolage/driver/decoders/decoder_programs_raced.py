@@ -46,7 +46,7 @@ _ALLOWED = 4.0
 """Times what rounding in float32, and keys and values in float16, do."""
 _IN_BYTES = "int8-blocks"
 _ENGINES = ("onnxruntime", "openvino")
-"""Backends beside our engine that keep blocks of 4 bits as they are."""
+"""Other backends than our engine that keep blocks of 4 bits as they are."""
 
 
 @dataclass(frozen=True)

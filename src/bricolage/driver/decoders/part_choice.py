@@ -37,7 +37,7 @@ def choose_part(
         keeping: names of those that may ship; where none of them is right, all may.
 
     Returns:
-        None where nobody is right at every length.
+        None where none is right at every length.
     """
     arrived = [name for name in implementations if all(_median(race, name) is not None for race in races)]
     if not arrived:

@@ -14,7 +14,7 @@ from bricolage.frontends.decoders.named_values import NamedValues, read_json
 from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
 
 DECODER_PLAN = "decoder-plan.json"
-"""In a folder that is an artifact of a language model, what was decided; the model lies beside it."""
+"""In a folder that is an artifact of a language model, what was decided; the model lies there too."""
 
 
 def model_within(path: Path) -> Path:

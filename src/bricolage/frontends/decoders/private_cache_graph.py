@@ -10,7 +10,7 @@ A program takes some tokens of one sequence. Inputs of a program of n rows:
 | `keys_i`, `values_i` | float32 [1, key_heads, longest, head_size] | the cache of layer i |
 
 Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i`. Rows at the end that are no tokens do no
-harm: nobody in front of them sees them, and the next tokens take their places.
+harm: no row in front of them sees them, and the next tokens take their places.
 
 Two forms differ in what is present. `grouped` writes into the cache by `GroupQueryAttention`, whose past and present are one
 memory: ONNX Runtime's own way. `divided` gives the new rows alone, float32 [1, key_heads, n, head_size]; scores of the cache and
