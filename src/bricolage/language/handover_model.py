@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bricolage.base.progress import Progress
 from bricolage.errors import ContextFull
 from bricolage.language.decoder_model import STEP_ROWS, DecoderModel, DecoderSequence
 from bricolage.language.private_cache_model import PrivateCacheModel, PrivateSequence
@@ -71,10 +72,15 @@ class HandoverModel:
         """An empty sequence."""
         return HandoverSequence(self)
 
-    def prepare(self) -> None:
-        """Compiles what a short text needs."""
-        self.prompt.prepare()
-        self.step.prepare()
+    def prepare(self, progress: Progress, *, every: bool) -> None:
+        """Compiles what a short text needs, or `every` program of both."""
+        self.prompt.prepare(progress, every=every)
+        self.step.prepare(progress, every=every)
+
+    def close(self) -> None:
+        """Frees what both have."""
+        self.prompt.close()
+        self.step.close()
 
     def extend(self, rows: Sequence[tuple[SequenceState, Sequence[int]]], every_row: bool = False) -> list[Logits]:
         """See `TokenModel.extend`. More tokens of a sequence than a step has are a prompt, unless logits are wanted behind each.

@@ -16,11 +16,12 @@ import numpy as np
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Call, Kernel
+from bricolage.base.progress import Progress
 from bricolage.device.buffers import allocate_aligned
 from bricolage.device.memory import available_bytes
 from bricolage.errors import ContextFull, ModelBeyondMemory, NotEnoughMemory
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
-from bricolage.frontends.decoders.decoder_graph import PROMPT_ROWS
+from bricolage.frontends.decoders.decoder_program import PROMPT_ROWS
 from bricolage.frontends.decoders.private_cache_graph import (
     PrivateCacheProgram,
     build_private_cache_graph,
@@ -149,10 +150,17 @@ class PrivateCacheModel:
         """An empty sequence."""
         return PrivateSequence(self)
 
-    def prepare(self) -> None:
-        """Compiles the programs that a short text needs."""
-        for rows in (1, *PROMPT_ROWS):
+    def prepare(self, progress: Progress, *, every: bool) -> None:
+        """Compiles the programs that a short text needs; `every` one that it may need."""
+        wanted = (1, *PROMPT_ROWS) if every else (1, PROMPT_ROWS[0])
+        progress.start(f"compile programs by {self._implementation}", total=len(wanted))
+        for rows in wanted:
             self._program(rows, self._room(1))
+            progress.advance()
+
+    def close(self) -> None:
+        """Frees the programs."""
+        self._programs.clear()
 
     def reserve(self, state: PrivateSequence, tokens: int) -> None:
         """Room for a number of tokens.
@@ -226,8 +234,8 @@ class PrivateCacheModel:
         return ready.logits
 
     def _room(self, tokens: int) -> int:
-        """Of a cache for so many tokens. In place it can be that of the longest text at once: memory that is not written takes none.
-        The last chunk of a prompt may be padded. Where it is a shape, all sequences have that of the longest so far, so that two of
+        """Of a cache for a number of tokens. In place it can be that of the longest text at once: memory that is not written takes
+        none; the last chunk of a prompt may be padded. Where it is a shape, all sequences have that of the longest so far: two of
         them do not compile in turns."""
         if self._form == "grouped":
             return self.context_length + PROMPT_ROWS[-1]

@@ -33,7 +33,7 @@ from bricolage.driver.sources import working_folder
 from bricolage.errors import ModelBeyondMemory, NoBackend, NotAccurate
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import model_within
-from bricolage.frontends.decoders.decoder_graph import PROMPT_ROWS
+from bricolage.frontends.decoders.decoder_program import PROMPT_ROWS
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import race

@@ -18,12 +18,8 @@ from bricolage.backends.interface import Backend
 from bricolage.base.options import Options
 from bricolage.device.device import Device
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, matrix_numbers, matrix_rows
-from bricolage.frontends.decoders.decoder_graph import (
-    PROMPT_ROWS,
-    DecoderProgram,
-    build_decoder_graph,
-    cache_names,
-)
+from bricolage.frontends.decoders.decoder_graph import build_decoder_graph, cache_names
+from bricolage.frontends.decoders.decoder_program import PROMPT_ROWS, DecoderProgram
 from bricolage.frontends.decoders.private_cache_graph import (
     PrivateCacheProgram,
     build_private_cache_graph,
