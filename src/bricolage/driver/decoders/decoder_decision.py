@@ -85,7 +85,7 @@ def decide_decoder(
     if not entered:
         names = ", ".join(backend.name for backend in backends)
         raise NoBackend(why=f" for a language model: {names} unpack weights in blocks")
-    longest = decoder.context_length - PROMPT_ROWS[-1]
+    longest = decoder.context_length - 1
     wanted = replace(wanted, contexts=tuple(max(1, min(context, longest)) for context in wanted.contexts))
     folder = working_folder()
     with scratch.using(folder), open_context(options, backends, device, progress) as context:
