@@ -83,11 +83,16 @@ def optimize(
         return cast(Executable, _optimize_language_model(Path(source), output, options, decoder, progress))
     options, progress = _settle_options(options or Options(), shapes or {}, constants or {}), progress or Silent()
     check_again(replan, provisional)
-    data = GivenData.of(calibrate, evaluate)
-    data.check(options)
-    model = GivenModel(source, example_inputs, dynamic, inputs, data)
+    model = GivenModel(source, example_inputs, dynamic, inputs, _give_data(calibrate, evaluate, options))
     path = None if output is None else Path(output)
     return decide_model(DecisionRequest(model, options, progress, pool, path, replan=replan, provisional=provisional))
+
+
+def _give_data(calibrate: Data | None, evaluate: Data | None, options: Options) -> GivenData:
+    """Samples, if they go with the options."""
+    data = GivenData.of(calibrate, evaluate)
+    data.check(options)
+    return data
 
 
 def _optimize_language_model(

@@ -90,8 +90,7 @@ def optimize(
     if is_language_model(model):
         asked = (data, calibrate, evaluate, report, target, require_gain, provisional)
         unfit = dict(zip(_FOR_GRAPHS, asked, strict=True))
-        how = _DecoderCall(model, out, contexts, same_bits, as_json)
-        return _optimize_language_model(how, options, unfit)
+        return _optimize_language_model(_DecoderCall(model, out, contexts, same_bits, as_json), options, unfit)
     from bricolage.api.array_files import load_arrays
     from bricolage.cli import crash, output, progress_bars
 
@@ -110,17 +109,8 @@ def optimize(
         with progress_bars.show_progress(partial(_show_decision, results=results, as_json=as_json)) as shown:
             from bricolage.api.optimize import optimize as run
 
-            executable = run(
-                model,
-                options,
-                inputs=inputs,
-                replan=replan,
-                provisional=provisional,
-                progress=shown,
-                output=written_to,
-                calibrate=calibrate,
-                evaluate=evaluate,
-            )
+            decide = partial(run, model, options, inputs=inputs, replan=replan, provisional=provisional)
+            executable = decide(progress=shown, output=written_to, calibrate=calibrate, evaluate=evaluate)
         plan = executable.plan
         crash.remember(plan)
         if report is not None:
