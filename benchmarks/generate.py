@@ -14,8 +14,9 @@ guesses.
 
 Ours: `kernels` calls the model in a loop, `python` is `bricolage.load(...).generate(...)`, `eight texts` writes eight at a time
 (their tokens together), `guesses` is `--speculate ngram`, `http` is OpenAI's client with `bricolage serve`, `eight http` eight of
-them. ONNX Runtime GenAI needs a folder that its own builder has made of the model. The last lines are bars: figures of two rows,
-and what they are to reach.
+them. ONNX Runtime GenAI needs a folder that its own builder has made of the model:
+`python -m benchmarks.decode.genai_folder MODEL.gguf FOLDER`. The last lines are bars: figures of two rows, and what they are to
+reach.
 """
 
 from __future__ import annotations

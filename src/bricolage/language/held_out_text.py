@@ -9,12 +9,13 @@ import numpy as np
 
 from bricolage.base.generation_options import LanguageSettings
 from bricolage.base.progress import Progress, Silent
-from bricolage.errors import MissingFile, UndefinedLogits, UnusableText
+from bricolage.errors import BadOption, MissingFile, UndefinedLogits, UnusableText
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.open_language import run_decoder
 from bricolage.language.tokenizer import Tokenizer
+from bricolage.plan.decoder_plan import read_decoder_plan
 from bricolage.verify.decoder_reference import compute_decoder_logits
 from bricolage.verify.text_accuracy import WINDOW, AccuracyCounter, TextAccuracy, count_context, cut_windows
 
@@ -35,8 +36,11 @@ def measure_text_accuracy(
 
     Raises:
         UnusableText: the text is empty, too short, or no text.
+        BadOption: the model is an artifact.
         MissingFile, NotALanguageModel and others: as `open_language_model`.
     """
+    if read_decoder_plan(path) is not None:
+        raise BadOption(option="--accuracy", value=path, advice="Give the model's file: an artifact has other backends")
     decoder = read_decoder(path)
     windows = read_windows(text, Tokenizer(decoder.tokenizer, path), decoder.context_length)
     model = run_decoder(decoder, settings)

@@ -12,6 +12,8 @@ from bricolage.frontends.decoders.decoder_description import DecoderDescription
 CacheType = Literal["float16", "float32", "q8_0"]
 SCALED = 32
 """Bytes of a cache of `q8_0` that share a scale, as of GGUF's blocks."""
+PROMPT_ROWS = (32, 128)
+"""Rows of programs for prompts."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class DecoderProgram:
     cache: CacheType = "float16"
     in_bytes: bool = False
     """Whether rows may be rounded to bytes where weights are integers, as `low` allows."""
+
+    @property
+    def positions(self) -> int:
+        """That there are."""
+        return self.longest
 
 
 def list_pools(decoder: DecoderDescription, cache: CacheType) -> list[tuple[int, np.dtype[np.generic]]]:
