@@ -58,8 +58,8 @@ class QuantisedBlocks:
 
     @cached_property
     def minima(self) -> np.ndarray | None:
-        """float16 [n, blocks]: -scale · zero point, the weight of an integer 0; None where there are no zero points, or float16 does
-        not hold these numbers as the zero points have them."""
+        """float16 [n, blocks]: -scale · zero point, the weight of an integer 0. None where there are no zero points, or where
+        float16 does not hold these numbers as the zero points have them."""
         if self.zeros is None:
             return None
         with np.errstate(over="ignore", invalid="ignore"):
