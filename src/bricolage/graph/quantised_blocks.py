@@ -72,6 +72,11 @@ class QuantisedBlocks:
         """Bytes of integers, scales and zero points."""
         return self.packed.nbytes + self.scales.nbytes + (0 if self.zeros is None else self.zeros.nbytes)
 
+    def take_rows(self, rows: np.ndarray) -> QuantisedBlocks:
+        """Some rows, in their order."""
+        zeros = None if self.zeros is None else self.zeros[rows]
+        return QuantisedBlocks(self.packed[rows], self.scales[rows], zeros, self.bits, self.block, self.k)
+
     def integers(self) -> np.ndarray:
         """uint8 [n, blocks · block], one to a byte."""
         wide = self.scales.shape[1] * self.block

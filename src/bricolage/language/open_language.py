@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bricolage.base.generation_options import NGRAM, LanguageSettings
 from bricolage.base.options import available_cores
+from bricolage.base.progress import Progress, Silent
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.language.decoder_model import DecoderModel
@@ -17,12 +18,15 @@ from bricolage.language.speculation import NgramDrafter, StepSeconds, measure_st
 from bricolage.language.tokenizer import Tokenizer
 
 
-def open_language_model(path: Path, settings: LanguageSettings | None = None) -> LanguageModel:
+def open_language_model(
+    path: Path, settings: LanguageSettings | None = None, progress: Progress | None = None
+) -> LanguageModel:
     """Reads a language model.
 
     Args:
         path: of a GGUF file, or of a folder of Hugging Face.
         settings: its threads, memory and guesses; v(n) is measured where there are guesses.
+        progress: is told where programs have to be compiled first.
 
     Raises:
         MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`, of the model and of the one that guesses.
@@ -33,23 +37,24 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
     settings = settings or LanguageSettings()
     decoder = read_decoder(path)
     tokenizer = Tokenizer(decoder.tokenizer, path)
-    make_drafter = _choose_drafter(settings, tokenizer)
-    model = _run_decoder(decoder, settings)
-    if settings.prepare:
-        model.prepare()
+    progress = progress or Silent()
+    make_drafter = _choose_drafter(settings, tokenizer, progress)
+    model = _run_decoder(decoder, settings, progress)
     limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
     if make_drafter is None:
-        return LanguageModel(model, tokenizer, limits)
+        return LanguageModel(model, tokenizer, limits, on_close=model.close)
     seconds = StepSeconds(measure_steps(model, limits.most_rows))
     return LanguageModel(model, tokenizer, limits, (seconds, make_drafter))
 
 
-def _run_decoder(decoder: DecoderDescription, settings: LanguageSettings) -> DecoderModel:
+def _run_decoder(decoder: DecoderDescription, settings: LanguageSettings, progress: Progress) -> DecoderModel:
     config: Arithmetic = "f32" if settings.precision == "highest" else "int8"
-    return DecoderModel(decoder, threads=settings.threads or available_cores(), config=config)
+    model = DecoderModel(decoder, threads=settings.threads or available_cores(), config=config)
+    model.prepare(progress, every=settings.prepare or bool(settings.speculate))
+    return model
 
 
-def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> DrafterFactory | None:
+def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer, progress: Progress) -> DrafterFactory | None:
     if not settings.speculate:
         return None
     if settings.speculate == NGRAM:
@@ -57,5 +62,5 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> Drafter
     path = Path(settings.speculate)
     decoder = read_decoder(path)
     check_same_tokens(tokenizer, Tokenizer(decoder.tokenizer, path))
-    draft_model = _run_decoder(decoder, settings)
+    draft_model = _run_decoder(decoder, settings, progress)
     return lambda options: ModelDrafter(draft_model, options)

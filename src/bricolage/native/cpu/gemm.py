@@ -80,7 +80,7 @@ class GemmCodegen(TileCodegen):
             *packing.rows("begin", "end", "0", packed),
         ]
         share = ParallelRange(p.m, PACKING_COST * packing.depth)
-        shared = p.m * packing.pitch * packing.bytes
+        shared = packing.all_rows_bytes
         left = f"(const {packing.element} *)shared"
         return [
             Phase(pack, share, packed.operands, thread_scratch=packing.row_bytes, shared_scratch=shared),
@@ -93,7 +93,7 @@ class GemmCodegen(TileCodegen):
         p, packing, setup = self.tiling.p, self.tiling.packing, list[str]()
         if packing.direct is not None:
             return self._multiply_panels(packing.direct.pointer(self.memory), packing.direct.lda, setup, 0, parts)
-        block_bytes = -(-p.m * packing.pitch * packing.bytes // 64) * 64
+        block_bytes = -(-packing.all_rows_bytes // 64) * 64
         setup += [
             f"{packing.element} *restrict block = ({packing.element} *)own;",
             *packing.row_of_numbers(block_bytes),
@@ -190,7 +190,7 @@ class GemmCodegen(TileCodegen):
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
         ]
         if packing.direct is None or producer is not None:
-            work.append(f"  const long start = {tiling.m}L * first / {tiles}, stop = {tiling.m}L * last / {tiles};")
+            work.append(f"  const long start = {tiling.first_row('first')}, stop = {tiling.first_row('last')};")
         if producer is not None:
             name = local(producer.buffer)
             work += [f"  {kind} *const {name} = made - start * {producer.pitch};", *indent_lines(producer.lines)]

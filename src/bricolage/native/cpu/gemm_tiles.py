@@ -119,9 +119,10 @@ class TileCodegen:
         step = operand.k_step * operand.right_splits * padded
         ahead = rows.fetch(step * tiling.packing.bytes, f"columns + {step * all_steps}", str(all_steps))
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
-        counts = {tiling.tile_rows} if operand.in_tiles else {tiling.m // tiling.tiles, tiling.tile_rows} - {0}
+        counts = tiling.row_counts
         steps_table, a = self._own_steps(), rows.address
-        begins = (f"{a} + since * {operand.k_step}", f"columns + since * {step}") if steps_table else (a, "columns")
+        row_step = operand.row_group * operand.k_step
+        begins = (f"{a} + since * {row_step}", f"columns + since * {step}") if steps_table else (a, "columns")
         operands = f"(steps, {begins[0]}, {begins[1]}, tile{self._reads}{self._hops()});"
         calls = {count: f"{self._micro(count, vectors, rows.lda)}{operands}" for count in counts}
         call = calls.pop(tiling.tile_rows)
@@ -183,8 +184,8 @@ class TileCodegen:
 
     @property
     def _where(self) -> str:
-        m, tiles = self.tiling.m, self.tiling.tiles
-        return f"const long row = {m}L * t / {tiles}, count = {m}L * (t + 1) / {tiles} - row;"
+        first_row = self.tiling.first_row
+        return f"const long row = {first_row('t')}, count = {first_row('(t + 1)')} - row;"
 
     def _hops(self, since: str = "") -> str:
         """The last argument of a micro-kernel: where taps begin."""
@@ -204,7 +205,7 @@ class TileCodegen:
             *operand.declare_column_scales(self.tiling.p.k, padded),
             "for (long r = 0; r < count; r++) {",
             *([] if self.tiling.p.m == 1 else indent_lines(self._stored_row())),
-            *indent_lines(operand.declare_row_scale(f"{rows.address} + r * {rows.lda}", k)),
+            *indent_lines(operand.declare_row_scale(f"{rows.address} + {operand.row_at('r', rows.lda)}", k)),
             *indent_lines(self._epilogue(padded, width)),
             "}",
         ]
@@ -217,7 +218,7 @@ class TileCodegen:
         """Name of a table of each tile's `own_steps`; none in rows of bytes with own zero points, where padding is no zero."""
         tiling, packing, operand = self.tiling, self.tiling.packing, self.tiling.operand
         apart = tiling.windows or packing.direct is not None or operand.scaled or operand.ordered or operand.shifted
-        table = [] if apart else own_steps(tiling.p, tiling.tiles, packing.steps, operand.k_step)
+        table = [] if apart else own_steps(tiling.p, tiling.first_rows, packing.steps, operand.k_step)
         if not table:
             return ""
         rows = ", ".join(f"{{{since}, {count}}}" for since, count in table)

@@ -70,6 +70,31 @@ class TilePlan:
     repeats_large: bool
     """Whether a thread's weights fill more than three quarters of its cache, if they are read again for the next step."""
 
+    def first_row(self, tile: str) -> str:
+        """C of the first row of a tile, given its number in C; of the number of tiles, that of all rows."""
+        group = self.operand.row_group
+        if group == 1:
+            return f"{self.m}L * {tile} / {self.tiles}"
+        start = f"{-(-self.m // group)}L * ({tile}) / {self.tiles} * {group}"
+        return start if self.m % group == 0 else f"({start} < {self.m} ? {start} : {self.m})"
+
+    @property
+    def first_rows(self) -> tuple[int, ...]:
+        """Those of all tiles, and the number of all rows."""
+        group = self.operand.row_group
+        groups = -(-self.m // group)
+        return tuple(min(self.m, groups * tile // self.tiles * group) for tile in range(self.tiles + 1))
+
+    @property
+    def row_counts(self) -> set[int]:
+        """Rows of tiles; a last group may be short of some, which are computed and not stored."""
+        group = self.operand.row_group
+        return (
+            {self.tile_rows}
+            if self.operand.in_tiles
+            else {-(-self.m // group) // self.tiles * group, self.tile_rows} - {0}
+        )
+
     @property
     def in_pieces(self) -> bool:
         """Whether sums are in memory between pieces of k."""
@@ -98,7 +123,9 @@ def plan_tile(
     conv_windows = None if by_columns or made or config.pack is not None else windows(root, p, operand)
     m = conv_windows.m if conv_windows else p.m
     registers = operand.rows(target.isa)
+    group = operand.row_group
     mr = registers if operand.in_tiles else min(config.rows or registers, registers)
+    mr = max(mr // group * group, group)
     tiles = -(-m // mr)
     blocks = GemmBlocks(target.l2_bytes)
     unit = isinstance(operand, Tiles)
@@ -131,7 +158,7 @@ def plan_tile(
         m=m,
         mr=mr,
         tiles=tiles,
-        tile_rows=-(-m // tiles),
+        tile_rows=-(-m // (group * tiles)) * group,
         sharing=TileSharing(p.batch, tiles, target.threads, m * packing.depth * p.n),
         mc_bytes=config.mc_bytes or usual,
         mc_rows=blocks.byte_rows(right_bytes, mr, packed=packing.direct is None) if limited else m,
