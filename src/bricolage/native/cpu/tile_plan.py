@@ -122,10 +122,7 @@ def plan_tile(
     by_columns = _is_shared_by_columns(packing, target, config)
     conv_windows = None if by_columns or made or config.pack is not None else windows(root, p, operand)
     m = conv_windows.m if conv_windows else p.m
-    registers = operand.rows(target.isa)
-    group = operand.row_group
-    mr = registers if operand.in_tiles else min(config.rows or registers, registers)
-    mr = max(mr // group * group, group)
+    group, mr = operand.row_group, _most_rows(operand, target, config)
     tiles = -(-m // mr)
     blocks = GemmBlocks(target.l2_bytes)
     unit = isinstance(operand, Tiles)
@@ -168,6 +165,13 @@ def plan_tile(
         unroll=config.unroll or 1,
         repeats_large=tiles == 1 and right_bytes * 4 > target.threads * target.l2_bytes * 3,
     )
+
+
+def _most_rows(operand: ProductOperand, target: CpuTarget, config: GemmConfig) -> int:
+    """Of a tile: as many as registers hold, or fewer where that was chosen, in whole groups."""
+    registers, group = operand.rows(target.isa), operand.row_group
+    rows = registers if operand.in_tiles else min(config.rows or registers, registers)
+    return max(rows // group * group, group)
 
 
 def _pack_images(plan: FusionPlan, target: CpuTarget, conv_windows: Windows, operand: ProductOperand) -> Packing:
