@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from bricolage.errors import MissingFile
@@ -11,19 +12,32 @@ from bricolage.frontends.decoders.gguf_file import MAGIC, GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
 
+DECODER_PLAN = "decoder-plan.json"
+"""In a folder that is an artifact of a language model, what was decided; the model lies there too."""
+
+
+def model_within(path: Path) -> Path:
+    """The model in an artifact; a path that is none is a model itself."""
+    if not (path / DECODER_PLAN).is_file():
+        return path
+    file = path / "model.gguf"
+    return file if file.exists() else path / "model"
+
 
 def read_decoder(path: str | Path) -> DecoderDescription:
-    """The decoder in a GGUF file or in a folder of Hugging Face.
+    """The decoder in a GGUF file, in a folder of Hugging Face, or in an artifact of either.
 
     Raises:
         MissingFile, NotALanguageModel: there is nothing, or it is damaged or contradicts itself.
         UnknownDecoderKind: an architecture, a tensor type, a tokenizer or a rotary scaling that is not read, by name.
         ModelBeyondMemory: weights in blocks take more memory than is free.
     """
-    path = Path(path)
+    path = model_within(Path(path))
     if not path.exists():
         raise MissingFile(path=path)
-    sources = tuple(map(SourceFile.of, _list_sources(path)))
+    sources: tuple[SourceFile, ...] = ()
+    with contextlib.suppress(OSError):  # a link to nothing, say: what reads it has a word for that
+        sources = tuple(map(SourceFile.of, _list_sources(path)))
     if path.is_dir():
         from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face  # most models are files
 
@@ -48,7 +62,7 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
     Raises:
         MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`.
     """
-    path = Path(path)
+    path = model_within(Path(path))
     if not path.exists():
         raise MissingFile(path=path)
     if path.is_dir():
@@ -59,9 +73,12 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
 
 
 def is_language_model(path: str | Path) -> bool:
-    """Whether a file begins as GGUF does, or a folder has config.json with weights in safetensors. It may still be damaged."""
+    """Whether a file begins as GGUF does, or a folder has config.json with weights in safetensors, or is an artifact of one. It may
+    still be damaged."""
     path = Path(path)
     try:
+        if (path / DECODER_PLAN).is_file():
+            return True
         if path.is_dir():
             return (path / "config.json").is_file() and any(path.glob("*.safetensors"))
         with path.open("rb") as file:
