@@ -14,8 +14,8 @@ sequence lie one behind another. Inputs of a program of n rows:
 | `last` | int64 [1] | the row whose logits are wanted, in a program for prompts |
 | `keys_i`, `values_i` | float16 or float32 [rows, ...] | pools of layer i |
 
-Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i`: the pools with the new rows. Whoever
-runs it binds both to one memory, and a token then writes its row alone.
+Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i`: the pools with the new rows. A
+caller binds both to one memory, and a token then writes its row alone.
 
 Keys lie in the pool with their positions turned into them, so attention need not know positions: a sliding window is a later start.
 """
