@@ -1,0 +1,386 @@
+"""Attention of a layer, from the part of a graph between two residual sums.
+
+What is looked for: which rows of which product are queries, keys and values, their biases and norms, angles of positions, the factor
+of scores, and how many tokens are seen. Then the whole is computed on random inputs, and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.frontends.decoders.decoder_description import Matrix, matrix_rows, matrix_shape
+from bricolage.language.onnx_decoders.bound_graph import BoundGraph, sizes_of
+from bricolage.language.onnx_decoders.feed_forward_reading import products_within, read_input_norm, read_post_norm
+from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
+from bricolage.language.onnx_decoders.stored_weights import read_product
+from bricolage.language.onnx_decoders.stretch_readings import NormReading, agree, draw, read_norm
+from bricolage.verify.decoder_reference import compute_softmax
+
+_REDUCTIONS = frozenset(
+    """
+    LpNormalization RMSNormalization ReduceL2 ReduceMean ReduceSum ReduceSumSquare SimplifiedLayerNormalization
+    """.split()
+)
+_MOVES = frozenset(["Add", "Cast", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
+"""Operators that may stand alone in front of a rotation: they move numbers, or add a bias."""
+_SCALES = frozenset(["Cast", "Identity", "Mul"])
+"""Operators that may stand behind a norm, and belong to it."""
+_SHARPNESS = 4.0
+"""Of the scores that the factor is measured at."""
+
+
+@dataclass(frozen=True)
+class ProjectionReading:
+    """Heads of queries or keys."""
+
+    matrix: Matrix
+    bias: np.ndarray | None
+    """float32 [heads · head_size]."""
+    norm: NormReading | None
+
+
+@dataclass(frozen=True)
+class AttentionReading:
+    """Weights, norms and what scores are made of."""
+
+    query: ProjectionReading
+    key: ProjectionReading
+    value: ProjectionReading
+    output: Matrix
+    norm: NormReading
+    post_norm: NormReading | None
+    angles: np.ndarray
+    """float64 [new tokens, head_size / 2], in radians, modulo a turn."""
+    scale: float
+    window: int | None
+    """Tokens that are seen at most, where that are fewer than there are."""
+
+
+@dataclass(frozen=True)
+class _Projection:
+    """Where one of the three comes from, and where its numbers are in order."""
+
+    node: ir.Node
+    border: ir.Value
+    """Behind biases and the norm, in front of the rotation."""
+    columns: np.ndarray
+    """Of the border's numbers of a token [heads · head_size]."""
+    reading: ProjectionReading
+
+
+class AttentionReader:
+    """Reads one layer; see the head of this file."""
+
+    def __init__(self, graph: BoundGraph, layer: int, hidden: ir.Value, added: ir.Value) -> None:
+        self._graph, self._hidden, self._added = graph, hidden, added
+        self._past_key, self._past_value, self._present_key, self._present_value = graph.caches[layer]
+        self._products, self._output = products_within(graph, hidden, added)
+        mixed = self._output.inputs[0]
+        assert mixed is not None
+        self._mixed = mixed
+        _, self._key_heads, _, self._size = sizes_of(self._past_key)
+        self._width = sizes_of(mixed)[-1]
+        if self._width % self._size:
+            raise NotUnderstood(f"'{mixed.name}' has {self._width} numbers a token, and heads have {self._size}")
+        self._heads = self._width // self._size
+
+    def read(self) -> AttentionReading:
+        """All of it.
+
+        Raises:
+            NotUnderstood: a part is something else.
+        """
+        inner, groups = self._width, self._key_heads * self._size
+        sources = self._find_sources()
+        value = self._read_value(sources["value"])
+        query = self._read_heads(sources["query"], self._mixed, self._heads, slice(0, inner))
+        key = self._read_heads(sources["key"], self._present_key, self._key_heads, slice(inner, inner + groups))
+        self._core = _Core(self, query, key, value)
+        cosines, sines = self._core.read_rotation()
+        size = np.sqrt(cosines**2 + sines**2)
+        if not agree(self._graph, np.full_like(size, size.flat[0]), size):
+            raise NotUnderstood(f"'{self._present_key.name}' has no keys that are turned by their positions")
+        scale, window = self._core.read_scores(cosines, sines)
+        return AttentionReading(
+            query=query.reading,
+            key=key.reading,
+            value=value.reading,
+            output=read_product(self._output),
+            norm=read_input_norm(self._graph, self._hidden, self._products),
+            post_norm=read_post_norm(self._graph, self._output, self._added),
+            angles=np.arctan2(sines, cosines),
+            scale=scale,
+            window=window,
+        )
+
+    @property
+    def _borders(self) -> dict[ir.Value, np.ndarray]:
+        """Nothing in all products and in the cache."""
+        values = [*(node.outputs[0] for node in self._products), self._past_key, self._past_value]
+        return {value: np.zeros(sizes_of(value)) for value in values}
+
+    def _find_sources(self) -> dict[str, ir.Node]:
+        """Which product each of the three comes from, by what changes with it."""
+        sinks = [self._present_key, self._present_value]
+        still = self._graph.evaluate(sinks, self._borders)
+        changing: dict[str, list[ir.Node]] = {"key": [], "value": []}
+        for node in self._products:
+            given = self._borders
+            given[node.outputs[0]] = draw(node.outputs[0])
+            for role, before, after in zip(changing, still, self._graph.evaluate(sinks, given), strict=True):
+                if not np.array_equal(before, after):
+                    changing[role].append(node)
+        for role, nodes in changing.items():
+            if len(nodes) != 1:
+                raise NotUnderstood(f"{len(nodes)} products make the {role}s in front of '{self._mixed.name}'")
+        key, value = changing["key"][0], changing["value"][0]
+        rest = [node for node in self._products if node not in (key, value)]
+        if len(rest) > 1 or (not rest and key is not value):
+            raise NotUnderstood(f"{len(self._products)} products stand in front of '{self._mixed.name}'")
+        return {"query": rest[0] if rest else key, "key": key, "value": value}
+
+    def _read_value(self, node: ir.Node) -> _Projection:
+        """Values are what is new in the cache: rows of the product, and a bias."""
+        source = node.outputs[0]
+        bias = self._new_rows(self._graph.evaluate([self._present_value], self._borders)[0])
+        given = self._borders
+        given[source] = _numbered(sizes_of(source))
+        rows = self._new_rows(self._graph.evaluate([self._present_value], given)[0]) - bias
+        chosen = _as_places(rows, sizes_of(source)[-1], self._present_value)
+        return _Projection(node, source, chosen, _projection(node, chosen, bias[0], None))
+
+    def _new_rows(self, present: np.ndarray) -> np.ndarray:
+        """[new tokens, key_heads · head_size]; the cache in front of them is as it was.
+
+        Raises:
+            NotUnderstood: the cache has another form.
+        """
+        graph = self._graph
+        if present.shape != (1, self._key_heads, graph.past + graph.new, self._size):
+            raise NotUnderstood(f"'{self._present_key.name}' has the sizes {list(present.shape)}")
+        return present[0, :, graph.past :].swapaxes(0, 1).reshape(graph.new, -1)
+
+    def _read_heads(self, node: ir.Node, sink: ir.Value, heads: int, packed: slice) -> _Projection:
+        """Biases and the norm in front of a rotation.
+
+        Args:
+            node: the product.
+            sink: what the heads go into.
+            heads: how many there are.
+            packed: where they lie, where all three are still together when they are turned.
+        """
+        graph, source = self._graph, node.outputs[0]
+        before, border = self._find_borders(source, sink)
+        count = heads * self._size
+        zero = _tokens_first(graph.evaluate([before], {source: np.zeros(sizes_of(source))})[0], graph.new)
+        numbered = {source: _numbered(sizes_of(source))}
+        places = _tokens_first(graph.evaluate([before], numbered)[0], graph.new) - zero
+        whole = places.shape[1] != count
+        columns = np.arange(places.shape[1])[packed] if whole else np.arange(count)
+        if len(columns) != count:
+            raise NotUnderstood(f"'{before.name}' has {places.shape[1]} numbers a token for {heads} heads")
+        chosen = _as_places(places[:, columns], sizes_of(source)[-1], before)
+        norm = None if before is border else read_norm(graph, before, border)
+        if norm is not None and norm.weight.shape != (self._size,):
+            raise NotUnderstood(f"'{border.name}' is a norm over {norm.weight.size} numbers, and heads have {self._size}")
+        return _Projection(node, border, columns, _projection(node, chosen, zero[0, columns], norm))
+
+    def _find_borders(self, source: ir.Value, sink: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The values in front of the norm and behind it; the same one where there is no norm."""
+        graph = self._graph
+        cuts = graph.cuts(source, sink)
+        stretches = [graph.stretch([first], second) for first, second in zip(cuts, cuts[1:], strict=False)]
+        alone = [self._rests_alone(nodes, first) for nodes, first in zip(stretches, cuts, strict=False)]
+        end = alone.index(False) if False in alone else len(alone)
+        normed = [i for i in range(end) if any(node.op_type in _REDUCTIONS for node in stretches[i])]
+        if normed:
+            behind = normed[-1] + 1
+            while behind < end and len(stretches[behind]) == 1 and stretches[behind][0].op_type in _SCALES:
+                if not self._scales_heads(stretches[behind][0]):
+                    break
+                behind += 1
+            return cuts[normed[0]], cuts[behind]
+        moved = 0
+        while moved < end and len(stretches[moved]) == 1 and stretches[moved][0].op_type in _MOVES:
+            moved += 1
+        return cuts[moved], cuts[moved]
+
+    def _rests_alone(self, nodes: Sequence[ir.Node], source: ir.Value) -> bool:
+        """Whether nodes compute with one value and constants alone."""
+        inside = {source, *(value for node in nodes for value in node.outputs)}
+        return not any(value in self._graph.computed and value not in inside for node in nodes for value in node.inputs)
+
+    def _scales_heads(self, node: ir.Node) -> bool:
+        """Whether a node behind a norm multiplies by its weights: a number for each of a head's, not one for all."""
+        if node.op_type != "Mul":
+            return True
+        factors = [value for value in node.inputs if value is not None and value not in self._graph.computed]
+        return len(factors) == 1 and np.prod(sizes_of(factors[0])) == self._size
+
+
+class _Core:
+    """From heads in front of their rotation to what the output's product reads."""
+
+    def __init__(self, reader: AttentionReader, query: _Projection, key: _Projection, value: _Projection) -> None:
+        self._reader, self._parts = reader, {"query": query, "key": key, "value": value}
+        self._graph = reader._graph
+        self._heads, self._key_heads, self._size = reader._heads, reader._key_heads, reader._size
+        self._past, self._new = self._graph.past, self._graph.new
+        self._packed = query.border if query.border is key.border else None
+        """Where all three are still together, if they are."""
+
+    def _compute(self, query: np.ndarray, key: np.ndarray, value: np.ndarray, pasts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What is mixed [new, heads · size] and new keys [new, key_heads · size].
+
+        Args:
+            query, key, value: of new tokens [new, heads · size], in front of the rotation and behind biases.
+            pasts: keys and values of the cache [key_heads, past, size].
+        """
+        reader, arrays = self._reader, dict[ir.Value, np.ndarray]()
+        for role, numbers in (("query", query), ("key", key), ("value", value)):
+            part = self._parts[role]
+            border, columns = part.border, part.columns
+            if role == "value" and self._packed is not None:
+                border, columns = self._packed, np.arange(sizes_of(self._packed)[-1])[-numbers.shape[1] :]
+            elif role == "value" and part.reading.bias is not None:
+                numbers = numbers - part.reading.bias
+            if border not in arrays:
+                arrays[border] = np.zeros((self._new, int(np.prod(sizes_of(border))) // self._new))
+            arrays[border][:, columns] = numbers
+        given = {border: _as_border(array, sizes_of(border)) for border, array in arrays.items()}
+        given[reader._past_key], given[reader._past_value] = (past[None] for past in pasts)
+        mixed, present = self._graph.evaluate([reader._mixed, reader._present_key], given)
+        if not np.array_equal(present[0, :, : self._past], pasts[0]):
+            raise NotUnderstood(f"'{reader._present_key.name}' does not begin with the cache as it was")
+        return [mixed.reshape(self._new, -1), reader._new_rows(present)]
+
+    def _nothing(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
+        groups = self._key_heads * self._size
+        rows = [np.zeros((self._new, width)) for width in (self._heads * self._size, groups, groups)]
+        return *rows, [np.zeros((self._key_heads, self._past, self._size)) for _ in range(2)]  # type: ignore[return-value]
+
+    def read_rotation(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines and sines [new, size / 2] of the keys' angles, by what becomes of a first half of ones."""
+        query, key, value, pasts = self._nothing()
+        half = self._size // 2
+        key.reshape(self._new, self._key_heads, self._size)[:, :, :half] = 1.0
+        turned = self._compute(query, key, value, pasts)[1].reshape(self._new, self._key_heads, self._size)[:, 0]
+        cosines, sines = turned[:, :half], turned[:, half:]
+        key = np.random.default_rng(0).standard_normal(key.shape)
+        expected = _turn(key.reshape(self._new, self._key_heads, self._size), cosines, sines)
+        if not agree(self._graph, expected, self._compute(query, key, value, pasts)[1]):
+            name = self._reader._present_key.name
+            raise NotUnderstood(f"'{name}' does not hold keys whose halves are turned by their positions")
+        return cosines, sines
+
+    def read_scores(self, cosines: np.ndarray, sines: np.ndarray) -> tuple[float, int | None]:
+        """The factor of scores and the window, checked on random heads.
+
+        Raises:
+            NotUnderstood: something else happens between heads and what is mixed.
+        """
+        window = self._count_seen()
+        scale = self._measure_scale(cosines, sines)
+        draws = np.random.default_rng(1)
+        query, key, value, pasts = self._nothing()
+        query, key, value, *pasts = (draws.standard_normal(array.shape) for array in (query, key, value, *pasts))
+        mixed = self._compute(query, key, value, pasts)[0]
+        expected = self._attend((query, key, value), pasts, (cosines, sines), scale, window)
+        if not agree(self._graph, expected, mixed):
+            raise NotUnderstood(f"'{self._reader._mixed.name}' is not attention of queries that are turned as keys are")
+        return scale, None if window == self._past + self._new else window
+
+    def _count_seen(self) -> int:
+        """Tokens that the last one sees: what share of equal scores it has itself."""
+        query, key, value, pasts = self._nothing()
+        value[-1] = 1.0
+        share = self._compute(query, key, value, pasts)[0][-1, 0]
+        if not share > 0:
+            raise NotUnderstood(f"'{self._reader._mixed.name}' does not see the last token")
+        return round(float(1 / share))
+
+    def _measure_scale(self, cosines: np.ndarray, sines: np.ndarray) -> float:
+        """By the shares of two tokens of the cache whose scores differ."""
+        query, key, value, pasts = self._nothing()
+        query[...] = np.random.default_rng(2).standard_normal(query.shape)
+        turned = _turn(query.reshape(self._new, self._heads, self._size), cosines, sines)[0, 0]
+        pasts[0][0, -1] = turned * (_SHARPNESS / (turned @ turned))
+        pasts[1][0, -1, 0] = pasts[1][0, -2, 1] = 1.0
+        mixed = self._compute(query, key, value, pasts)[0][0]
+        if not (mixed[0] > 0 and mixed[1] > 0):
+            raise NotUnderstood(f"'{self._reader._mixed.name}' does not see the two tokens in front of it")
+        return float(np.log(mixed[0] / mixed[1]) / _SHARPNESS)
+
+    def _attend(
+        self,
+        rows: Sequence[np.ndarray],
+        pasts: Sequence[np.ndarray],
+        angles: tuple[np.ndarray, np.ndarray],
+        scale: float,
+        window: int,
+    ) -> np.ndarray:
+        """Attention as a description has it, [new, heads · size]."""
+        query, key, value = (row.reshape(self._new, -1, self._size) for row in rows)
+        query, key = _turn(query, *angles), _turn(key, *angles)
+        keys = np.concatenate([pasts[0], key.swapaxes(0, 1)], axis=1)
+        values = np.concatenate([pasts[1], value.swapaxes(0, 1)], axis=1)
+        places = np.arange(self._past + self._new)
+        behind = places[self._past :, None] - places
+        hidden = np.where((behind >= 0) & (behind < window), 0.0, -np.inf)
+        group, mixed = self._heads // self._key_heads, []
+        for head in range(self._heads):
+            scores = query[:, head] @ keys[head // group].T * scale + hidden
+            mixed.append(compute_softmax(scores) @ values[head // group])
+        return np.stack(mixed, axis=1).reshape(self._new, -1)
+
+
+def _turn(x: np.ndarray, cosines: np.ndarray, sines: np.ndarray) -> np.ndarray:
+    """Heads [tokens, heads, size] with their halves turned."""
+    first, second = np.split(x, 2, axis=-1)
+    cosines, sines = cosines[:, None], sines[:, None]
+    return np.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+
+
+def _numbered(sizes: tuple[int, ...]) -> np.ndarray:
+    """The number of its column in each place."""
+    return np.broadcast_to(np.arange(sizes[-1], dtype=np.float64), sizes).copy()
+
+
+def _as_places(rows: np.ndarray, count: int, value: ir.Value) -> np.ndarray:
+    """int64 [columns]: which column of a product each number of a token is.
+
+    Raises:
+        NotUnderstood: it is none, or another one from token to token.
+    """
+    places = np.rint(rows[0]).astype(np.int64)
+    within = places.size and 0 <= places.min() and places.max() < count
+    if not within or np.abs(rows - places).max() > 1e-3 or len(np.unique(places)) != len(places):
+        raise NotUnderstood(f"'{value.name}' does not hold columns of a product with weights")
+    return places
+
+
+def _projection(node: ir.Node, chosen: np.ndarray, bias: np.ndarray, norm: NormReading | None) -> ProjectionReading:
+    matrix = read_product(node)
+    if len(chosen) != matrix_shape(matrix)[0] or (chosen != np.arange(len(chosen))).any():
+        matrix = matrix_rows(matrix, chosen)
+    return ProjectionReading(matrix, bias.astype(np.float32) if bias.any() else None, norm)
+
+
+def _tokens_first(array: np.ndarray, new: int) -> np.ndarray:
+    """[new, numbers of a token] of [1, new, ...] or [1, heads, new, size]."""
+    sizes = [size for size in array.shape if size != 1]
+    if sizes[0] == new:
+        return array.reshape(new, -1)
+    return array.reshape(sizes).swapaxes(0, 1).reshape(new, -1)
+
+
+def _as_border(array: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+    """The way back from `_tokens_first`."""
+    wide = [size for size in sizes if size != 1]
+    if wide[0] == len(array):
+        return array.reshape(sizes)
+    return array.reshape(len(array), wide[0], -1).swapaxes(0, 1).reshape(sizes)
