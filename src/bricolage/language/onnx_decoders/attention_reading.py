@@ -67,8 +67,8 @@ class _Projection:
     node: ir.Node
     border: ir.Value
     """Behind biases and the norm, in front of the rotation."""
-    columns: np.ndarray
-    """Of the border's numbers of a token [heads · head_size]."""
+    order: np.ndarray
+    """int64 [new tokens, heads · head_size]: where the numbers of a token lie in it."""
     reading: ProjectionReading
 
 
@@ -97,8 +97,9 @@ class AttentionReader:
         inner, groups = self._width, self._key_heads * self._size
         sources = self._find_sources()
         value = self._read_value(sources["value"])
-        query = self._read_heads(sources["query"], self._mixed, self._heads, slice(0, inner))
-        key = self._read_heads(sources["key"], self._present_key, self._key_heads, slice(inner, inner + groups))
+        query_sink, key_sink = self._find_sinks()
+        query = self._read_heads(sources["query"], query_sink, self._heads, slice(0, inner))
+        key = self._read_heads(sources["key"], key_sink, self._key_heads, slice(inner, inner + groups))
         self._core = _Core(self, query, key, value)
         cosines, sines = self._core.read_rotation()
         size = np.sqrt(cosines**2 + sines**2)
@@ -116,6 +117,15 @@ class AttentionReader:
             scale=scale,
             window=window,
         )
+
+    def _find_sinks(self) -> tuple[ir.Value, ir.Value]:
+        """Where ways of queries and of keys end: in one operator that does all, or in what is mixed and in the cache."""
+        maker = self._present_key.producer()
+        if maker is None or self._present_value.producer() is not maker:
+            return self._mixed, self._present_key
+        query, key = maker.inputs[:2]
+        assert query is not None
+        return query, query if key is None else key
 
     @property
     def _borders(self) -> dict[ir.Value, np.ndarray]:
@@ -146,12 +156,16 @@ class AttentionReader:
     def _read_value(self, node: ir.Node) -> _Projection:
         """Values are what is new in the cache: rows of the product, and a bias."""
         source = node.outputs[0]
+        sizes = sizes_of(source)
         bias = self._new_rows(self._graph.evaluate([self._present_value], self._borders)[0])
         given = self._borders
-        given[source] = _numbered(sizes_of(source))
+        given[source] = np.arange(np.prod(sizes), dtype=np.float64).reshape(sizes)
         rows = self._new_rows(self._graph.evaluate([self._present_value], given)[0]) - bias
-        chosen = _as_places(rows, sizes_of(source)[-1], self._present_value)
-        return _Projection(node, source, chosen, _projection(node, chosen, bias[0], None))
+        order = _as_integers(rows, self._present_value)
+        tokens, places = np.divmod(order, sizes[-1])
+        if (tokens != np.arange(len(rows))[:, None]).any() or (places != places[0]).any() or len(set(places[0])) != rows.shape[1]:
+            raise NotUnderstood(f"'{self._present_value.name}' does not hold columns of a product with weights")
+        return _Projection(node, source, order, _projection(node, places[0], bias[0], None))
 
     def _new_rows(self, present: np.ndarray) -> np.ndarray:
         """[new tokens, key_heads · head_size]; the cache in front of them is as it was.
@@ -175,19 +189,25 @@ class AttentionReader:
         """
         graph, source = self._graph, node.outputs[0]
         before, border = self._find_borders(source, sink)
+        sizes = sizes_of(source)
+        zero = graph.evaluate([before], {source: np.zeros(sizes)})[0].reshape(-1)
+        numbered = graph.evaluate([before], {source: np.arange(np.prod(sizes), dtype=np.float64).reshape(sizes)})[0]
+        tokens, places = np.divmod(_as_integers(numbered.reshape(-1) - zero, before), sizes[-1])
+        order = np.argsort(tokens, kind="stable").reshape(graph.new, -1)
+        if (tokens[order] != np.arange(graph.new)[:, None]).any():
+            raise NotUnderstood(f"'{before.name}' does not hold as many numbers of each token")
         count = heads * self._size
-        zero = _tokens_first(graph.evaluate([before], {source: np.zeros(sizes_of(source))})[0], graph.new)
-        numbered = {source: _numbered(sizes_of(source))}
-        places = _tokens_first(graph.evaluate([before], numbered)[0], graph.new) - zero
-        whole = places.shape[1] != count
-        columns = np.arange(places.shape[1])[packed] if whole else np.arange(count)
+        columns = np.arange(order.shape[1])
         if len(columns) != count:
-            raise NotUnderstood(f"'{before.name}' has {places.shape[1]} numbers a token for {heads} heads")
-        chosen = _as_places(places[:, columns], sizes_of(source)[-1], before)
+            columns = columns[packed]
+        chosen = places[order][:, columns]
+        if chosen.shape[1] != count or (chosen != chosen[0]).any() or len(set(chosen[0])) != count:
+            raise NotUnderstood(f"'{before.name}' does not hold {heads} heads of a product with weights")
         norm = None if before is border else read_norm(graph, before, border)
         if norm is not None and norm.weight.shape != (self._size,):
             raise NotUnderstood(f"'{border.name}' is a norm over {norm.weight.size} numbers, and heads have {self._size}")
-        return _Projection(node, border, columns, _projection(node, chosen, zero[0, columns], norm))
+        reading = _projection(node, chosen[0], zero[order][0, columns], norm)
+        return _Projection(node, border, order[:, columns], reading)
 
     def _find_borders(self, source: ir.Value, sink: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The values in front of the norm and behind it; the same one where there is no norm."""
@@ -240,18 +260,15 @@ class _Core:
             query, key, value: of new tokens [new, heads · size], in front of the rotation and behind biases.
             pasts: keys and values of the cache [key_heads, past, size].
         """
-        reader, arrays = self._reader, dict[ir.Value, np.ndarray]()
+        reader, given = self._reader, dict[ir.Value, np.ndarray]()
         for role, numbers in (("query", query), ("key", key), ("value", value)):
             part = self._parts[role]
-            border, columns = part.border, part.columns
+            border, order = part.border, part.order
             if role == "value" and self._packed is not None:
-                border, columns = self._packed, np.arange(sizes_of(self._packed)[-1])[-numbers.shape[1] :]
+                border, order = self._packed, self._parts["key"].order + numbers.shape[1]
             elif role == "value" and part.reading.bias is not None:
                 numbers = numbers - part.reading.bias
-            if border not in arrays:
-                arrays[border] = np.zeros((self._new, int(np.prod(sizes_of(border))) // self._new))
-            arrays[border][:, columns] = numbers
-        given = {border: _as_border(array, sizes_of(border)) for border, array in arrays.items()}
+            given.setdefault(border, np.zeros(sizes_of(border))).reshape(-1)[order] = numbers
         given[reader._past_key], given[reader._past_value] = (past[None] for past in pasts)
         mixed, present = self._graph.evaluate([reader._mixed, reader._present_key], given)
         if not np.array_equal(present[0, :, : self._past], pasts[0]):
@@ -345,22 +362,16 @@ def _turn(x: np.ndarray, cosines: np.ndarray, sines: np.ndarray) -> np.ndarray:
     return np.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 
 
-def _numbered(sizes: tuple[int, ...]) -> np.ndarray:
-    """The number of its column in each place."""
-    return np.broadcast_to(np.arange(sizes[-1], dtype=np.float64), sizes).copy()
-
-
-def _as_places(rows: np.ndarray, count: int, value: ir.Value) -> np.ndarray:
-    """int64 [columns]: which column of a product each number of a token is.
+def _as_integers(array: np.ndarray, value: ir.Value) -> np.ndarray:
+    """int64, where they are that.
 
     Raises:
-        NotUnderstood: it is none, or another one from token to token.
+        NotUnderstood: they are not.
     """
-    places = np.rint(rows[0]).astype(np.int64)
-    within = places.size and 0 <= places.min() and places.max() < count
-    if not within or np.abs(rows - places).max() > 1e-3 or len(np.unique(places)) != len(places):
-        raise NotUnderstood(f"'{value.name}' does not hold columns of a product with weights")
-    return places
+    integers = np.rint(array).astype(np.int64)
+    if not np.abs(array - integers).max() < 1e-3 or integers.min() < 0:
+        raise NotUnderstood(f"'{value.name}' does not hold numbers of a product with weights in another order")
+    return integers
 
 
 def _projection(node: ir.Node, chosen: np.ndarray, bias: np.ndarray, norm: NormReading | None) -> ProjectionReading:
@@ -368,19 +379,3 @@ def _projection(node: ir.Node, chosen: np.ndarray, bias: np.ndarray, norm: NormR
     if len(chosen) != matrix_shape(matrix)[0] or (chosen != np.arange(len(chosen))).any():
         matrix = matrix_rows(matrix, chosen)
     return ProjectionReading(matrix, bias.astype(np.float32) if bias.any() else None, norm)
-
-
-def _tokens_first(array: np.ndarray, new: int) -> np.ndarray:
-    """[new, numbers of a token] of [1, new, ...] or [1, heads, new, size]."""
-    sizes = [size for size in array.shape if size != 1]
-    if sizes[0] == new:
-        return array.reshape(new, -1)
-    return array.reshape(sizes).swapaxes(0, 1).reshape(new, -1)
-
-
-def _as_border(array: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
-    """The way back from `_tokens_first`."""
-    wide = [size for size in sizes if size != 1]
-    if wide[0] == len(array):
-        return array.reshape(sizes)
-    return array.reshape(len(array), wide[0], -1).swapaxes(0, 1).reshape(sizes)

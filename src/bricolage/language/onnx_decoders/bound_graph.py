@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NoReference, StatedOtherwise
 from bricolage.graph.constant_folding import constant_value, is_known
+from bricolage.graph.contributed_shapes import infer_behind
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import prepare, symbolic_dimensions
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
@@ -42,6 +43,7 @@ class BoundGraph:
                 value.name = f"{value.name}.input"
                 bound.graph.register_initializer(constant)
         graph = prepare(bound, _sizes(bound, interface, past, new))
+        _infer_again(graph.model)
         self.nodes = [operator.node for operator in graph.operators]
         self._model = graph.model
         self._place = {node: place for place, node in enumerate(self.nodes)}
@@ -114,14 +116,16 @@ class BoundGraph:
             NotUnderstood: they rest on other inputs, or an operator cannot be computed.
         """
         borders = tuple(given)
-        key = (tuple(sinks), borders)
+        asked = tuple(sink for sink in sinks if sink not in given)
+        key = (asked, borders)
         try:
             if key not in self._evaluators:
-                self._evaluators[key] = Evaluator(self._part(sinks, borders))
+                self._evaluators[key] = Evaluator(self._part(asked, borders))
             results = self._evaluators[key]({f"given_{i}": given[value] for i, value in enumerate(borders)})
         except (NoReference, InvalidGraph, StatedOtherwise) as error:
             raise NotUnderstood(f"'{sinks[0].name}' cannot be computed: {error.facts['reason']}") from error
-        return [np.asarray(results[f"sink_{i}"]) for i in range(len(sinks))]
+        computed = {sink: np.asarray(results[f"sink_{i}"]) for i, sink in enumerate(asked)}
+        return [given[sink] if sink in given else computed[sink] for sink in sinks]
 
     def _part(self, sinks: Sequence[ir.Value], borders: Sequence[ir.Value]) -> ir.Model:
         nodes = self.cone(sinks, borders)
@@ -151,6 +155,15 @@ def sizes_of(value: ir.Value) -> tuple[int, ...]:
     if not info.static:
         raise NotUnderstood(f"'{value.name}' has no known sizes")
     return info.sizes
+
+
+def _infer_again(model: ir.Model) -> None:
+    """Names that inference gave to sizes behind fused operators, before it knew those, become the sizes."""
+    for node in model.graph:
+        for value in node.outputs:
+            if value.shape is not None and not value.shape.is_static() and not value.is_graph_output():
+                value.shape = None
+    infer_behind(model)
 
 
 def _sizes(model: ir.Model, interface: CacheInterface, past: int, new: int) -> dict[str, int]:

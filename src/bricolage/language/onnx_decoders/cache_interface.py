@@ -79,11 +79,25 @@ def find_cache_interface(model: ir.Model) -> CacheInterface:
     others = [name for name in outputs if name not in {name for pair in presents for name in pair}]
     if len(others) != 1:
         raise NotUnderstood(f"beside its cache it has the outputs {', '.join(others) or 'none'}, not logits alone")
-    sizes = {tuple(inputs[name].shape or ())[1::2] for name in caches}
-    heads, *size = sizes.pop()
-    if sizes or len(size) != 1 or not (isinstance(heads, int) and isinstance(size[0], int)):
+    heads, size = _sizes_of_caches([inputs[name] for name in caches] + [outputs[name] for p in presents for name in p])
+    return CacheInterface(_TOKENS, tuple(rest), layers, others[0], heads, size)
+
+
+def _sizes_of_caches(values: Sequence[ir.Value]) -> tuple[int, int]:
+    """Number and size of the heads of keys, which an exporter may state of the outputs alone.
+
+    Raises:
+        NotUnderstood: layers have others, or nothing states them.
+    """
+    stated: list[set[int]] = [set(), set()]
+    for value in values:
+        for sizes, axis in zip(stated, (1, 3), strict=True):
+            dimension = value.shape[axis] if value.shape is not None else None
+            if isinstance(dimension, int):
+                sizes.add(dimension)
+    if any(len(sizes) != 1 for sizes in stated):
         raise NotUnderstood("its caches are not [batch, heads, tokens, size of a head] with the same sizes in all layers")
-    return CacheInterface(_TOKENS, tuple(rest), layers, others[0], heads, size[0])
+    return stated[0].pop(), stated[1].pop()
 
 
 def _pair_by_layer(values: Sequence[ir.Value]) -> list[tuple[str, str]]:
