@@ -7,11 +7,11 @@ from pathlib import Path
 from bricolage.base.generation_options import NGRAM, LanguageSettings
 from bricolage.base.options import available_cores
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
-from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.decoder_programs import Arithmetic
 from bricolage.language.draft_model import ModelDrafter, check_same_tokens
 from bricolage.language.language_model import LanguageModel
+from bricolage.language.onnx_decoders.onnx_decoder import read_any_decoder
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
 from bricolage.language.speculation import NgramDrafter, StepSeconds, measure_steps
 from bricolage.language.tokenizer import Tokenizer
@@ -21,17 +21,17 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
     """Reads a language model.
 
     Args:
-        path: of a GGUF file, or of a folder of Hugging Face.
+        path: of a GGUF file, of an ONNX file with a cache, or of a folder with one or of Hugging Face.
         settings: its threads, memory and guesses; v(n) is measured where there are guesses.
 
     Raises:
-        MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`, of the model and of the one that guesses.
+        MissingFile, NotALanguageModel, UnknownDecoderKind, UnreadDecoderGraph: as `read_any_decoder`, of the model and of the one that guesses.
         MissingLibrary: the package `tokenizers` is not installed.
         OtherVocabulary: the tokens of the tokenizer, of the model and of the one that guesses are not the same.
         ModelBeyondMemory, NotEnoughMemory: its weights, or its cache, do not fit.
     """
     settings = settings or LanguageSettings()
-    decoder = read_decoder(path)
+    decoder = read_any_decoder(path)
     tokenizer = Tokenizer(decoder.tokenizer, path)
     make_drafter = _choose_drafter(settings, tokenizer)
     model = _run_decoder(decoder, settings)
@@ -55,7 +55,7 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> Drafter
     if settings.speculate == NGRAM:
         return lambda _: NgramDrafter()
     path = Path(settings.speculate)
-    decoder = read_decoder(path)
+    decoder = read_any_decoder(path)
     check_same_tokens(tokenizer, Tokenizer(decoder.tokenizer, path))
     draft_model = _run_decoder(decoder, settings)
     return lambda options: ModelDrafter(draft_model, options)

@@ -11,6 +11,7 @@ from bricolage.frontends.decoders.gguf_file import MAGIC, GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
+from bricolage.frontends.decoders.onnx_decoder_files import has_onnx_decoder
 from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
 
 
@@ -43,11 +44,14 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
 
 
 def is_language_model(path: str | Path) -> bool:
-    """Whether a file begins as GGUF does, or a folder has config.json with weights in safetensors. It may still be damaged."""
+    """Whether a file begins as GGUF does, an ONNX file takes tokens and a cache, or a folder has such a file, or config.json with
+    weights in safetensors. It may still be damaged."""
     path = Path(path)
     try:
-        if path.is_dir():
-            return (path / "config.json").is_file() and any(path.glob("*.safetensors"))
+        if path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors")):
+            return True
+        if path.is_dir() or path.suffix == ".onnx":
+            return has_onnx_decoder(path)
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:

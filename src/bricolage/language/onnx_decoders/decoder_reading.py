@@ -26,7 +26,7 @@ from bricolage.frontends.decoders.decoder_description import (
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.onnx_decoders.attention_reading import AttentionReader, AttentionReading
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph
-from bricolage.language.onnx_decoders.cache_interface import CacheInterface, find_cache_interface
+from bricolage.language.onnx_decoders.cache_interface import CacheInterface
 from bricolage.language.onnx_decoders.feed_forward_reading import FeedForwardReading, read_feed_forward
 from bricolage.language.onnx_decoders.fused_operators import take_apart
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
@@ -68,14 +68,13 @@ class StatedSizes:
     tokenizer: TokenizerDescription
 
 
-def read_decoder_graph(model: ir.Model, stated: StatedSizes) -> DecoderDescription:
-    """The description of a clean model; changes it.
+def read_decoder_graph(model: ir.Model, interface: CacheInterface, stated: StatedSizes) -> DecoderDescription:
+    """The description of a clean model with an interface; changes the model.
 
     Raises:
         NotUnderstood: a part is something that no description has.
     """
     take_apart(model)
-    interface = find_cache_interface(model)
     new = next(count for count in _NEW if count not in (interface.key_heads, interface.head_size))
     context = min(stated.context_length, _LONGEST)
     if context <= _PAST + new:
