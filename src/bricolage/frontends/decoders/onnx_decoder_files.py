@@ -49,7 +49,9 @@ def list_input_names(path: Path) -> list[str]:
             if number == _GRAPH:
                 for inner, begin, end in _fields(data, start, stop):
                     if inner == _INPUT:
-                        names += [data[a:b].decode(errors="replace") for n, a, b in _fields(data, begin, end) if n == _NAME]
+                        names += [
+                            data[a:b].decode(errors="replace") for n, a, b in _fields(data, begin, end) if n == _NAME
+                        ]
         return names
 
 

@@ -21,11 +21,19 @@ from bricolage.language.onnx_decoders.stretch_readings import NormReading, agree
 from bricolage.verify.decoder_reference import compute_softmax
 
 _REDUCTIONS = frozenset(
-    """
-    LpNormalization RMSNormalization ReduceL2 ReduceMean ReduceSum ReduceSumSquare SimplifiedLayerNormalization
-    """.split()
+    [
+        "LpNormalization",
+        "RMSNormalization",
+        "ReduceL2",
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceSumSquare",
+        "SimplifiedLayerNormalization",
+    ]
 )
-_MOVES = frozenset(["Add", "Cast", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
+_MOVES = frozenset(
+    ["Add", "Cast", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"]
+)
 """Operators that may stand alone in front of a rotation: they move numbers, or add a bias."""
 _SCALES = frozenset(["Cast", "Identity", "Mul"])
 """Operators that may stand behind a norm, and belong to it."""
@@ -44,6 +52,17 @@ class ProjectionReading:
 
 
 @dataclass(frozen=True)
+class ScoreReading:
+    """What scores are made of."""
+
+    angles: np.ndarray
+    """float64 [new tokens, head_size / 2], in radians, modulo a turn."""
+    scale: float
+    window: int | None
+    """Tokens that are seen at most, where that are fewer than there are."""
+
+
+@dataclass(frozen=True)
 class AttentionReading:
     """Weights, norms and what scores are made of."""
 
@@ -53,11 +72,7 @@ class AttentionReading:
     output: Matrix
     norm: NormReading
     post_norm: NormReading | None
-    angles: np.ndarray
-    """float64 [new tokens, head_size / 2], in radians, modulo a turn."""
-    scale: float
-    window: int | None
-    """Tokens that are seen at most, where that are fewer than there are."""
+    scores: ScoreReading
 
 
 @dataclass(frozen=True)
@@ -94,18 +109,7 @@ class AttentionReader:
         Raises:
             NotUnderstood: a part is something else.
         """
-        inner, groups = self._width, self._key_heads * self._size
-        sources = self._find_sources()
-        value = self._read_value(sources["value"])
-        query_sink, key_sink = self._find_sinks()
-        query = self._read_heads(sources["query"], query_sink, self._heads, slice(0, inner))
-        key = self._read_heads(sources["key"], key_sink, self._key_heads, slice(inner, inner + groups))
-        self._core = _Core(self, query, key, value)
-        cosines, sines = self._core.read_rotation()
-        size = np.sqrt(cosines**2 + sines**2)
-        if not agree(self._graph, np.full_like(size, size.flat[0]), size):
-            raise NotUnderstood(f"'{self._present_key.name}' has no keys that are turned by their positions")
-        scale, window = self._core.read_scores(cosines, sines)
+        query, key, value = self._read_projections()
         return AttentionReading(
             query=query.reading,
             key=key.reading,
@@ -113,10 +117,34 @@ class AttentionReader:
             output=read_product(self._output),
             norm=read_input_norm(self._graph, self._hidden, self._products),
             post_norm=read_post_norm(self._graph, self._output, self._added),
-            angles=np.arctan2(sines, cosines),
-            scale=scale,
-            window=window,
+            scores=self._read_scores(query, key, value),
         )
+
+    def read_scores(self) -> ScoreReading:
+        """What depends on how long a text is.
+
+        Raises:
+            NotUnderstood: a part is something else.
+        """
+        return self._read_scores(*self._read_projections())
+
+    def _read_projections(self) -> tuple[_Projection, _Projection, _Projection]:
+        inner, groups = self._width, self._key_heads * self._size
+        sources = self._find_sources()
+        value = self._read_value(sources["value"])
+        query_sink, key_sink = self._find_sinks()
+        query = self._read_heads(sources["query"], query_sink, self._heads, slice(0, inner))
+        key = self._read_heads(sources["key"], key_sink, self._key_heads, slice(inner, inner + groups))
+        return query, key, value
+
+    def _read_scores(self, query: _Projection, key: _Projection, value: _Projection) -> ScoreReading:
+        core = _Core(self, query, key, value)
+        cosines, sines = core.read_rotation()
+        size = np.sqrt(cosines**2 + sines**2)
+        if not agree(self._graph, np.ones_like(size), size):
+            raise NotUnderstood(f"'{self._present_key.name}' has no keys that are turned by their positions")
+        scale, window = core.read_scores(cosines, sines)
+        return ScoreReading(np.arctan2(sines, cosines), scale, window)
 
     def _find_sinks(self) -> tuple[ir.Value, ir.Value]:
         """Where ways of queries and of keys end: in one operator that does all, or in what is mixed and in the cache."""
@@ -163,7 +191,11 @@ class AttentionReader:
         rows = self._new_rows(self._graph.evaluate([self._present_value], given)[0]) - bias
         order = _as_integers(rows, self._present_value)
         tokens, places = np.divmod(order, sizes[-1])
-        if (tokens != np.arange(len(rows))[:, None]).any() or (places != places[0]).any() or len(set(places[0])) != rows.shape[1]:
+        if (
+            (tokens != np.arange(len(rows))[:, None]).any()
+            or (places != places[0]).any()
+            or len(set(places[0])) != rows.shape[1]
+        ):
             raise NotUnderstood(f"'{self._present_value.name}' does not hold columns of a product with weights")
         return _Projection(node, source, order, _projection(node, places[0], bias[0], None))
 
@@ -205,7 +237,9 @@ class AttentionReader:
             raise NotUnderstood(f"'{before.name}' does not hold {heads} heads of a product with weights")
         norm = None if before is border else read_norm(graph, before, border)
         if norm is not None and norm.weight.shape != (self._size,):
-            raise NotUnderstood(f"'{border.name}' is a norm over {norm.weight.size} numbers, and heads have {self._size}")
+            raise NotUnderstood(
+                f"'{border.name}' is a norm over {norm.weight.size} numbers, and heads have {self._size}"
+            )
         reading = _projection(node, chosen[0], zero[order][0, columns], norm)
         return _Projection(node, border, order[:, columns], reading)
 
@@ -213,7 +247,7 @@ class AttentionReader:
         """The values in front of the norm and behind it; the same one where there is no norm."""
         graph = self._graph
         cuts = graph.cuts(source, sink)
-        stretches = [graph.stretch([first], second) for first, second in zip(cuts, cuts[1:], strict=False)]
+        stretches = [graph.stretch(first, second) for first, second in zip(cuts, cuts[1:], strict=False)]
         alone = [self._rests_alone(nodes, first) for nodes, first in zip(stretches, cuts, strict=False)]
         end = alone.index(False) if False in alone else len(alone)
         normed = [i for i in range(end) if any(node.op_type in _REDUCTIONS for node in stretches[i])]
@@ -253,7 +287,9 @@ class _Core:
         self._packed = query.border if query.border is key.border else None
         """Where all three are still together, if they are."""
 
-    def _compute(self, query: np.ndarray, key: np.ndarray, value: np.ndarray, pasts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _compute(
+        self, query: np.ndarray, key: np.ndarray, value: np.ndarray, pasts: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
         """What is mixed [new, heads · size] and new keys [new, key_heads · size].
 
         Args:

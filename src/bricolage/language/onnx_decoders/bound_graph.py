@@ -60,17 +60,16 @@ class BoundGraph:
 
     def reachable(self, sources: Iterable[ir.Value]) -> set[ir.Value]:
         """Values that depend on some, and these."""
-        seen = set(sources)
-        for node in self.nodes:
-            if any(value in seen for value in node.inputs):
-                seen.update(node.outputs)
-        return seen
+        return _reach(self.nodes, sources)
 
-    def stretch(self, sources: Iterable[ir.Value], sink: ir.Value) -> list[ir.Node]:
-        """Nodes on ways from sources to a value, in their order."""
-        seen = self.reachable(sources)
+    def stretch(self, source: ir.Value, sink: ir.Value) -> list[ir.Node]:
+        """Nodes on ways from one value to another, in their order."""
+        first, last = source.producer(), sink.producer()
+        begin = 0 if first is None else self._place[first]
+        between = self.nodes[begin : 0 if last is None else self._place[last] + 1]
+        seen = _reach(between, [source])
         needed, nodes = {sink}, []
-        for node in reversed(self.nodes):
+        for node in reversed(between):
             if needed.intersection(node.outputs) and any(value in seen for value in node.inputs):
                 nodes.append(node)
                 needed.update(value for value in node.inputs if value in seen)
@@ -98,7 +97,7 @@ class BoundGraph:
 
     def cuts(self, source: ir.Value, sink: ir.Value) -> list[ir.Value]:
         """Values that every way from one value to another goes through, in order, both included."""
-        nodes = self.stretch([source], sink)
+        nodes = self.stretch(source, sink)
         inside = {source, sink, *(value for node in nodes for value in node.outputs)}
         last_use = {value: place for place, node in enumerate(nodes) for value in node.inputs if value in inside}
         cuts, furthest = [source], last_use.get(source, -1)
@@ -143,6 +142,14 @@ class BoundGraph:
             for number, value in enumerate(values):
                 value.name = f"{kind}_{number}"
         return part
+
+
+def _reach(nodes: Iterable[ir.Node], sources: Iterable[ir.Value]) -> set[ir.Value]:
+    seen = set(sources)
+    for node in nodes:
+        if any(value in seen for value in node.inputs):
+            seen.update(node.outputs)
+    return seen
 
 
 def sizes_of(value: ir.Value) -> tuple[int, ...]:

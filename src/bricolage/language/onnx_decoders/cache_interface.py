@@ -96,7 +96,9 @@ def _sizes_of_caches(values: Sequence[ir.Value]) -> tuple[int, int]:
             if isinstance(dimension, int):
                 sizes.add(dimension)
     if any(len(sizes) != 1 for sizes in stated):
-        raise NotUnderstood("its caches are not [batch, heads, tokens, size of a head] with the same sizes in all layers")
+        raise NotUnderstood(
+            "its caches are not [batch, heads, tokens, size of a head] with the same sizes in all layers"
+        )
     return stated[0].pop(), stated[1].pop()
 
 

@@ -24,7 +24,7 @@ from bricolage.frontends.decoders.decoder_description import (
     matrix_shape,
 )
 from bricolage.graph.quantised_blocks import QuantisedBlocks
-from bricolage.language.onnx_decoders.attention_reading import AttentionReader, AttentionReading
+from bricolage.language.onnx_decoders.attention_reading import AttentionReader, AttentionReading, ScoreReading
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
 from bricolage.language.onnx_decoders.feed_forward_reading import FeedForwardReading, read_feed_forward
@@ -32,7 +32,13 @@ from bricolage.language.onnx_decoders.fused_operators import take_apart
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.language.onnx_decoders.rotary_frequencies import fit_frequencies
 from bricolage.language.onnx_decoders.stored_weights import is_product, read_embedding, read_product
-from bricolage.language.onnx_decoders.stretch_readings import NormReading, is_identity, read_cap, read_norm, read_scaling
+from bricolage.language.onnx_decoders.stretch_readings import (
+    NormReading,
+    is_identity,
+    read_cap,
+    read_norm,
+    read_scaling,
+)
 
 _PAST = 5
 _NEW = (37, 41, 43)
@@ -81,20 +87,14 @@ def read_decoder_graph(model: ir.Model, interface: CacheInterface, stated: State
         new = next((count for count in (13, 11, 7) if count + _PAST < context and count != interface.key_heads), 3)
     short = BoundGraph(model, interface, _PAST, new)
     long = BoundGraph(model, interface, context - new, new)
-    first = _read_graph(short, interface)
-    second = _read_graph(long, interface)
-    return _describe(first, second, (short, long), interface, stated, context)
+    reading = _read_graph(short, interface)
+    long_scores = _read_long_scores(long, interface)
+    return _describe(reading, long_scores, (short, long), interface, stated, context)
 
 
 def _read_graph(graph: BoundGraph, interface: CacheInterface) -> _Reading:
-    readers = [node for node in graph.nodes if graph.tokens in node.inputs]
-    if len(readers) != 1:
-        raise NotUnderstood(f"{len(readers)} operators read '{interface.tokens}'")
-    embedded = readers[0].outputs[0]
-    cuts = graph.cuts(embedded, graph.logits)
-    sums = [(cuts[i], cuts[i + 1]) for i in range(len(cuts) - 1) if _is_residual(graph, cuts[i], cuts[i + 1])]
-    if len(sums) != 2 * len(graph.caches):
-        raise NotUnderstood(f"it has {len(sums)} residual sums for {len(graph.caches)} layers")
+    embedding, sums = _find_sums(graph, interface)
+    embedded = embedding.outputs[0]
     scale = read_scaling(graph, embedded, sums[0][0])
     for (_, before), (behind, _) in zip(sums, sums[1:], strict=False):
         if not is_identity(graph, before, behind):
@@ -107,14 +107,40 @@ def _read_graph(graph: BoundGraph, interface: CacheInterface) -> _Reading:
         for number in range(len(graph.caches))
     ]
     last = sums[-1][1]
-    heads = [node for node in graph.stretch([last], graph.logits) if is_product(node, graph.computed)]
+    heads = [node for node in graph.stretch(last, graph.logits) if is_product(node, graph.computed)]
     if len(heads) != 1:
         raise NotUnderstood(f"{len(heads)} products with weights stand behind the last layer")
     head, normed = heads[0], heads[0].inputs[0]
     assert normed is not None
     norm = read_norm(graph, last, normed)
     cap = read_cap(graph, head.outputs[0], graph.logits)
-    return _Reading(read_embedding(readers[0]), scale, tuple(layers), norm, read_product(head), cap)
+    return _Reading(read_embedding(embedding), scale, tuple(layers), norm, read_product(head), cap)
+
+
+def _read_long_scores(graph: BoundGraph, interface: CacheInterface) -> list[ScoreReading]:
+    """Of each layer, behind a cache that is nearly full."""
+    _, sums = _find_sums(graph, interface)
+    attentions = enumerate(sums[::2])
+    return [
+        AttentionReader(graph, number, hidden, _added(hidden, total)).read_scores()
+        for number, (hidden, total) in attentions
+    ]
+
+
+def _find_sums(graph: BoundGraph, interface: CacheInterface) -> tuple[ir.Node, list[tuple[ir.Value, ir.Value]]]:
+    """What makes hidden states of tokens, and the hidden states in front of residual sums and behind them.
+
+    Raises:
+        NotUnderstood: there are not two sums a layer.
+    """
+    readers = [node for node in graph.nodes if graph.tokens in node.inputs]
+    if len(readers) != 1:
+        raise NotUnderstood(f"{len(readers)} operators read '{interface.tokens}'")
+    cuts = graph.cuts(readers[0].outputs[0], graph.logits)
+    sums = [pair for pair in zip(cuts, cuts[1:], strict=False) if _is_residual(graph, *pair)]
+    if len(sums) != 2 * len(graph.caches):
+        raise NotUnderstood(f"it has {len(sums)} residual sums for {len(graph.caches)} layers")
+    return readers[0], sums
 
 
 def _is_residual(graph: BoundGraph, hidden: ir.Value, total: ir.Value) -> bool:
@@ -139,7 +165,7 @@ def _added(hidden: ir.Value, total: ir.Value) -> ir.Value:
 
 def _describe(
     short: _Reading,
-    long: _Reading,
+    long: Sequence[ScoreReading],
     graphs: tuple[BoundGraph, BoundGraph],
     interface: CacheInterface,
     stated: StatedSizes,
@@ -154,14 +180,16 @@ def _describe(
     epsilons = {norm.epsilon for norm in norms}
     if len(epsilons) != 1:
         raise NotUnderstood(f"its norms add different numbers: {', '.join(map(str, sorted(epsilons)))}")
-    scale = _shared("factor of scores", [layer.attention.scale for reading in (short, long) for layer in reading.layers])
+    scale = _shared(
+        "factor of scores", [scores.scale for scores in (*(layer.attention.scores for layer in short.layers), *long)]
+    )
     activations: set[Activation] = {layer.feed_forward.activation for layer in short.layers}
     if len(activations) != 1:
         raise NotUnderstood(f"its layers have the activations {', '.join(sorted(activations))}")
     layers = []
-    for first, second in zip(short.layers, long.layers, strict=True):
+    for first, second in zip(short.layers, long, strict=True):
         places = [graph.past + np.arange(graph.new) for graph in graphs]
-        angles = [first.attention.angles, second.attention.angles]
+        angles = [first.attention.scores.angles, second.angles]
         rope = fit_frequencies(places, angles, graphs[0].tolerance, stated.rope_base)
         layers.append(_describe_layer(first, second, rope))
     heads = matrix_shape(short.layers[0].attention.query.matrix)[0] // interface.head_size
@@ -185,12 +213,12 @@ def _describe(
     )
 
 
-def _describe_layer(first: _Layer, second: _Layer, rope: RotaryEmbedding) -> LayerDescription:
-    """Weights of the short reading; the window of the long one, which shows the short one's too."""
+def _describe_layer(first: _Layer, long: ScoreReading, rope: RotaryEmbedding) -> LayerDescription:
+    """Weights of the short reading; the window of the long one, which the short one may not reach."""
     attention, feed = first.attention, first.feed_forward
-    window = second.attention.window
-    if attention.window is not None and attention.window != window:
-        raise NotUnderstood(f"a layer sees {attention.window} tokens of a short text, and {window} of a long one")
+    window, shown = long.window, attention.scores.window
+    if shown is not None and shown != window:
+        raise NotUnderstood(f"a layer sees {shown} tokens of a short text, and {window} of a long one")
     query, key, value = attention.query, attention.key, attention.value
     return LayerDescription(
         query=query.matrix,

@@ -32,7 +32,7 @@ def products_within(graph: BoundGraph, hidden: ir.Value, added: ir.Value) -> tup
     Raises:
         NotUnderstood: there is not one behind all others.
     """
-    nodes = [node for node in graph.stretch([hidden], added) if is_product(node, graph.computed)]
+    nodes = [node for node in graph.stretch(hidden, added) if is_product(node, graph.computed)]
     if len(nodes) < 2:
         raise NotUnderstood(f"'{added.name}' has {len(nodes)} products with weights")
     return nodes[:-1], nodes[-1]

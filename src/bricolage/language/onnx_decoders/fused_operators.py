@@ -33,7 +33,9 @@ def _input(node: ir.Node, place: int) -> ir.Value | None:
     return node.inputs[place] if place < len(node.inputs) else None
 
 
-def _new(kind: str, inputs: Sequence[ir.Value | None], like: ir.Value, name: str, **words: int | float | Sequence[int]) -> ir.Node:
+def _new(
+    kind: str, inputs: Sequence[ir.Value | None], like: ir.Value, name: str, **words: int | float | Sequence[int]
+) -> ir.Node:
     node = ir.node(kind, list(inputs), dict(words), name=name)
     node.outputs[0].name = name
     node.outputs[0].type, node.outputs[0].shape = like.type, like.shape

@@ -66,7 +66,10 @@ def keep_decoder(folder: Path, decoder: DecoderDescription, files: Iterable[Path
                     np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(file)
                 return places[id(array)]
 
-            whole = {"files": [_look_at(path) for path in files], "decoder": encode(replace(decoder, tokenizer=_NO_TOKENIZER))}
+            whole = {
+                "files": [_look_at(path) for path in files],
+                "decoder": encode(replace(decoder, tokenizer=_NO_TOKENIZER)),
+            }
             text = json.dumps(whole, default=place)
         (draft / _DESCRIPTION).write_text(text, encoding="utf-8")
         draft.rename(folder)

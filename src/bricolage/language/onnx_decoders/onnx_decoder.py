@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import NotALanguageModel, UnreadDecoderGraph
+from bricolage.errors import UnreadDecoderGraph
 from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
     build_checked_decoder,

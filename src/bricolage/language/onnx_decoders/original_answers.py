@@ -29,7 +29,11 @@ def answer_by_onnxruntime(file: Path, interface: CacheInterface, calls: Sequence
     """
     folder = scratch.temporary()
     try:
-        request = {"file": str(file.absolute()), "interface": encode(interface), "calls": [list(call) for call in calls]}
+        request = {
+            "file": str(file.absolute()),
+            "interface": encode(interface),
+            "calls": [list(call) for call in calls],
+        }
         (folder / _REQUEST).write_text(json.dumps(request), encoding="utf-8")
         command = [sys.executable, "-P", "-m", __name__, str(folder)]
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)

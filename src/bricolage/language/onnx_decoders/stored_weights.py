@@ -47,7 +47,9 @@ def read_embedding(node: ir.Node) -> Matrix:
     assert table is not None
     if (node.domain, node.op_type) == ("", "Gather") and attributes.get_int("axis", 0) == 0:
         return _upright(*_read_matrix(table, node, turned=False), node)
-    if (node.domain, node.op_type) == ("com.microsoft", "GatherBlockQuantized") and not attributes.get_int("gather_axis", 0):
+    if (node.domain, node.op_type) == ("com.microsoft", "GatherBlockQuantized") and not attributes.get_int(
+        "gather_axis", 0
+    ):
         return _read_gathered_blocks(node)
     raise NotUnderstood(f"tokens go into '{node.name}' ({node.op_type})")
 
@@ -127,7 +129,12 @@ def _read_n_bits(node: ir.Node) -> QuantisedBlocks:
     if packed.size != n * size or scales.size != n * count:
         raise _fail(node, f"{packed.size} bytes and {scales.size} scales for {k} x {n} in blocks of {block}")
     return QuantisedBlocks(
-        packed.reshape(n, size), _as_floats(scales.reshape(n, count)), _zero_points(node, zeros, n, count, bits), bits, block, k
+        packed.reshape(n, size),
+        _as_floats(scales.reshape(n, count)),
+        _zero_points(node, zeros, n, count, bits),
+        bits,
+        block,
+        k,
     )
 
 
