@@ -32,8 +32,9 @@ def load(
 ) -> Executable | LanguageModel:
     """Opens an artifact or a pack, and gives what runs it: see `bricolage.runtime.load.load`.
 
-    A GGUF file, an ONNX file with a cache, or a folder with a language model becomes a `LanguageModel`, whose `generate` gives a text as a
-    stream. Which of both a path is shows when it is opened; with `language`, which says how, checkers of types know it too.
+    A GGUF file, an ONNX file with a cache, or a folder with a language model becomes a `LanguageModel`, whose `generate` gives a
+    text as a stream. Which of both a path is shows when it is opened; with `language`, which says how, checkers of types know it
+    too.
 
     Raises:
         MissingFile, BadArtifact, ForeignArtifact, NoBackend and others: as `bricolage.runtime.load.load`.

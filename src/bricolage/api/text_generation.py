@@ -31,7 +31,7 @@ def open_text_model(path: Path, settings: LanguageSettings | None = None) -> Lan
     if path.exists() and not is_language_model(path):
         raise NotALanguageModel(
             path=path,
-            reason="it is neither a GGUF file, nor ONNX with a cache, nor a folder with such a file or with config.json and safetensors",
+            reason="it is neither GGUF, nor ONNX with a cache, nor a folder with such a file or with safetensors",
         )
     return open_language_model(path, settings)
 

@@ -25,7 +25,8 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
         settings: its threads, memory and guesses; v(n) is measured where there are guesses.
 
     Raises:
-        MissingFile, NotALanguageModel, UnknownDecoderKind, UnreadDecoderGraph: as `read_any_decoder`, of the model and of the one that guesses.
+        MissingFile, NotALanguageModel, UnknownDecoderKind, UnreadDecoderGraph: as `read_any_decoder`, of the model and of the
+            one that guesses.
         MissingLibrary: the package `tokenizers` is not installed.
         OtherVocabulary: the tokens of the tokenizer, of the model and of the one that guesses are not the same.
         ModelBeyondMemory, NotEnoughMemory: its weights, or its cache, do not fit.

@@ -1,35 +1,28 @@
 """Attention of a layer, from the part of a graph between two residual sums.
 
-What is looked for: which rows of which product are queries, keys and values, their biases and norms, angles of positions, the factor
-of scores, and how many tokens are seen. Then the whole is computed on random inputs, and compared.
+What is looked for: which rows of which product are queries, keys and values, their biases and norms, angles of positions, the
+factor of scores, and how many tokens are seen. Then the whole is computed on random inputs, and compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.frontends.decoders.decoder_description import Matrix, matrix_rows, matrix_shape
-from bricolage.language.onnx_decoders.bound_graph import BoundGraph, sizes_of
+from bricolage.language.onnx_decoders.bound_graph import BoundGraph, read_sizes
 from bricolage.language.onnx_decoders.feed_forward_reading import products_within, read_input_norm, read_post_norm
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
+from bricolage.language.onnx_decoders.score_reading import AttentionEnds, HeadSource, ScoreReader, ScoreReading
 from bricolage.language.onnx_decoders.stored_weights import read_product
-from bricolage.language.onnx_decoders.stretch_readings import NormReading, agree, draw, read_norm
-from bricolage.verify.decoder_reference import compute_softmax
+from bricolage.language.onnx_decoders.stretch_readings import NormReading, draw_numbers, read_norm
 
 _REDUCTIONS = frozenset(
-    [
-        "LpNormalization",
-        "RMSNormalization",
-        "ReduceL2",
-        "ReduceMean",
-        "ReduceSum",
-        "ReduceSumSquare",
-        "SimplifiedLayerNormalization",
-    ]
+    ["RMSNormalization", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare", "SimplifiedLayerNormalization"]
 )
 _MOVES = frozenset(
     ["Add", "Cast", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"]
@@ -37,8 +30,6 @@ _MOVES = frozenset(
 """Operators that may stand alone in front of a rotation: they move numbers, or add a bias."""
 _SCALES = frozenset(["Cast", "Identity", "Mul"])
 """Operators that may stand behind a norm, and belong to it."""
-_SHARPNESS = 4.0
-"""Of the scores that the factor is measured at."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +40,6 @@ class ProjectionReading:
     bias: np.ndarray | None
     """float32 [heads · head_size]."""
     norm: NormReading | None
-
-
-@dataclass(frozen=True)
-class ScoreReading:
-    """What scores are made of."""
-
-    angles: np.ndarray
-    """float64 [new tokens, head_size / 2], in radians, modulo a turn."""
-    scale: float
-    window: int | None
-    """Tokens that are seen at most, where that are fewer than there are."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +77,12 @@ class AttentionReader:
         mixed = self._output.inputs[0]
         assert mixed is not None
         self._mixed = mixed
-        _, self._key_heads, _, self._size = sizes_of(self._past_key)
-        self._width = sizes_of(mixed)[-1]
+        _, self._key_heads, _, self._size = read_sizes(self._past_key)
+        self._width = read_sizes(mixed)[-1]
         if self._width % self._size:
             raise NotUnderstood(f"'{mixed.name}' has {self._width} numbers a token, and heads have {self._size}")
         self._heads = self._width // self._size
+        self._ends = AttentionEnds(graph, mixed, *graph.caches[layer], self._heads, self._key_heads, self._size)
 
     def read(self) -> AttentionReading:
         """All of it.
@@ -138,13 +119,12 @@ class AttentionReader:
         return query, key, value
 
     def _read_scores(self, query: _Projection, key: _Projection, value: _Projection) -> ScoreReading:
-        core = _Core(self, query, key, value)
-        cosines, sines = core.read_rotation()
-        size = np.sqrt(cosines**2 + sines**2)
-        if not agree(self._graph, np.ones_like(size), size):
-            raise NotUnderstood(f"'{self._present_key.name}' has no keys that are turned by their positions")
-        scale, window = core.read_scores(cosines, sines)
-        return ScoreReading(np.arctan2(sines, cosines), scale, window)
+        sources = (
+            HeadSource(query.border, query.order, None),
+            HeadSource(key.border, key.order, None),
+            HeadSource(value.border, value.order, value.reading.bias),
+        )
+        return ScoreReader(self._ends, *sources).read()
 
     def _find_sinks(self) -> tuple[ir.Value, ir.Value]:
         """Where ways of queries and of keys end: in one operator that does all, or in what is mixed and in the cache."""
@@ -159,7 +139,7 @@ class AttentionReader:
     def _borders(self) -> dict[ir.Value, np.ndarray]:
         """Nothing in all products and in the cache."""
         values = [*(node.outputs[0] for node in self._products), self._past_key, self._past_value]
-        return {value: np.zeros(sizes_of(value)) for value in values}
+        return {value: np.zeros(read_sizes(value)) for value in values}
 
     def _find_sources(self) -> dict[str, ir.Node]:
         """Which product each of the three comes from, by what changes with it."""
@@ -168,7 +148,7 @@ class AttentionReader:
         changing: dict[str, list[ir.Node]] = {"key": [], "value": []}
         for node in self._products:
             given = self._borders
-            given[node.outputs[0]] = draw(node.outputs[0])
+            given[node.outputs[0]] = draw_numbers(node.outputs[0])
             for role, before, after in zip(changing, still, self._graph.evaluate(sinks, given), strict=True):
                 if not np.array_equal(before, after):
                     changing[role].append(node)
@@ -184,11 +164,11 @@ class AttentionReader:
     def _read_value(self, node: ir.Node) -> _Projection:
         """Values are what is new in the cache: rows of the product, and a bias."""
         source = node.outputs[0]
-        sizes = sizes_of(source)
-        bias = self._new_rows(self._graph.evaluate([self._present_value], self._borders)[0])
+        sizes = read_sizes(source)
+        bias = self._ends.new_rows(self._graph.evaluate([self._present_value], self._borders)[0])
         given = self._borders
         given[source] = np.arange(np.prod(sizes), dtype=np.float64).reshape(sizes)
-        rows = self._new_rows(self._graph.evaluate([self._present_value], given)[0]) - bias
+        rows = self._ends.new_rows(self._graph.evaluate([self._present_value], given)[0]) - bias
         order = _as_integers(rows, self._present_value)
         tokens, places = np.divmod(order, sizes[-1])
         if (
@@ -198,17 +178,6 @@ class AttentionReader:
         ):
             raise NotUnderstood(f"'{self._present_value.name}' does not hold columns of a product with weights")
         return _Projection(node, source, order, _projection(node, places[0], bias[0], None))
-
-    def _new_rows(self, present: np.ndarray) -> np.ndarray:
-        """[new tokens, key_heads · head_size]; the cache in front of them is as it was.
-
-        Raises:
-            NotUnderstood: the cache has another form.
-        """
-        graph = self._graph
-        if present.shape != (1, self._key_heads, graph.past + graph.new, self._size):
-            raise NotUnderstood(f"'{self._present_key.name}' has the sizes {list(present.shape)}")
-        return present[0, :, graph.past :].swapaxes(0, 1).reshape(graph.new, -1)
 
     def _read_heads(self, node: ir.Node, sink: ir.Value, heads: int, packed: slice) -> _Projection:
         """Biases and the norm in front of a rotation.
@@ -221,7 +190,7 @@ class AttentionReader:
         """
         graph, source = self._graph, node.outputs[0]
         before, border = self._find_borders(source, sink)
-        sizes = sizes_of(source)
+        sizes = read_sizes(source)
         zero = graph.evaluate([before], {source: np.zeros(sizes)})[0].reshape(-1)
         numbered = graph.evaluate([before], {source: np.arange(np.prod(sizes), dtype=np.float64).reshape(sizes)})[0]
         tokens, places = np.divmod(_as_integers(numbered.reshape(-1) - zero, before), sizes[-1])
@@ -247,7 +216,7 @@ class AttentionReader:
         """The values in front of the norm and behind it; the same one where there is no norm."""
         graph = self._graph
         cuts = graph.cuts(source, sink)
-        stretches = [graph.stretch(first, second) for first, second in zip(cuts, cuts[1:], strict=False)]
+        stretches = [graph.stretch(first, second) for first, second in pairwise(cuts)]
         alone = [self._rests_alone(nodes, first) for nodes, first in zip(stretches, cuts, strict=False)]
         end = alone.index(False) if False in alone else len(alone)
         normed = [i for i in range(end) if any(node.op_type in _REDUCTIONS for node in stretches[i])]
@@ -273,129 +242,7 @@ class AttentionReader:
         if node.op_type != "Mul":
             return True
         factors = [value for value in node.inputs if value is not None and value not in self._graph.computed]
-        return len(factors) == 1 and np.prod(sizes_of(factors[0])) == self._size
-
-
-class _Core:
-    """From heads in front of their rotation to what the output's product reads."""
-
-    def __init__(self, reader: AttentionReader, query: _Projection, key: _Projection, value: _Projection) -> None:
-        self._reader, self._parts = reader, {"query": query, "key": key, "value": value}
-        self._graph = reader._graph
-        self._heads, self._key_heads, self._size = reader._heads, reader._key_heads, reader._size
-        self._past, self._new = self._graph.past, self._graph.new
-        self._packed = query.border if query.border is key.border else None
-        """Where all three are still together, if they are."""
-
-    def _compute(
-        self, query: np.ndarray, key: np.ndarray, value: np.ndarray, pasts: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
-        """What is mixed [new, heads · size] and new keys [new, key_heads · size].
-
-        Args:
-            query, key, value: of new tokens [new, heads · size], in front of the rotation and behind biases.
-            pasts: keys and values of the cache [key_heads, past, size].
-        """
-        reader, given = self._reader, dict[ir.Value, np.ndarray]()
-        for role, numbers in (("query", query), ("key", key), ("value", value)):
-            part = self._parts[role]
-            border, order = part.border, part.order
-            if role == "value" and self._packed is not None:
-                border, order = self._packed, self._parts["key"].order + numbers.shape[1]
-            elif role == "value" and part.reading.bias is not None:
-                numbers = numbers - part.reading.bias
-            given.setdefault(border, np.zeros(sizes_of(border))).reshape(-1)[order] = numbers
-        given[reader._past_key], given[reader._past_value] = (past[None] for past in pasts)
-        mixed, present = self._graph.evaluate([reader._mixed, reader._present_key], given)
-        if not np.array_equal(present[0, :, : self._past], pasts[0]):
-            raise NotUnderstood(f"'{reader._present_key.name}' does not begin with the cache as it was")
-        return [mixed.reshape(self._new, -1), reader._new_rows(present)]
-
-    def _nothing(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
-        groups = self._key_heads * self._size
-        rows = [np.zeros((self._new, width)) for width in (self._heads * self._size, groups, groups)]
-        return *rows, [np.zeros((self._key_heads, self._past, self._size)) for _ in range(2)]  # type: ignore[return-value]
-
-    def read_rotation(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines [new, size / 2] of the keys' angles, by what becomes of a first half of ones."""
-        query, key, value, pasts = self._nothing()
-        half = self._size // 2
-        key.reshape(self._new, self._key_heads, self._size)[:, :, :half] = 1.0
-        turned = self._compute(query, key, value, pasts)[1].reshape(self._new, self._key_heads, self._size)[:, 0]
-        cosines, sines = turned[:, :half], turned[:, half:]
-        key = np.random.default_rng(0).standard_normal(key.shape)
-        expected = _turn(key.reshape(self._new, self._key_heads, self._size), cosines, sines)
-        if not agree(self._graph, expected, self._compute(query, key, value, pasts)[1]):
-            name = self._reader._present_key.name
-            raise NotUnderstood(f"'{name}' does not hold keys whose halves are turned by their positions")
-        return cosines, sines
-
-    def read_scores(self, cosines: np.ndarray, sines: np.ndarray) -> tuple[float, int | None]:
-        """The factor of scores and the window, checked on random heads.
-
-        Raises:
-            NotUnderstood: something else happens between heads and what is mixed.
-        """
-        window = self._count_seen()
-        scale = self._measure_scale(cosines, sines)
-        draws = np.random.default_rng(1)
-        query, key, value, pasts = self._nothing()
-        query, key, value, *pasts = (draws.standard_normal(array.shape) for array in (query, key, value, *pasts))
-        mixed = self._compute(query, key, value, pasts)[0]
-        expected = self._attend((query, key, value), pasts, (cosines, sines), scale, window)
-        if not agree(self._graph, expected, mixed):
-            raise NotUnderstood(f"'{self._reader._mixed.name}' is not attention of queries that are turned as keys are")
-        return scale, None if window == self._past + self._new else window
-
-    def _count_seen(self) -> int:
-        """Tokens that the last one sees: what share of equal scores it has itself."""
-        query, key, value, pasts = self._nothing()
-        value[-1] = 1.0
-        share = self._compute(query, key, value, pasts)[0][-1, 0]
-        if not share > 0:
-            raise NotUnderstood(f"'{self._reader._mixed.name}' does not see the last token")
-        return round(float(1 / share))
-
-    def _measure_scale(self, cosines: np.ndarray, sines: np.ndarray) -> float:
-        """By the shares of two tokens of the cache whose scores differ."""
-        query, key, value, pasts = self._nothing()
-        query[...] = np.random.default_rng(2).standard_normal(query.shape)
-        turned = _turn(query.reshape(self._new, self._heads, self._size), cosines, sines)[0, 0]
-        pasts[0][0, -1] = turned * (_SHARPNESS / (turned @ turned))
-        pasts[1][0, -1, 0] = pasts[1][0, -2, 1] = 1.0
-        mixed = self._compute(query, key, value, pasts)[0][0]
-        if not (mixed[0] > 0 and mixed[1] > 0):
-            raise NotUnderstood(f"'{self._reader._mixed.name}' does not see the two tokens in front of it")
-        return float(np.log(mixed[0] / mixed[1]) / _SHARPNESS)
-
-    def _attend(
-        self,
-        rows: Sequence[np.ndarray],
-        pasts: Sequence[np.ndarray],
-        angles: tuple[np.ndarray, np.ndarray],
-        scale: float,
-        window: int,
-    ) -> np.ndarray:
-        """Attention as a description has it, [new, heads · size]."""
-        query, key, value = (row.reshape(self._new, -1, self._size) for row in rows)
-        query, key = _turn(query, *angles), _turn(key, *angles)
-        keys = np.concatenate([pasts[0], key.swapaxes(0, 1)], axis=1)
-        values = np.concatenate([pasts[1], value.swapaxes(0, 1)], axis=1)
-        places = np.arange(self._past + self._new)
-        behind = places[self._past :, None] - places
-        hidden = np.where((behind >= 0) & (behind < window), 0.0, -np.inf)
-        group, mixed = self._heads // self._key_heads, []
-        for head in range(self._heads):
-            scores = query[:, head] @ keys[head // group].T * scale + hidden
-            mixed.append(compute_softmax(scores) @ values[head // group])
-        return np.stack(mixed, axis=1).reshape(self._new, -1)
-
-
-def _turn(x: np.ndarray, cosines: np.ndarray, sines: np.ndarray) -> np.ndarray:
-    """Heads [tokens, heads, size] with their halves turned."""
-    first, second = np.split(x, 2, axis=-1)
-    cosines, sines = cosines[:, None], sines[:, None]
-    return np.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+        return len(factors) == 1 and np.prod(read_sizes(factors[0])) == self._size
 
 
 def _as_integers(array: np.ndarray, value: ir.Value) -> np.ndarray:

@@ -152,7 +152,7 @@ def _reach(nodes: Iterable[ir.Node], sources: Iterable[ir.Value]) -> set[ir.Valu
     return seen
 
 
-def sizes_of(value: ir.Value) -> tuple[int, ...]:
+def read_sizes(value: ir.Value) -> tuple[int, ...]:
     """Of a value whose sizes are known.
 
     Raises:

@@ -1,13 +1,13 @@
 """What the inputs and outputs of a decoder with a cache are, by their names, types and shapes.
 
-Exporters agree on `input_ids`, `attention_mask`, `position_ids`, and on a key and a value of each layer as inputs
+Exporters are_alike on `input_ids`, `attention_mask`, `position_ids`, and on a key and a value of each layer as inputs
 [batch, key_heads, past, head_size] and as outputs that are longer by the new tokens.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,12 +48,17 @@ class CacheInterface:
         return np.asarray(_CONTROLS[name](past, new)).astype(dtype)
 
 
-_CONTROLS = {
-    "attention_mask": lambda past, new: np.ones((1, past + new)),
-    "position_ids": lambda past, new: np.arange(past, past + new)[None],
-    "cache_position": lambda past, new: np.arange(past, past + new),
-    "use_cache_branch": lambda past, new: np.array([past > 0]),
-    "num_logits_to_keep": lambda past, new: np.array(0),
+def _attention_mask(past: int, new: int) -> np.ndarray:
+    return np.ones((1, past + new))
+
+
+def _position_ids(past: int, new: int) -> np.ndarray:
+    return np.arange(past, past + new)[None]
+
+
+_CONTROLS: Mapping[str, Callable[[int, int], np.ndarray]] = {
+    "attention_mask": _attention_mask,
+    "position_ids": _position_ids,
 }
 
 
@@ -78,7 +83,7 @@ def find_cache_interface(model: ir.Model) -> CacheInterface:
             raise NotUnderstood(f"nothing is known of its input '{name}'")
     others = [name for name in outputs if name not in {name for pair in presents for name in pair}]
     if len(others) != 1:
-        raise NotUnderstood(f"beside its cache it has the outputs {', '.join(others) or 'none'}, not logits alone")
+        raise NotUnderstood(f"but for its cache it has the outputs {', '.join(others) or 'none'}, not logits alone")
     heads, size = _sizes_of_caches([inputs[name] for name in caches] + [outputs[name] for p in presents for name in p])
     return CacheInterface(_TOKENS, tuple(rest), layers, others[0], heads, size)
 
@@ -119,7 +124,7 @@ def _pair_by_layer(values: Sequence[ir.Value]) -> list[tuple[str, str]]:
         if role in kept:
             raise NotUnderstood(f"'{kept[role]}' and '{name}' have the same role")
         kept[role] = name
-    for number, kept in layers.items():
+    for layer, kept in layers.items():
         if set(kept) != {"k", "v"}:
-            raise NotUnderstood(f"layer {number} has the cache '{next(iter(kept.values()))}' alone")
+            raise NotUnderstood(f"layer {layer} has the cache '{next(iter(kept.values()))}' alone")
     return [(kept["k"], kept["v"]) for _, kept in sorted(layers.items())]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import onnx_ir as ir
@@ -24,17 +25,18 @@ from bricolage.frontends.decoders.decoder_description import (
     matrix_shape,
 )
 from bricolage.graph.quantised_blocks import QuantisedBlocks
-from bricolage.language.onnx_decoders.attention_reading import AttentionReader, AttentionReading, ScoreReading
+from bricolage.language.onnx_decoders.attention_reading import AttentionReader, AttentionReading
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
 from bricolage.language.onnx_decoders.feed_forward_reading import FeedForwardReading, read_feed_forward
 from bricolage.language.onnx_decoders.fused_operators import take_apart
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.language.onnx_decoders.rotary_frequencies import fit_frequencies
+from bricolage.language.onnx_decoders.score_reading import ScoreReading
 from bricolage.language.onnx_decoders.stored_weights import is_product, read_embedding, read_product
 from bricolage.language.onnx_decoders.stretch_readings import (
     NormReading,
-    is_identity,
+    is_unchanged,
     read_cap,
     read_norm,
     read_scaling,
@@ -67,7 +69,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class StatedSizes:
-    """What the files beside a graph say."""
+    """What a graph's other files say."""
 
     context_length: int
     rope_base: float | None
@@ -96,8 +98,8 @@ def _read_graph(graph: BoundGraph, interface: CacheInterface) -> _Reading:
     embedding, sums = _find_sums(graph, interface)
     embedded = embedding.outputs[0]
     scale = read_scaling(graph, embedded, sums[0][0])
-    for (_, before), (behind, _) in zip(sums, sums[1:], strict=False):
-        if not is_identity(graph, before, behind):
+    for (_, before), (behind, _) in pairwise(sums):
+        if not is_unchanged(graph, before, behind):
             raise NotUnderstood(f"'{behind.name}' is not '{before.name}' as it is")
     layers = [
         _Layer(
@@ -137,7 +139,7 @@ def _find_sums(graph: BoundGraph, interface: CacheInterface) -> tuple[ir.Node, l
     if len(readers) != 1:
         raise NotUnderstood(f"{len(readers)} operators read '{interface.tokens}'")
     cuts = graph.cuts(readers[0].outputs[0], graph.logits)
-    sums = [pair for pair in zip(cuts, cuts[1:], strict=False) if _is_residual(graph, *pair)]
+    sums = [pair for pair in pairwise(cuts) if _is_residual(graph, *pair)]
     if len(sums) != 2 * len(graph.caches):
         raise NotUnderstood(f"it has {len(sums)} residual sums for {len(graph.caches)} layers")
     return readers[0], sums

@@ -11,7 +11,13 @@ from bricolage.frontends.decoders.decoder_description import Activation, Matrix,
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.language.onnx_decoders.stored_weights import is_product, read_product
-from bricolage.language.onnx_decoders.stretch_readings import NormReading, draw, is_identity, read_gate, read_norm
+from bricolage.language.onnx_decoders.stretch_readings import (
+    NormReading,
+    draw_numbers,
+    is_unchanged,
+    read_gate,
+    read_norm,
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def read_input_norm(graph: BoundGraph, hidden: ir.Value, products: list[ir.Node]
 def read_post_norm(graph: BoundGraph, product: ir.Node, added: ir.Value) -> NormReading | None:
     """The norm between a product and the residual sum; None where there is none."""
     result = product.outputs[0]
-    return None if is_identity(graph, result, added) else read_norm(graph, result, added)
+    return None if is_unchanged(graph, result, added) else read_norm(graph, result, added)
 
 
 def read_feed_forward(graph: BoundGraph, hidden: ir.Value, added: ir.Value) -> FeedForwardReading:
@@ -68,7 +74,7 @@ def read_feed_forward(graph: BoundGraph, hidden: ir.Value, added: ir.Value) -> F
     if len(products) > 2:
         raise NotUnderstood(f"'{added.name}' has {len(products) + 1} products with weights")
     matrices = [read_product(node) for node in products]
-    given = {node.outputs[0]: draw(node.outputs[0], 2.0) for node in products}
+    given = {node.outputs[0]: draw_numbers(node.outputs[0], 2.0) for node in products}
     inner = down.inputs[0]
     assert inner is not None
     product = graph.evaluate([inner], given)[0]

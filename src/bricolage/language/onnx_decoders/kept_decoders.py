@@ -51,7 +51,7 @@ def keep_decoder(folder: Path, decoder: DecoderDescription, files: Iterable[Path
     Args:
         folder: as `place_of` names it.
         decoder: what was read.
-        files: with weights, beside the graph: once one is not what it is now, the reading is of no use.
+        files: with weights of the graph: once one is not what it is now, the reading is of no use.
     """
     draft = folder.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}")
     try:

@@ -1,4 +1,4 @@
-"""A decoder in an ONNX file with a cache as inputs and outputs, with the files beside it."""
+"""A decoder in an ONNX file with a cache as inputs and outputs, with the files that belong to it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_onnx_decoder(file: Path) -> DecoderDescription:
     """The decoder of an ONNX file. It is read and compared with what ONNX Runtime answers once, and then kept in the cache.
 
     Raises:
-        NotALanguageModel: there is no tokenizer beside it, or sizes do not fit together.
+        NotALanguageModel: it has no tokenizer, or sizes do not fit together.
         UnknownDecoderKind: a tokenizer that is not read.
         UnreadDecoderGraph: a part of the graph is something that no description has, or the answers differ.
         NotAModel, MissingExternalData, InvalidGraph and others: as `load_onnx`.

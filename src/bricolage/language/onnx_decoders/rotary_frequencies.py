@@ -26,7 +26,7 @@ def fit_frequencies(
         places: positions of tokens, int64 [tokens] each, consecutive; from short to long texts.
         angles: float64 [tokens, head_size / 2] of each, modulo a turn.
         tolerance: of sines and cosines.
-        base: what the files beside the graph say.
+        base: what the graph's other files say.
 
     Raises:
         NotUnderstood: the angles do not grow evenly with the places.

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.frontends.decoders.decoder_description import Activation
-from bricolage.language.onnx_decoders.bound_graph import BoundGraph, sizes_of
+from bricolage.language.onnx_decoders.bound_graph import BoundGraph, read_sizes
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 
 _LARGE, _SMALL = 1e6, 1e-3
@@ -34,24 +34,24 @@ class NormReading:
         return np.asarray(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.epsilon) * self.weight)
 
 
-def draw(value: ir.Value, magnitude: float = 1.0) -> np.ndarray:
+def draw_numbers(value: ir.Value, magnitude: float = 1.0) -> np.ndarray:
     """Random numbers in the shape of a value, the same in each run."""
     seed = zlib.crc32((value.name or "").encode())
-    return np.random.default_rng(seed).standard_normal(sizes_of(value)) * magnitude
+    return np.random.default_rng(seed).standard_normal(read_sizes(value)) * magnitude
 
 
-def agree(graph: BoundGraph, wanted: np.ndarray, computed: np.ndarray) -> bool:
+def are_alike(graph: BoundGraph, wanted: np.ndarray, computed: np.ndarray) -> bool:
     """Whether two arrays are the same but for rounding of the graph's constants."""
     difference = np.linalg.norm(wanted.reshape(-1) - computed.reshape(-1)) if wanted.size == computed.size else np.inf
     return bool(difference <= graph.tolerance * np.linalg.norm(wanted))
 
 
-def is_identity(graph: BoundGraph, source: ir.Value, sink: ir.Value) -> bool:
+def is_unchanged(graph: BoundGraph, source: ir.Value, sink: ir.Value) -> bool:
     """Whether a value is another one as it is."""
     if source is sink:
         return True
-    x = draw(source)
-    return agree(graph, x, graph.evaluate([sink], {source: x})[0])
+    x = draw_numbers(source)
+    return are_alike(graph, x, graph.evaluate([sink], {source: x})[0])
 
 
 def read_norm(graph: BoundGraph, source: ir.Value, sink: ir.Value) -> NormReading:
@@ -60,7 +60,7 @@ def read_norm(graph: BoundGraph, source: ir.Value, sink: ir.Value) -> NormReadin
     Raises:
         NotUnderstood: it is another function.
     """
-    sizes = sizes_of(source)
+    sizes = read_sizes(source)
     failure = NotUnderstood(f"'{sink.name}' is not a root-mean-square norm of '{source.name}'")
 
     def compute(x: np.ndarray) -> np.ndarray:
@@ -77,9 +77,9 @@ def read_norm(graph: BoundGraph, source: ir.Value, sink: ir.Value) -> NormReadin
     epsilon = _SMALL**2 * (ratio**-2 - 1)
     reading = NormReading(exact.astype(np.float32), float(np.float32(epsilon)))
     for magnitude in _MAGNITUDES:
-        x = draw(source, magnitude)
+        x = draw_numbers(source, magnitude)
         y = compute(x)
-        if not agree(graph, reading.apply(x).reshape(-1, sizes[-1])[-len(y) :], y):
+        if not are_alike(graph, reading.apply(x).reshape(-1, sizes[-1])[-len(y) :], y):
             raise failure
     return reading
 
@@ -92,9 +92,9 @@ def read_scaling(graph: BoundGraph, source: ir.Value, sink: ir.Value) -> float:
     """
     if source is sink:
         return 1.0
-    ones = graph.evaluate([sink], {source: np.ones(sizes_of(source))})[0]
-    scale, x = float(ones.reshape(-1)[0]), draw(source)
-    if not agree(graph, scale * x, graph.evaluate([sink], {source: x})[0]):
+    ones = graph.evaluate([sink], {source: np.ones(read_sizes(source))})[0]
+    scale, x = float(ones.reshape(-1)[0]), draw_numbers(source)
+    if not are_alike(graph, scale * x, graph.evaluate([sink], {source: x})[0]):
         raise NotUnderstood(f"'{sink.name}' is not '{source.name}' times a number")
     return scale
 
@@ -105,12 +105,12 @@ def read_cap(graph: BoundGraph, source: ir.Value, sink: ir.Value) -> float | Non
     Raises:
         NotUnderstood: it is another function.
     """
-    if is_identity(graph, source, sink):
+    if is_unchanged(graph, source, sink):
         return None
-    cap = float(graph.evaluate([sink], {source: np.full(sizes_of(source), _LARGE)})[0].reshape(-1)[0])
+    cap = float(graph.evaluate([sink], {source: np.full(read_sizes(source), _LARGE)})[0].reshape(-1)[0])
     for magnitude in (1.0, abs(cap)):
-        x = draw(source, magnitude)
-        if not (cap > 0 and agree(graph, np.tanh(x / cap) * cap, graph.evaluate([sink], {source: x})[0])):
+        x = draw_numbers(source, magnitude)
+        if not (cap > 0 and are_alike(graph, np.tanh(x / cap) * cap, graph.evaluate([sink], {source: x})[0])):
             raise NotUnderstood(f"'{sink.name}' is neither '{source.name}' nor capped by tanh")
     return float(np.float32(cap))
 
@@ -132,6 +132,6 @@ def read_gate(
     """The activation in product = activation(first) · second, and whether it is the first that is activated; None for neither."""
     for name, activate in _ACTIVATIONS.items():
         for first_is_gate, (gate, up) in ((True, (first, second)), (False, (second, first))):
-            if agree(graph, activate(gate) * up, product):
+            if are_alike(graph, activate(gate) * up, product):
                 return name, first_is_gate
     return None
