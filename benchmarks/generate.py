@@ -127,7 +127,7 @@ class Product(Writer):
 
     def __init__(self, file: Path, threads: int, precision: str, speculate: str = "", texts: int = 1) -> None:
         self._texts = texts
-        settings = LanguageSettings(threads, precision, speculate, prefix_bytes=0)
+        settings = LanguageSettings(threads, precision, speculate, prefix_bytes=0, prepare=True)
         self._model = open_language_model(file, settings)
 
     def write(self, prompt: Sequence[int], count: int) -> Timed:

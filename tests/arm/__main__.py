@@ -1,15 +1,14 @@
-"""`python -m tests.arm [FOLDER]`: what `make test-arm` runs, step by step. Exits with 1 where a step fails.
+"""`python -m tests.arm [FOLDER]`: the product in an emulated Debian for 64-bit Arm, step by step, as `make test-arm` runs it behind
+`python -m benchmarks.arm`. Exits with 1 where a step fails.
 
-1. The engine on emulated processors, and its inner loops on models of cores: `python -m benchmarks.arm`.
-2. The product in an emulated Debian for 64-bit Arm: it is installed from wheels, decides on the model of digits with our engine and
-   ONNX Runtime, runs and exports it, and passes tests of `make check`.
+It is installed from wheels, decides on the model of digits with our engine and ONNX Runtime, runs and exports it, and passes tests
+of `make check`.
 
 An emulator says nothing about time: no step prints one of the product's.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +26,6 @@ _REQUIREMENTS = ("onnxruntime", "pytest", "pytest-xdist", "hypothesis")
 _BUDGET = "300s"
 """Of a decision: each process takes ten times as long to begin."""
 _LONGEST = 2_000
-
-
-def _run_engine() -> str:
-    """Why the engine's part failed; empty where it did not."""
-    ran = subprocess.run([sys.executable, "-m", "benchmarks.arm"], cwd=ROOT, check=False)
-    return f"python -m benchmarks.arm exits with {ran.returncode}" if ran.returncode else ""
 
 
 def _use_product(debian: EmulatedDebian) -> Iterator[tuple[str, str]]:
@@ -72,7 +65,6 @@ def main() -> int:
 
 
 def _steps(folder: Path) -> Iterator[tuple[str, str]]:
-    yield "the engine on emulated processors", _run_engine()
     lacking = find_lacking_tools()
     if lacking:
         yield "an emulated Debian", f"it needs {', '.join(lacking)}"

@@ -18,7 +18,11 @@ from benchmarks.arm.inner_loops import (
     measure_share,
 )
 from benchmarks.arm.random_regions import compare_products, compare_regions
+from bricolage.backends.interface import Resources
+from bricolage.backends.native.engine import Native
 from bricolage.native.cpu.isa import available_isas
+from bricolage.work.implementation import KernelConfig
+from tests.backends import regions
 
 LACKING = find_lacking_tool()
 needs_emulator = pytest.mark.skipif(bool(LACKING), reason=f"{LACKING} is not here")
@@ -62,13 +66,46 @@ def test_an_instruction_that_the_processor_lacks_ends_the_run(tmp_path: Path) ->
 
 
 @needs_emulator
+@pytest.mark.usefixtures("undone")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_of_bytes_that_lie_in_pairs_are_right(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row, odd numbers of them, and several tiles; depths that end within eight bytes."""
+    emulate(Processor("i8mm"), monkeypatch.setattr)
+    shapes = [(1, 40, 9), (2, 17, 16), (3, 5, 30), (25, 67, 12), (65, 24, 8)]
+    model = regions.region(
+        tmp_path,
+        "\n".join(f"y{i} = MatMul (x{i}, w{i})" for i in range(len(shapes))),
+        ", ".join(f"float[{m}, {k}] x{i}" for i, (m, k, _) in enumerate(shapes)),
+        ", ".join(f"float[{m}, {n}] y{i}" for i, (m, _, n) in enumerate(shapes)),
+        **{f"w{i}": regions.noise(k, n, seed=i) for i, (_, k, n) in enumerate(shapes)},
+    )
+    given = [regions.noise(m, k, seed=9) for m, k, _ in shapes]
+    answers = regions.answer(Native(), model, *given, config=KernelConfig("int8"), resources=Resources(threads=threads))
+    for answer, expected in zip(answers, regions.reference(model, *given), strict=True):
+        assert 1e-5 < regions.error([answer], [expected]) < 2e-2
+
+
+@needs_emulator
 @needs_analyser
-def test_the_largest_tile_of_float32_reaches_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    emulate(Processor("neon"), monkeypatch.setattr)
-    loop = compile_inner_loop(next(list_micro_kernels(available_isas()[0])))
-    assert loop.instruction == "fmla" and not loop.spills
-    for core in ("neoverse-n1", "neoverse-v2"):
-        share = measure_share("neon", loop, core)
+@pytest.mark.parametrize(
+    ("processor", "kind", "instruction", "cores"),
+    [
+        ("neon", "product", "fmla", ("neoverse-n1", "neoverse-v2", "cortex-a55")),
+        ("dotprod", "sdot", "sdot", ("neoverse-n1", "cortex-a55")),
+        ("i8mm", "pairs", "usmmla", ("neoverse-v1", "neoverse-v2")),
+    ],
+)
+def test_the_largest_tile_reaches_its_bound(
+    processor: str, kind: str, instruction: str, cores: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulate(Processor(processor), monkeypatch.setattr)
+    kernels = list_micro_kernels(available_isas()[0])
+    loop = compile_inner_loop(next(kernel for kernel in kernels if kernel.name.startswith(kind)))
+    assert loop.instruction == instruction and not loop.spills
+    for core in cores:
+        share = measure_share(processor, loop, core)
         assert share is not None and share.share >= FLOORS[core]
 
 

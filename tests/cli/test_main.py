@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from bricolage import __version__, errors
 from bricolage.cli import crash
 from bricolage.cli.guard import INTERRUPTED, guard_command
-from bricolage.cli.main import app
+from bricolage.cli.main import _named_command, app
 from bricolage.graph.prepare import unbound
 
 run = CliRunner()
@@ -51,6 +51,35 @@ def test_importing_is_light(statement: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, encoding="utf-8"
     )
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["generate", "m.gguf"], "generate"),
+        (["-v", "--cache", "run", "train", "plan"], "train"),
+        (["--cache=run", "run"], ""),
+        (["--help"], ""),
+        (["generat"], ""),
+        (["--cache"], ""),
+        ([], ""),
+    ],
+)
+def test_a_command_that_is_named_is_the_only_one_that_is_imported(words: list[str], expected: str) -> None:
+    """Without one, all are: for help, and for what is not right."""
+    assert _named_command(words) == expected
+
+
+def test_other_commands_are_not_imported() -> None:
+    code = (
+        "import sys, atexit; from bricolage.cli.main import main; sys.argv = ['bricolage', 'generate', '--help'];"
+        "atexit.register(lambda: print([m for m in sys.modules if m.startswith('bricolage.cli.cluster')])); main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, encoding="utf-8"
+    )
+    assert "--max-tokens" in ran.stdout
+    assert ran.stdout.rstrip().endswith("[]")
 
 
 def test_help_names_every_command_and_imports_nothing_heavy() -> None:

@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from bricolage.errors import BricolageError, OpsetOutOfReach, UnsupportedOpset
-from bricolage.frontends import raise_opset, to_model
+from bricolage.frontends import to_model
+from bricolage.frontends.clean import raise_opset
 from bricolage.frontends.upgrade import RULES, TARGET
 
 ort = pytest.importorskip("onnxruntime")

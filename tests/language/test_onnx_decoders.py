@@ -16,11 +16,11 @@ from bricolage.frontends import to_model
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, matrix_numbers
 from bricolage.frontends.decoders.decoder_files import is_language_model
 from bricolage.graph.quantised_blocks import QuantisedBlocks
+from bricolage.language.any_decoder import read_any_decoder
 from bricolage.language.language_model import LanguageModel
 from bricolage.language.onnx_decoders import onnx_decoder
 from bricolage.language.onnx_decoders.cache_interface import find_cache_interface
 from bricolage.language.onnx_decoders.decoder_reading import StatedSizes, read_decoder_graph
-from bricolage.language.onnx_decoders.onnx_decoder import read_any_decoder
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.verify.decoder_reference import compute_decoder_logits
 from tests.language.cached_graphs import CachedGraph, Spelling, write_beside

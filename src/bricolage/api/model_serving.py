@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bricolage.api.text_generation import LanguageSettings, are_language_models
+from bricolage.base.progress import Progress
 from bricolage.errors import BadOption, MissingLibrary
 from bricolage.frontends.decoders.decoder_files import is_language_model
 from bricolage.plan.operating_point import OperatingPoint
@@ -43,6 +44,7 @@ def serve_artifacts(
     any_machine: bool = False,
     target: str = "",
     begun: Callable[[Listening], None] = lambda _: None,
+    progress: Progress | None = None,
 ) -> None:
     """Serves artifacts by the Open Inference Protocol over HTTP and gRPC, or language models by OpenAI's routes over HTTP, until
     SIGTERM or SIGINT.
@@ -53,6 +55,7 @@ def serve_artifacts(
         any_machine: whether artifacts that were made on other hardware or versions run all the same.
         target: of packs, whose plans run.
         begun: called once all models take requests.
+        progress: is told where programs of language models are compiled first.
 
     Raises:
         MissingLibrary: a library of the extra `serve` or `language-server` is not installed.
@@ -68,7 +71,7 @@ def serve_artifacts(
             if value:
                 advice = "It is for artifacts, and these are language models: leave it out"
                 raise BadOption(option=option, value=value, advice=advice)
-        _serve_texts(paths, settings, begun)
+        _serve_texts(paths, settings, begun, progress)
         return
     mixed = [path for path in paths.values() if is_language_model(path)]
     if mixed:
@@ -81,10 +84,15 @@ def serve_artifacts(
     serve_models(paths, settings, LoadOptions(any_machine, target), begun)
 
 
-def _serve_texts(paths: Mapping[str, Path], settings: ServerSettings, begun: Callable[[Listening], None]) -> None:
+def _serve_texts(
+    paths: Mapping[str, Path],
+    settings: ServerSettings,
+    begun: Callable[[Listening], None],
+    progress: Progress | None,
+) -> None:
     try:
         from bricolage.language.openai_routes.language_server import serve_language_models
     except ImportError as error:
         purpose, extra = "to serve language models", "language-server"
         raise MissingLibrary(name=error.name, purpose=purpose, reason=error, extra=extra) from error
-    serve_language_models(paths, settings, LanguageSettings(prepare=True), begun)
+    serve_language_models(paths, settings, LanguageSettings(prepare=True), begun, progress)

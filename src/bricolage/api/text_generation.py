@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bricolage.base.generation_options import GenerationOptions, LanguageSettings
+from bricolage.base.progress import Progress
 from bricolage.errors import MissingLibrary, NotALanguageModel
 from bricolage.frontends.decoders.decoder_files import is_language_model
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["GenerationOptions", "LanguageSettings", "are_language_models", "compose_chat", "open_text_model"]
 
 
-def open_text_model(path: Path, settings: LanguageSettings | None = None) -> LanguageModel:
+def open_text_model(
+    path: Path, settings: LanguageSettings | None = None, progress: Progress | None = None
+) -> LanguageModel:
     """See `bricolage.language.open_language.open_language_model`.
 
     Raises:
@@ -33,7 +36,7 @@ def open_text_model(path: Path, settings: LanguageSettings | None = None) -> Lan
             path=path,
             reason="it is neither GGUF, nor ONNX with a cache, nor a folder with such a file or with safetensors",
         )
-    return open_language_model(path, settings)
+    return open_language_model(path, settings, progress)
 
 
 def compose_chat(text: str, system: str = "") -> list[dict[str, str]]:

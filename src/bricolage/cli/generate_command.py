@@ -61,7 +61,7 @@ def generate(
     with output.stdout_kept() as results:
         with progress_bars.show_progress() as shown:
             shown.start(f"load {model.name}")
-            opened = open_text_model(model, LanguageSettings(threads, precision, speculate))
+            opened = open_text_model(model, LanguageSettings(threads, precision, speculate), shown)
         with opened:
             chat = compose_chat(prompt, system) if system else prompt
             with opened.generate(chat, options, raw=raw) as stream:

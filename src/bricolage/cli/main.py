@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -13,23 +16,35 @@ from typer.core import TyperGroup
 
 from bricolage._version import __version__
 from bricolage.base.cache import VARIABLE
-from bricolage.cli import cluster, cluster_serve, costs, train
 from bricolage.cli.arguments import fill_required_gain
-from bricolage.cli.backends import backends
-from bricolage.cli.bisect import bisect
-from bricolage.cli.explain import explain, report
-from bricolage.cli.export import export
-from bricolage.cli.generate_command import generate
-from bricolage.cli.optimize import optimize
-from bricolage.cli.pack import pack
-from bricolage.cli.quantize import quantize
-from bricolage.cli.reduce import reduce
-from bricolage.cli.rewrite import rewrite, rules
-from bricolage.cli.run import bench, run
-from bricolage.cli.schedule import schedule
-from bricolage.cli.serve_command import serve
-from bricolage.cli.tune import tune
 from bricolage.errors import plain
+
+_COMMANDS: Mapping[str, str] = {
+    "optimize": "optimize",
+    "quantize": "quantize",
+    "pack": "pack",
+    "run": "run",
+    "generate": "generate_command",
+    "serve": "serve_command",
+    "export": "export",
+    "bench": "run",
+    "tune": "tune",
+    "schedule": "schedule",
+    "explain": "explain",
+    "report": "explain",
+    "rewrite": "rewrite",
+    "bisect": "bisect",
+    "reduce": "reduce",
+    "backends": "backends",
+}
+"""Modules of this package by command, whose functions have the same names."""
+_GROUPS: Mapping[str, tuple[str, str]] = {
+    "costs": ("costs", "app"),
+    "train": ("train", "app"),
+    "cluster": ("cluster", "app"),
+    "rules": ("rewrite", "rules"),
+}
+"""Commands with commands of their own: their modules, and the application in each."""
 
 
 class _Commands(TyperGroup):
@@ -40,41 +55,49 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, fill_required_gain(args))
 
 
-app = typer.Typer(
-    name="bricolage",
-    cls=_Commands,
-    help="The fastest verified way to run a deep-learning model on this machine.",
-    epilog="Results go to stdout, everything else to stderr. Nothing is installed, downloaded or sent anywhere.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (
-    optimize,
-    quantize,
-    pack,
-    run,
-    generate,
-    serve,
-    export,
-    bench,
-    tune,
-    schedule,
-    explain,
-    report,
-    rewrite,
-    bisect,
-    reduce,
-    backends,
-):
-    app.command()(command)
-app.add_typer(costs.app, name="costs")
-app.add_typer(train.app, name="train")
-cluster_serve.add_to(cluster.app)
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(rules, name="rules")
+def build_app(only: str = "") -> typer.Typer:
+    """The command line: of one command, whose module alone is imported, or of all."""
+    application = typer.Typer(
+        name="bricolage",
+        cls=_Commands,
+        help="The fastest verified way to run a deep-learning model on this machine.",
+        epilog="Results go to stdout, everything else to stderr. Nothing is installed, downloaded or sent anywhere.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name, module in _COMMANDS.items():
+        if only in ("", name):
+            application.command()(getattr(_import_module(module), name))
+    for name, (module, group) in _GROUPS.items():
+        if only in ("", name):
+            if name == "cluster":
+                _import_module("cluster_serve").add_to(_import_module("cluster").app)
+            application.add_typer(getattr(_import_module(module), group), name=name)
+    application.callback()(prepare)
+    return application
+
+
+def _import_module(name: str) -> ModuleType:
+    return importlib.import_module(f"bricolage.cli.{name}")
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app`: the whole command line, which is built when it is asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    application = globals()["app"] = build_app()
+    return application
+
+
+def _named_command(words: Sequence[str]) -> str:
+    """The command in a command line whose first word, but for options with known values, is one; else nothing."""
+    at = 0
+    while at < len(words) and words[at] in ("-v", "--verbose", "--cache"):
+        at += 2 if words[at] == "--cache" else 1
+    return words[at] if at < len(words) and words[at] in {**_COMMANDS, **_GROUPS} else ""
 
 
 def _version(asked: bool) -> None:
@@ -83,7 +106,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def prepare(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -116,7 +138,7 @@ class _Printable(logging.Formatter):
 
 def main() -> None:
     """Runs the command line and exits."""
-    app()
+    build_app(_named_command(sys.argv[1:]))()
 
 
 if __name__ == "__main__":

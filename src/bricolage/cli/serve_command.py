@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +57,7 @@ def serve(
     Language models answer by OpenAI's routes, over HTTP alone.
     """
     from bricolage.api.model_serving import OperatingPoint, ServerSettings, name_models, serve_artifacts
-    from bricolage.cli import output
+    from bricolage.cli import output, progress_bars
 
     settings = ServerSettings(
         host,
@@ -69,6 +70,7 @@ def serve(
     )
 
     def show(listening: Listening) -> None:
+        loading.close()
         if as_json:
             print(json.dumps(asdict(listening)), flush=True)
         else:
@@ -76,4 +78,7 @@ def serve(
             grpc = "/v1" if listening.grpc_port is None else f", gRPC {listening.host}:{listening.grpc_port}"
             output.note(f"serving {names}: http://{listening.host}:{listening.http_port}{grpc}")
 
-    serve_artifacts(name_models(models), settings, any_machine=any_machine, target=target, begun=show)
+    with ExitStack() as loading:
+        shown = loading.enter_context(progress_bars.show_progress())
+        paths = name_models(models)
+        serve_artifacts(paths, settings, any_machine=any_machine, target=target, begun=show, progress=shown)

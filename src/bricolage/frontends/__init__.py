@@ -1,20 +1,19 @@
-"""ONNX files and objects, PyTorch modules and exported programs, as checked `onnx_ir` models."""
+"""ONNX files and objects, PyTorch modules and exported programs, as checked `onnx_ir` models.
+
+What reads a kind is imported when there is one: a process that writes text from compiled code reads no graph.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import onnx
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from bricolage.errors import BadOption
-from bricolage.frontends.clean import raise_opset
-from bricolage.frontends.exported_program import SUFFIX, load_program
-from bricolage.frontends.in_memory import from_ir, from_proto
-from bricolage.frontends.onnx_file import load_onnx
-from bricolage.frontends.torch_module import from_torch, is_torch_model
 
-__all__ = ["load", "opened", "raise_opset", "to_model"]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["open_program", "to_model"]
 
 
 def to_model(
@@ -32,6 +31,13 @@ def to_model(
     Raises:
         UsageError: one of the catalogue's errors about models, naming the file, node or tensor at fault.
     """
+    import onnx
+    import onnx_ir as ir
+
+    from bricolage.frontends.in_memory import from_ir, from_proto
+    from bricolage.frontends.onnx_file import load_onnx
+    from bricolage.frontends.torch_module import from_torch, is_torch_model
+
     source = open_program(source)
     if isinstance(source, str | Path):
         return load_onnx(source)
@@ -54,4 +60,6 @@ def open_program(source: object) -> object:
     Raises:
         UsageError: the file is not there, or not what it should be.
     """
+    from bricolage.frontends.exported_program import SUFFIX, load_program
+
     return load_program(source) if isinstance(source, str | Path) and Path(source).suffix == SUFFIX else source

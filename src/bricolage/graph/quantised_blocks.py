@@ -56,10 +56,26 @@ class QuantisedBlocks:
         with np.errstate(over="ignore"):
             return bool((self.scales.astype(np.float16) == self.scales).all())
 
+    @cached_property
+    def minima(self) -> np.ndarray | None:
+        """float16 [n, blocks]: -scale · zero point, the weight of an integer 0; None where there are no zero points, or float16 does
+        not hold these numbers as the zero points have them."""
+        if self.zeros is None:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            minima = (-self.zeros * self.scales).astype(np.float16)
+            zeros = np.divide(-minima, self.scales, out=np.zeros_like(self.scales), where=self.scales != 0)
+        return minima if np.array_equal(zeros, self.zeros) else None
+
     @property
     def nbytes(self) -> int:
         """Bytes of integers, scales and zero points."""
         return self.packed.nbytes + self.scales.nbytes + (0 if self.zeros is None else self.zeros.nbytes)
+
+    def take_rows(self, rows: np.ndarray) -> QuantisedBlocks:
+        """Some rows, in their order."""
+        zeros = None if self.zeros is None else self.zeros[rows]
+        return QuantisedBlocks(self.packed[rows], self.scales[rows], zeros, self.bits, self.block, self.k)
 
     def integers(self) -> np.ndarray:
         """uint8 [n, blocks · block], one to a byte."""

@@ -160,6 +160,9 @@ class Resources:
     """True when no other runtime lives in the process: only then may threads spin while waiting."""
     cache: Path | None = None
     """Folder in which the backend may keep compiled code between runs (already specific to versions and hardware)."""
+    shares_weights: bool = False
+    """Whether weights lie once in `cache` for all code that reads the same bytes, and are mapped: processes share the memory. Only
+    our own engine does so."""
 
     def of_team(self, team: Team) -> Resources:
         """What of it the threads of a team use."""

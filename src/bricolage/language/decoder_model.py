@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bricolage.base.progress import Progress
 from bricolage.device.memory import available_bytes
 from bricolage.errors import ContextFull, ModelBeyondMemory
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
-from bricolage.frontends.decoders.decoder_graph import CacheType, DecoderProgram
+from bricolage.frontends.decoders.decoder_program import CacheType, DecoderProgram
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.cache_pool import CachePool, RowSpan, span_rows
 from bricolage.language.decoder_programs import Arithmetic, DecoderPrograms, ProgramSettings, ReadyProgram
@@ -25,6 +26,8 @@ STEP_ROWS = (1, 2, 4, 8)
 """Rows of programs for steps."""
 PROMPT_ROWS = (32, 128)
 """Rows of programs for prompts."""
+_USED = 0.75
+"""Share of a prompt's program that is used at least, but for the smallest: what is left goes through smaller ones."""
 _SEQUENCES = 64
 """Sequences of the full length that programs can number the rows of."""
 
@@ -142,12 +145,25 @@ class DecoderModel:
         """An empty sequence."""
         return DecoderSequence(self)
 
-    def prepare(self) -> None:
-        """Compiles all programs, which otherwise waits until they are needed."""
-        for rows in STEP_ROWS:
-            self._program(rows, last_row_alone=False)
-        for rows in PROMPT_ROWS:
-            self._program(rows, last_row_alone=True)
+    def prepare(self, progress: Progress, *, every: bool) -> None:
+        """Waits until the programs that write a first text are there, or `every` one. The others are compiled meanwhile by other
+        processes; until they are ready, those that are do their work, with the same bits."""
+        first = [self._describe_program(STEP_ROWS[0], last=False), self._describe_program(PROMPT_ROWS[0], last=True)]
+        more = [self._describe_program(rows, last=True) for rows in PROMPT_ROWS[1:]]
+        more += [self._describe_program(rows, last=False) for rows in reversed(STEP_ROWS[1:])]
+        absent = [program for program in first if not self._programs.open_kept(program)]
+        missing = [*absent, *self._programs.list_missing(more)]
+        self._programs.compile_behind(missing)
+        wanted = [program for program in missing if every or program in first]
+        if wanted:
+            progress.start("compile programs, once for this processor", total=len(wanted))
+        for program in wanted:
+            self._programs.find(program)
+            progress.advance()
+
+    def close(self) -> None:
+        """Compiles no further programs behind."""
+        self._programs.close()
 
     def extend(self, rows: Sequence[tuple[SequenceState, Sequence[int]]], every_row: bool = False) -> list[Logits]:
         """See `TokenModel.extend`.
@@ -186,23 +202,24 @@ class DecoderModel:
 
     def _steps(self, rows: Sequence[_Row], wanted: Sequence[tuple[int, np.ndarray]]) -> None:
         """Rows through programs for steps, as many at a time as the largest has."""
-        most = STEP_ROWS[-1]
-        for first in range(0, len(rows), most):
-            chunk = rows[first : first + most]
-            program = self._program(next(n for n in STEP_ROWS if n >= len(chunk)), last_row_alone=False)
+        first = 0
+        while first < len(rows):
+            program = self._choose_program(STEP_ROWS, len(rows) - first, last=False)
+            chunk = rows[first : first + program.program.rows]
             self._fill(program, chunk)
             program.run(self.pool)
             for row, logits in wanted:
-                if first <= row < first + most:
+                if first <= row < first + len(chunk):
                     logits[...] = program.logits[row - first]
+            first += len(chunk)
 
     def _prompt(self, state: DecoderSequence, tokens: Sequence[int], logits: np.ndarray) -> int:
         """As many tokens of a sequence as go in chunks, and the logits behind the last one of all, if that is among them; how many
         tokens these are."""
         done = 0
         while len(tokens) - done > STEP_ROWS[-1]:
-            chunk = tokens[done : done + PROMPT_ROWS[-1]]
-            program = self._program(next(n for n in PROMPT_ROWS if n >= len(chunk)), last_row_alone=True)
+            program = self._choose_program(PROMPT_ROWS, len(tokens) - done, last=True)
+            chunk = tokens[done : done + program.program.rows]
             rows = [(token, state.span.start, state.length + done + i) for i, token in enumerate(chunk)]
             self._fill(program, rows)
             program.inputs["last"][0] = len(rows) - 1
@@ -212,9 +229,20 @@ class DecoderModel:
                 logits[...] = program.logits[0]
         return done
 
-    def _program(self, rows: int, *, last_row_alone: bool) -> ReadyProgram:
-        most = _SEQUENCES * self.context_length
-        return self._programs.find(DecoderProgram(rows, self.context_length, most, last_row_alone, self._cache))
+    def _choose_program(self, sizes: Sequence[int], count: int, *, last: bool) -> ReadyProgram:
+        """The smallest program that takes `count` rows, or the largest; of those for prompts one whose rows are mostly used, since
+        each costs as much as the others. While it is compiled, another one: one that takes more, or else the largest that takes
+        less."""
+        rows = next((rows for rows in sizes if rows >= count), sizes[-1])
+        if last:
+            rows = next((rows for rows in reversed(sizes) if count >= _USED * rows), sizes[0])
+        fitting = [each for each in sizes if each >= rows]
+        smaller = [each for each in reversed(sizes) if each < rows]
+        return self._programs.find_first([self._describe_program(each, last=last) for each in (*fitting, *smaller)])
+
+    def _describe_program(self, rows: int, *, last: bool) -> DecoderProgram:
+        """`last`: logits of one row alone, as for prompts."""
+        return DecoderProgram(rows, self.context_length, _SEQUENCES * self.context_length, last, self._cache)
 
     def _fill(self, program: ReadyProgram, rows: Sequence[_Row]) -> None:
         """Writes a program's inputs; rows that are not used see nothing, and write to row 0 of the cache."""
@@ -240,11 +268,4 @@ def embedded_rows(matrix: Matrix, tokens: np.ndarray) -> np.ndarray:
     """float32 [tokens, width]: rows of an embedding, those of blocks made without the others."""
     if not isinstance(matrix, QuantisedBlocks):
         return np.asarray(matrix[tokens], np.float32)
-    scales = matrix.scales[tokens]
-    zeros = np.float32(matrix.middle) if matrix.zeros is None else matrix.zeros[tokens][:, :, None]
-    packed = matrix.packed[tokens]
-    if matrix.bits == 4:
-        packed = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(tokens), -1)
-    blocks = packed[:, : scales.shape[1] * matrix.block].reshape(*scales.shape, matrix.block)
-    numbers = (blocks.astype(np.float32) - zeros) * scales[:, :, None]
-    return np.asarray(numbers.reshape(len(tokens), -1)[:, : matrix.k])
+    return matrix.take_rows(tokens).numbers()

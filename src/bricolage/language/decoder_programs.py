@@ -1,60 +1,49 @@
-"""Programs of a decoder, compiled when they are first needed and bound to its memory."""
+"""Programs of a decoder: found in the cache, else compiled, and bound to its memory."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from bricolage.backends import registry
-from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Call, Kernel
-from bricolage.base.cache import compiled_directory
 from bricolage.device.buffers import allocate_aligned
 from bricolage.errors import Refused
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
-from bricolage.frontends.decoders.decoder_graph import DecoderProgram, build_decoder_graph
-from bricolage.graph.extract import write_model
-from bricolage.graph.store import Store
+from bricolage.frontends.decoders.decoder_program import DecoderProgram
+from bricolage.graph.region_model import KeptEnds
 from bricolage.language.cache_pool import CachePool
+from bricolage.language.decoder_code import (
+    Arithmetic,
+    ProgramSettings,
+    compile_decoder_program,
+    is_program_kept,
+    reopen_decoder_program,
+)
+from bricolage.language.decoder_identity import identify_decoder
+from bricolage.language.program_compiler import ProgramCompiler
 from bricolage.native.library_files import TITLE
-from bricolage.work.implementation import KernelConfig
 
-Arithmetic = Literal["f32", "int8"]
-"""In which products are computed: `int8` rounds rows to bytes, each block of them with a scale of its own."""
-_BACKEND = "native"
-"""Only our own engine leaves the length of a cache out of its code."""
-
-
-@dataclass(frozen=True)
-class ProgramSettings:
-    """How all programs of a model are compiled."""
-
-    threads: int
-    config: Arithmetic
+__all__ = ["Arithmetic", "DecoderPrograms", "ProgramSettings", "ReadyProgram"]
 
 
 class ReadyProgram:
     """A compiled program with its inputs and outputs; pools are bound anew when they have moved."""
 
-    def __init__(self, kernel: Kernel, region: RegionModel, program: DecoderProgram) -> None:
+    def __init__(self, kernel: Kernel, ends: KeptEnds, program: DecoderProgram) -> None:
         self.program = program
         self._kernel = kernel
-        pools = {info.name for info in region.inputs if info.name.startswith(("keys_", "values_"))}
+        pools = {info.name for info in ends.inputs if info.name.startswith(("keys_", "values_"))}
         self.inputs: Mapping[str, np.ndarray] = {
             info.name: _cleared(allocate_aligned(info.sizes, info.numpy))
-            for info in region.inputs
+            for info in ends.inputs
             if info.name not in pools
         }
         """By name, but for the pools."""
-        logits = next(info for info in region.outputs if info.name == "logits")
+        logits = next(info for info in ends.outputs if info.name == "logits")
         self.logits = allocate_aligned(logits.sizes, logits.numpy)
-        self._order = [info.name for info in region.inputs]
+        self._order = [info.name for info in ends.inputs]
         self._call: Call | None = None
         self._generation = -1
 
@@ -69,10 +58,10 @@ class ReadyProgram:
 
 
 class DecoderPrograms:
-    """Programs of one decoder over one packing of its weights: libraries of a process share weights that have the same bytes."""
+    """Programs of one decoder over one packing of its weights, which lies in the cache once and is mapped."""
 
     def __init__(self, decoder: DecoderDescription, settings: ProgramSettings) -> None:
-        """Nothing is compiled yet.
+        """Nothing is opened yet.
 
         Raises:
             Refused: attention to a cache does not know what the model does with scores.
@@ -81,30 +70,75 @@ class DecoderPrograms:
             raise Refused(backend=TITLE, reason="the model caps scores of attention")
         self._decoder, self._settings = decoder, settings
         self._ready: dict[DecoderProgram, ReadyProgram] = {}
+        self._compiler: ProgramCompiler | None = None
+
+    def list_missing(self, programs: Sequence[DecoderProgram]) -> list[DecoderProgram]:
+        """Those that are not compiled yet."""
+        return [
+            program
+            for program in programs
+            if program not in self._ready and not is_program_kept(self._identity, program, self._settings)
+        ]
+
+    def open_kept(self, program: DecoderProgram) -> bool:
+        """Whether a program is ready, which it becomes if it was compiled before and is not damaged."""
+        return self._find_kept(program) is not None
+
+    def compile_behind(self, programs: Sequence[DecoderProgram]) -> None:
+        """Has processes compile programs in this order, while this one goes on; nothing where the decoder is of no file that they
+        could read."""
+        if self._decoder.sources and self._compiler is None and programs:
+            self._compiler = ProgramCompiler(self._decoder, self._settings, programs)
+
+    def close(self) -> None:
+        """Ends what is compiled behind. What is not compiled then, is when it is needed."""
+        if self._compiler is not None:
+            self._compiler.close()
+
+    def find_first(self, programs: Sequence[DecoderProgram]) -> ReadyProgram:
+        """The first program; while it is compiled behind, the first of the others that is ready.
+
+        Raises:
+            Refused, MissingBackend, NotWritable: the engine does not compile it.
+        """
+        if self._is_awaited(programs[0]):
+            for program in programs:
+                ready = self._ready.get(program) or (None if self._is_awaited(program) else self._find_kept(program))
+                if ready is not None:
+                    return ready
+        return self.find(programs[0])
 
     def find(self, program: DecoderProgram) -> ReadyProgram:
         """A program, compiled if it has not been yet.
 
         Raises:
-            Refused, MissingBackend: the engine does not compile it.
+            Refused, MissingBackend, NotWritable: the engine does not compile it.
         """
-        if program not in self._ready:
-            self._ready[program] = self._compile(program)
+        ready = self._ready.get(program)
+        if ready is None and self._is_awaited(program):
+            assert self._compiler is not None
+            self._compiler.wait(program)
+        ready = ready or self._find_kept(program)
+        if ready is None:
+            compiled = compile_decoder_program(self._decoder, self._identity, program, self._settings)
+            ready = self._ready[program] = ReadyProgram(*compiled, program)
+        return ready
+
+    def _is_awaited(self, program: DecoderProgram) -> bool:
+        return program not in self._ready and self._compiler is not None and self._compiler.is_compiling(program)
+
+    def _find_kept(self, program: DecoderProgram) -> ReadyProgram | None:
+        if program in self._ready:
+            return self._ready[program]
+        opened = reopen_decoder_program(self._identity, program, self._settings)
+        if opened is None:
+            return None
+        self._ready[program] = ReadyProgram(*opened, program)
         return self._ready[program]
 
-    def _compile(self, program: DecoderProgram) -> ReadyProgram:
-        resources = Resources(threads=self._settings.threads)
-        cache = compiled_directory(resources.device.fingerprint(), _BACKEND, registry.version(_BACKEND))
-        cache.mkdir(parents=True, exist_ok=True)
-        resources = replace(resources, cache=cache)
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            model = build_decoder_graph(self._decoder, program)
-            Store(folder).share([model])
-            write_model(model, folder / "region.onnx")
-            region = RegionModel(folder / "region.onnx")
-            kernel = registry.get(_BACKEND).compile(region, KernelConfig(f"{self._settings.config}-alike"), resources)
-            return ReadyProgram(kernel, region, program)
+    @cached_property
+    def _identity(self) -> str:
+        return identify_decoder(self._decoder)
 
 
 def _cleared(array: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -142,8 +142,9 @@ class LanguageModel:
         tokenizer: TextTokens,
         settings: SchedulerSettings | None = None,
         drafts: tuple[StepSeconds, DrafterFactory] | None = None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`drafts`: see `SequenceScheduler`.
+        """`drafts`: see `SequenceScheduler`. `on_close` is called when no text is written any more.
 
         Raises:
             OtherVocabulary: the tokenizer has tokens that the model does not have.
@@ -152,6 +153,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.context_length = model.context_length
         self._scheduler = SequenceScheduler(model, tokenizer, settings, drafts)
+        self._on_close = on_close
 
     def encode_prompt(self, prompt: str | Sequence[Message], *, raw: bool = False) -> list[int]:
         """Tokens of a prompt.
@@ -221,6 +223,7 @@ class LanguageModel:
     def close(self) -> None:
         """Ends all texts where they are."""
         self._scheduler.close()
+        self._on_close()
 
     def __enter__(self) -> Self:
         return self

@@ -6,23 +6,27 @@ from pathlib import Path
 
 from bricolage.base.generation_options import NGRAM, LanguageSettings
 from bricolage.base.options import available_cores
+from bricolage.base.progress import Progress, Silent
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
+from bricolage.language.any_decoder import read_any_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.decoder_programs import Arithmetic
 from bricolage.language.draft_model import ModelDrafter, check_same_tokens
 from bricolage.language.language_model import LanguageModel
-from bricolage.language.onnx_decoders.onnx_decoder import read_any_decoder
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
 from bricolage.language.speculation import NgramDrafter, StepSeconds, measure_steps
 from bricolage.language.tokenizer import Tokenizer
 
 
-def open_language_model(path: Path, settings: LanguageSettings | None = None) -> LanguageModel:
+def open_language_model(
+    path: Path, settings: LanguageSettings | None = None, progress: Progress | None = None
+) -> LanguageModel:
     """Reads a language model.
 
     Args:
         path: of a GGUF file, of an ONNX file with a cache, or of a folder with one or of Hugging Face.
         settings: its threads, memory and guesses; v(n) is measured where there are guesses.
+        progress: is told where programs have to be compiled first.
 
     Raises:
         MissingFile, NotALanguageModel, UnknownDecoderKind, UnreadDecoderGraph: as `read_any_decoder`, of the model and of the
@@ -34,23 +38,24 @@ def open_language_model(path: Path, settings: LanguageSettings | None = None) ->
     settings = settings or LanguageSettings()
     decoder = read_any_decoder(path)
     tokenizer = Tokenizer(decoder.tokenizer, path)
-    make_drafter = _choose_drafter(settings, tokenizer)
-    model = _run_decoder(decoder, settings)
-    if settings.prepare:
-        model.prepare()
+    progress = progress or Silent()
+    make_drafter = _choose_drafter(settings, tokenizer, progress)
+    model = _run_decoder(decoder, settings, progress)
     limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
     if make_drafter is None:
-        return LanguageModel(model, tokenizer, limits)
+        return LanguageModel(model, tokenizer, limits, on_close=model.close)
     seconds = StepSeconds(measure_steps(model, limits.most_rows))
     return LanguageModel(model, tokenizer, limits, (seconds, make_drafter))
 
 
-def _run_decoder(decoder: DecoderDescription, settings: LanguageSettings) -> DecoderModel:
+def _run_decoder(decoder: DecoderDescription, settings: LanguageSettings, progress: Progress) -> DecoderModel:
     config: Arithmetic = "f32" if settings.precision == "highest" else "int8"
-    return DecoderModel(decoder, threads=settings.threads or available_cores(), config=config)
+    model = DecoderModel(decoder, threads=settings.threads or available_cores(), config=config)
+    model.prepare(progress, every=settings.prepare or bool(settings.speculate))
+    return model
 
 
-def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> DrafterFactory | None:
+def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer, progress: Progress) -> DrafterFactory | None:
     if not settings.speculate:
         return None
     if settings.speculate == NGRAM:
@@ -58,5 +63,5 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer) -> Drafter
     path = Path(settings.speculate)
     decoder = read_any_decoder(path)
     check_same_tokens(tokenizer, Tokenizer(decoder.tokenizer, path))
-    draft_model = _run_decoder(decoder, settings)
+    draft_model = _run_decoder(decoder, settings, progress)
     return lambda options: ModelDrafter(draft_model, options)

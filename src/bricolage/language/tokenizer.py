@@ -5,6 +5,7 @@ Merging by scores is SentencePiece's (Kudo and Richardson, 2018); pairs of bytes
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -23,10 +24,13 @@ from bricolage.frontends.decoders.decoder_description import (
     TokenizerDescription,
 )
 from bricolage.frontends.decoders.decoder_files import read_tokenizer_description
+from bricolage.language.model_notes import read_note, write_note
 
 if TYPE_CHECKING:
     import tokenizers
 
+_MANY = 20_000
+"""Tokens."""
 _SPACE = "\u2581"
 """What a space is in pieces of the `llama` model."""
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -215,6 +219,32 @@ def _build_pairs(description: TokenizerDescription, path: Path) -> tokenizers.To
     return backend
 
 
+def _find_merges(description: TokenizerDescription, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+    """`_list_merges`. Those of many tokens take a second, so the cache keeps them as numbers of tokens."""
+    tokens = description.tokens
+    if len(tokens) < _MANY:
+        return _list_merges(description, vocabulary)
+    name = _name_merges(description)
+    noted = read_note("merges", name)
+    if noted is not None:
+        pairs = np.frombuffer(noted, np.int32).tolist()
+        return list(zip(map(tokens.__getitem__, pairs[::2]), map(tokens.__getitem__, pairs[1::2]), strict=True))
+    merges = _list_merges(description, vocabulary)
+    numbers = [vocabulary[part] for merge in merges for part in merge]
+    write_note("merges", name, np.array(numbers, np.int32).tobytes())
+    return merges
+
+
+def _name_merges(description: TokenizerDescription) -> str:
+    """A digest of all that merges depend on."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    digest.update(np.array([len(token) for token in description.tokens], np.int64).tobytes())
+    digest.update("".join(description.tokens).encode("utf-8", "surrogatepass"))
+    for array in (description.scores, description.types):
+        digest.update(b"none" if array is None else array.tobytes())
+    return digest.hexdigest()
+
+
 def _list_merges(description: TokenizerDescription, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     """Two tokens that make one, for all ways to cut one: those of the best score first, of one score the longest first one."""
     skipped = _list_of_type(description, (CONTROL, UNKNOWN, BYTE))
@@ -243,7 +273,7 @@ def _build_pieces(description: TokenizerDescription) -> tokenizers.Tokenizer:
 
     tokens = description.tokens
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    merges = _list_merges(description, vocabulary)
+    merges = _find_merges(description, vocabulary)
     unknown = None if description.unknown is None or description.unknown >= len(tokens) else tokens[description.unknown]
     backend = Tokenizer(
         models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)

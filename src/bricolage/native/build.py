@@ -7,6 +7,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from bricolage.base import sealed
+from bricolage.base.cache import discard
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.graph.region_model import RegionModel
@@ -37,7 +41,7 @@ from bricolage.native.library import (
     public_header,
     shared_source,
 )
-from bricolage.native.library_files import LIBRARY, TITLE, WEIGHTS, weights_header
+from bricolage.native.library_files import LIBRARY, TITLE, WEIGHTS, shared_weights, weights_digest, weights_header
 from bricolage.native.select.algorithm import KernelRequest
 from bricolage.native.select.algorithm_table import used_tile
 
@@ -119,11 +123,14 @@ def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmeti
     return None
 
 
-def write_library(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
-    """Compiles the library; writes its constants and the sizes of its memory to the same folder.
+def write_library(
+    source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path, *, shares_weights: bool = False
+) -> None:
+    """Compiles the library; writes its constants to the same folder, or, if it shares them, next to it (`shared_weights`).
 
     Raises:
         Refused: the C does not compile.
+        OSError: the disk is full or the folder is not writable.
     """
     toolchain.compile_library(
         in_library(source, source.text),
@@ -132,9 +139,31 @@ def write_library(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Pat
         TITLE,
         shared_object(),
     )
-    with (folder / WEIGHTS).open("wb") as file:
-        file.write(weights_header(source.weights))
-        source.weights.tofile(file)
+    header = weights_header(source.weights)
+    if not shares_weights:
+        _write_weights(folder / WEIGHTS, header, source.weights)
+        return
+    (folder / WEIGHTS).write_bytes(header)
+    shared = shared_weights(folder, weights_digest(header))
+    if sealed.intact(shared):
+        return
+    discard(shared)
+    with sealed.making(shared) as staging:
+        _write_weights(staging / WEIGHTS, header, source.weights)
+
+
+def _write_weights(path: Path, header: bytes, weights: np.ndarray) -> None:
+    """In pieces that are multiples of a large page: where a file system keeps files in large pages, what is written so is mapped
+    by them."""
+    with path.open("wb", buffering=0) as file:
+        first = _WRITTEN - len(header)
+        file.write(header + weights[:first].tobytes())
+        for start in range(first, weights.nbytes, _WRITTEN):
+            weights[start : start + _WRITTEN].tofile(file)
+
+
+_WRITTEN = 8 << 20
+"""Bytes at a time."""
 
 
 def in_library(source: CSource, text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +16,12 @@ HEADER_BYTES = 64
 """Of a file of weights: magic, version and these bytes, the size of what follows, and its digest."""
 _MAGIC = b"BRICOLAG"
 _HEADER = struct.Struct("<8sIIQ32s8x")
+
+
+def shared_weights(library: Path, digest: str) -> Path:
+    """The folder of weights that lie next to the folder of a library, for all libraries that read the same bytes. Such a library's
+    own file of weights is the header alone."""
+    return library.parent / f"weights-{digest[:32]}"
 
 
 def weights_header(weights: np.ndarray) -> bytes:

@@ -18,8 +18,9 @@ from bricolage.native.cpu.math_c import MATHS
 from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
 from bricolage.native.cpu.sharing import ParallelRange
-from bricolage.native.cpu.sliced import build_sliced_phase
+from bricolage.native.cpu.sliced import build_paired_phase, build_sliced_phase
 from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.cpu.tile_plan import plan_tile
 from bricolage.native.cpu.threads import RING, THREADS
 from bricolage.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
@@ -225,9 +226,17 @@ class _Order:
     def in_slices(self, first: int, second: int, parts: int) -> None:
         """A product and what reads it, of which each thread has slices."""
         product, behind = kernels = self._plan.kernels[first], self._plan.kernels[second]
-        operand = self._arithmetic.operand_of(self._target.isa, product.root)
-        choice = self._choices.get(first, DEFAULT)
-        phase = build_sliced_phase(kernels, parts, self._plan, self._weights, self._target, operand, choice)
+        plan, target, choice = self._plan, self._target, self._choices.get(first, DEFAULT)
+        operands = [self._arithmetic.operand_of(target.isa, kernel.root) for kernel in kernels]
+        if behind.root is None:
+            phase = build_sliced_phase(kernels, parts, plan, self._weights, target, operands[0], choice)
+        else:
+            choices = choice, self._choices.get(second, DEFAULT)
+            gate, up = (
+                plan_tile(kernel, plan, target, operand, each.gemm)
+                for kernel, operand, each in zip(kernels, operands, choices, strict=True)
+            )
+            phase = build_paired_phase((gate, up), self._weights, choices[1].pieces)
         self._known(phase)
         self._begin({first: range(0), second: range(0)})
         both = replace(behind, root=product.root, secondary_outputs=(*product.stores, *behind.secondary_outputs))

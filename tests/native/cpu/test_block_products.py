@@ -20,10 +20,10 @@ from bricolage.graph.quantised_blocks import QuantisedBlocks, blocks_of
 from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.block_format import BlockOperand
-from bricolage.native.cpu.block_products import block_operand
+from bricolage.native.cpu.block_products import BlockFloats, block_operand
 from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.c_source import HEAD
-from bricolage.native.cpu.isa import find_isa
+from bricolage.native.cpu.isa import Isa, find_isa
 from bricolage.native.cpu.panels import MicroTile
 from bricolage.native.library_files import HEADER_BYTES, WEIGHTS
 from bricolage.work.implementation import KernelConfig
@@ -73,6 +73,11 @@ class Kernels:
             tile = np.zeros((m, vectors * lanes), np.float32)
             kernel = getattr(library, f"multiply_{_name(operand)}_{m}_{vectors}")
             kernel(operand.steps(k), _at(rows), _at(panels, offset), _at(tile))
+            if isinstance(operand, BlockFloats):  # as for many rows: in two pieces, with the same bits
+                pieces = np.full_like(tile, np.nan)
+                kernel = getattr(library, f"unpacked_{_name(operand)}_{m}_{vectors}")
+                kernel(operand.steps(k), _at(rows), _at(panels, offset), _at(pieces))
+                np.testing.assert_array_equal(pieces, tile)
             found[:, start : start + vectors * lanes] = tile
             offset += operand.steps(k) * operand.k_step * vectors * lanes
         assert offset == panels.size
@@ -82,22 +87,14 @@ class Kernels:
         isa = find_isa(instructions)
         assert isa is not None
         texts: dict[str, str] = {}
-        wrappers: list[str] = []
+        wrappers: dict[str, None] = {}
         for bits, block, zeros, in_bytes in KINDS:
             some = blocks_of(np.zeros((1, 1), np.uint8), np.ones((1, 1), np.float32), None, bits, block)
-            if zeros:
-                some = QuantisedBlocks(some.packed, some.scales, np.zeros((1, 1), np.float32), bits, block, 1)
-            operand = block_operand(isa, some, in_bytes=in_bytes)
-            texts.update(operand.helpers(isa))
-            pack = operand.pack_row("x", "to", 0, 0).replace(", 0,", ", k,")
-            wrappers.append(f"void pack_{_name(operand)}(const float *x, uint8_t *to, long k) {{ {pack} }}")
-            for rows, vectors in product(ROWS, (1, 2)):
-                name, text = operand.micro_kernel(MicroTile(rows, vectors, operand.pitch(MOST), isa.lanes))
-                texts[name] = text
-                wrappers.append(
-                    f"void multiply_{_name(operand)}_{rows}_{vectors}"
-                    f"(long n, const uint8_t *a, const uint8_t *b, float *tile) {{ {name}(n, a, b, tile); }}"
-                )
+            for zero in (0.0, 1 / 3) if zeros else (None,):  # a minimum that float16 holds, and one that it does not
+                given = None if zero is None else np.full((1, 1), zero, np.float32)
+                operand = block_operand(isa, replace(some, zeros=given), in_bytes=in_bytes)
+                texts.update(operand.helpers(isa))
+                wrappers.update(dict.fromkeys(_wrappers(operand, isa, texts)))
         path = self._folder / f"{instructions}.so"
         head = f"{define(LANES=isa.lanes)}\n{HEAD}"
         toolchain.compile_library("\n".join([head, *texts.values(), *wrappers]), isa.flags, path, "native")
@@ -105,8 +102,33 @@ class Kernels:
         return made
 
 
+def _wrappers(operand: BlockOperand, isa: Isa, texts: dict[str, str]) -> list[str]:
+    """Functions with names that are known here. With many rows, what they multiply is made ready before."""
+    pack = operand.pack_row("x", "to", 0, 0).replace(", 0,", ", k,")
+    wrappers = [f"void pack_{_name(operand)}(const float *x, uint8_t *to, long k) {{ {pack} }}"]
+    for rows, vectors in product(ROWS, (1, 2)):
+        tile = MicroTile(rows, vectors, operand.pitch(MOST), isa.lanes)
+        name, texts[name] = operand.micro_kernel(tile)
+        head = "(long n, const uint8_t *a, const uint8_t *b, float *tile)"
+        wrappers.append(f"void multiply_{_name(operand)}_{rows}_{vectors}{head} {{ {name}(n, a, b, tile); }}")
+        if isinstance(operand, BlockFloats):
+            unpack, texts[unpack] = operand.unpacking(vectors, isa.lanes)
+            name, texts[name] = operand.micro_kernel(replace(tile, adds=True))
+            size = operand.unpacked_bytes(vectors * isa.lanes)
+            wrappers.append(
+                f"void unpacked_{_name(operand)}_{rows}_{vectors}{head} {{\n"
+                f"  uint8_t some[{size} * {-(-MOST // operand.block)}] __attribute__((aligned(64)));\n"
+                f"  const long half = n / 2;\n"
+                f"  {unpack}(n, b, some);\n"
+                f"  if (half) {name}(half, a, some, tile, 1);\n"
+                f"  {name}(n - half, a + half * {operand.row_step}, some + half * {size}, tile, half == 0);\n"
+                "}"
+            )
+    return wrappers
+
+
 def _name(operand: BlockOperand) -> str:
-    return f"{operand.prefix}{operand.bits}x{operand.block}{'z' * operand.offsets}{'h' * operand.halves}"
+    return operand.prefix + operand.kind
 
 
 def _at(array: np.ndarray, offset: int = 0) -> ctypes.c_void_p:

@@ -132,6 +132,35 @@ int main(void) {
   return 0;
 }
 """
+_UNEQUAL = r"""
+enum { PIECES = 32, TIMES = 4 };
+static _Atomic int fast, slow, away;
+
+/* The helper is as slow as a small core: the caller does four pieces in the time of one of its. */
+static void work(const uintptr_t *with, struct seat *at) {
+  (void)with;
+  while (take(at, PIECES) >= 0) {
+    if (at->tid) {
+      const int begun = atomic_fetch_add(&slow, 1) + 1;
+      while (atomic_load(&fast) < TIMES * begun && atomic_load(&fast) + atomic_load(&slow) < PIECES) usleep(100);
+    } else {
+      while (atomic_load(&fast) >= TIMES * atomic_load(&slow) && !atomic_load(&away)) usleep(100);
+      atomic_fetch_add(&fast, 1);
+    }
+  }
+  if (at->tid) atomic_store(&away, 1);
+  meet(at);
+}
+
+int main(void) {
+  struct team *team = team_make(2);
+  const struct run run = { work, { 0 }, 2, 0, floats_mode() };
+  team_run(team, &run);
+  team_free(team);
+  /* Of five pieces the slow one does one, and the last that it begins. */
+  return fast + slow != PIECES || slow < PIECES / (TIMES + 1) || slow > PIECES / (TIMES + 1) + 1;
+}
+"""
 _FAIR = r"""
 #include <stdio.h>
 enum { CALLERS = 8 };
@@ -277,6 +306,10 @@ def test_every_piece_is_done_once_whoever_is_late(shares: int, most: int, tmp_pa
 
 def test_a_late_thread_holds_nobody_but_with_its_piece(tmp_path: Path) -> None:
     assert run(built(tmp_path, _STUCK)).returncode == 0
+
+
+def test_a_slow_core_does_as_much_less_as_it_is_slower(tmp_path: Path) -> None:
+    assert run(built(tmp_path, _UNEQUAL)).returncode == 0
 
 
 def test_callers_are_served_in_turn(tmp_path: Path) -> None:

@@ -137,7 +137,10 @@ class Native(Backend):
         instruction_set(resources.device)  # it asks for the registers that the library may use
         if resources.cache is None or not sealed.intact(resources.cache / name):
             return None
-        return NativeKernel(region, resources.cache / name, resources, kept=True)
+        try:
+            return NativeKernel(region, resources.cache / name, resources, kept=True)
+        except FileNotFoundError:  # weights that it shared with others
+            return None
 
     def build(self, region: RegionModel, config: KernelConfig, resources: Resources) -> None:
         from bricolage.backends.native import region_builder

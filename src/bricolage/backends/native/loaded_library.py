@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
+import mmap
 import os
 import threading
 import weakref
@@ -16,10 +18,19 @@ import numpy as np
 from bricolage.backends.interface import RegionEnds, RegionModel, Resources, StaticKernel
 from bricolage.backends.kernel import Array, Call
 from bricolage.backends.kernel_trials import on_random_inputs
+from bricolage.base import sealed
 from bricolage.base.options import available_cores
 from bricolage.device.buffers import lasting
 from bricolage.errors import Refused
-from bricolage.native.library_files import HEADER_BYTES, LIBRARY, TITLE, WEIGHTS, weights_digest, weights_header
+from bricolage.native.library_files import (
+    HEADER_BYTES,
+    LIBRARY,
+    TITLE,
+    WEIGHTS,
+    shared_weights,
+    weights_digest,
+    weights_header,
+)
 
 
 class _Options(ctypes.Structure):
@@ -83,17 +94,37 @@ _WEIGHTS_LOCK = threading.Lock()
 
 def _load_weights(path: Path) -> np.ndarray:
     """The bytes of a file. What another library of this process has loaded already, by its digest, is shared: programs of several
-    sizes of a batch, and configurations that pack weights alike."""
+    sizes of a batch, and configurations that pack weights alike. A header alone says that weights lie next to the library.
+
+    Raises:
+        FileNotFoundError: they are not there any more, or are damaged.
+    """
     with _WEIGHTS_LOCK, path.open("rb") as file:
-        header = file.read(HEADER_BYTES)
+        header, size = file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size
         digest = weights_digest(header)
         weights = _WEIGHTS.get(digest)
-        if weights is None:
-            weights = lasting((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
+        if weights is not None:
+            return weights
+        if size == HEADER_BYTES:
+            weights = _map_weights(shared_weights(path.parent, digest))
+        else:
+            weights = lasting((size,), np.dtype(np.uint8))
             weights[:HEADER_BYTES] = np.frombuffer(header, np.uint8)
             file.readinto(weights[HEADER_BYTES:].data)
-            _WEIGHTS[digest] = weights
+        _WEIGHTS[digest] = weights
         return weights
+
+
+def _map_weights(folder: Path) -> np.ndarray:
+    """Weights that lie in the cache for all libraries that read them: nothing is copied, and processes share the memory."""
+    if not sealed.intact(folder):
+        raise FileNotFoundError(f"there are no whole weights in '{folder}'")
+    with (folder / WEIGHTS).open("rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    for advice in ("MADV_HUGEPAGE", "MADV_WILLNEED"):
+        with contextlib.suppress(OSError, AttributeError):  # a system that has no such advice
+            pages.madvise(getattr(mmap, advice))
+    return np.frombuffer(pages, np.uint8)
 
 
 def _take_weights(block: np.ndarray) -> np.ndarray:

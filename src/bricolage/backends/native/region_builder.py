@@ -249,7 +249,8 @@ def make_library(region: RegionModel, config: KernelConfig, folder: Path, resour
         Refused: as `generate_region_source`, or the C does not compile.
     """
     source = generate_region_source(region, config, resources, {})
-    write_library(source, find_target(resources).isa, find_arithmetic(config, resources.device), folder)
+    isa, arithmetic = find_target(resources).isa, find_arithmetic(config, resources.device)
+    write_library(source, isa, arithmetic, folder, shares_weights=resources.shares_weights)
 
 
 def generate_region_source(

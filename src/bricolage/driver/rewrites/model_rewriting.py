@@ -15,8 +15,7 @@ from bricolage.driver.rewrites.verified_rewrite import (
     verify_rewritten,
 )
 from bricolage.errors import BadOption, StatedOtherwise
-from bricolage.frontends import raise_opset
-from bricolage.frontends.clean import forget_stated
+from bricolage.frontends.clean import forget_stated, raise_opset
 from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.rewrite.catalogue import choose_rules

@@ -122,6 +122,27 @@ class TokenizerDescription:
     """Text of a tokenizer.json, which then says how texts are cut and merged."""
 
 
+@dataclass(frozen=True)
+class SourceFile:
+    """A file as it was before it was read. To write to it, cut it or replace it changes one of these."""
+
+    path: Path
+    size: int
+    inode: int
+    modified_ns: int
+    changed_ns: int
+
+    @staticmethod
+    def of(path: Path) -> SourceFile:
+        """The file as it is now.
+
+        Raises:
+            OSError: it cannot be looked at.
+        """
+        facts = path.stat()
+        return SourceFile(path.absolute(), facts.st_size, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns)
+
+
 @dataclass(frozen=True, eq=False)
 class DecoderDescription:
     """A decoder: sizes that fit each other, weights, and a tokenizer whose tokens are rows of the embedding."""
@@ -152,6 +173,8 @@ class DecoderDescription:
     attention_softcap: float | None = None
     """c: scaled products s become c · tanh(s / c)."""
     logit_softcap: float | None = None
+    sources: tuple[SourceFile, ...] = field(default=(), init=False)
+    """Files that its weights and sizes are read from; none where it was made otherwise, and none of a copy with changes."""
 
     @property
     def vocabulary(self) -> int:
@@ -202,10 +225,7 @@ def matrix_numbers(matrix: Matrix) -> np.ndarray:
 
 def matrix_rows(matrix: Matrix, rows: np.ndarray) -> Matrix:
     """Some rows of it, in their order."""
-    if not isinstance(matrix, QuantisedBlocks):
-        return np.asarray(matrix[rows])
-    zeros = None if matrix.zeros is None else matrix.zeros[rows]
-    return QuantisedBlocks(matrix.packed[rows], matrix.scales[rows], zeros, matrix.bits, matrix.block, matrix.k)
+    return matrix.take_rows(rows) if isinstance(matrix, QuantisedBlocks) else np.asarray(matrix[rows])
 
 
 def build_checked_decoder(path: Path, build: Callable[[], DecoderDescription]) -> DecoderDescription:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from bricolage.errors import MissingFile
-from bricolage.frontends.decoders.decoder_description import DecoderDescription, TokenizerDescription
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, SourceFile, TokenizerDescription
 from bricolage.frontends.decoders.gguf_decoder import read_gguf
 from bricolage.frontends.decoders.gguf_file import MAGIC, GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
-from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
 from bricolage.frontends.decoders.onnx_decoder_files import has_onnx_decoder
-from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
 
 
 def read_decoder(path: str | Path) -> DecoderDescription:
@@ -26,7 +24,23 @@ def read_decoder(path: str | Path) -> DecoderDescription:
     path = Path(path)
     if not path.exists():
         raise MissingFile(path=path)
-    return read_hugging_face(path) if path.is_dir() else read_gguf(path)
+    sources = tuple(map(SourceFile.of, _list_sources(path)))
+    if path.is_dir():
+        from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face  # most models are files
+
+        decoder = read_hugging_face(path)
+    else:
+        decoder = read_gguf(path)
+    object.__setattr__(decoder, "sources", sources)  # no argument, so that `replace` does not copy it
+    return decoder
+
+
+def _list_sources(path: Path) -> list[Path]:
+    """Files that say what a decoder computes."""
+    if not path.is_dir():
+        return [path]
+    names = (path / "config.json", path / "model.safetensors.index.json")
+    return [*(name for name in names if name.is_file()), *sorted(path.glob("*.safetensors"))]
 
 
 def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
@@ -39,6 +53,8 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
     if not path.exists():
         raise MissingFile(path=path)
     if path.is_dir():
+        from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
+
         return read_tokenizer_json(path, read_json(path / "config.json"))
     return read_gguf_tokenizer(NamedValues(path, GgufFile(path).metadata))
 

@@ -23,8 +23,6 @@ Keys lie in the pool with their positions turned into them, so attention need no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -36,29 +34,16 @@ from bricolage.frontends.decoders.decoder_description import (
     RotaryEmbedding,
     matrix_numbers,
 )
+from bricolage.frontends.decoders.decoder_program import DecoderProgram
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 
-CacheType = Literal["float16", "float32"]
+__all__ = ["DecoderProgram", "build_decoder_graph", "cache_names"]
+
 _OPSET, _MICROSOFT = 24, "com.microsoft"
+_SWAP = {"first": 1, "behind": -3, "axis": 2, "step": -1}
+"""Slice that puts the second of two halves before the first."""
 _IN_BYTES = 4
 """`accuracy_level` of MatMulNBits that lets rows become bytes."""
-
-
-@dataclass(frozen=True)
-class DecoderProgram:
-    """Which program of a decoder."""
-
-    rows: int
-    """Tokens that it takes."""
-    longest: int
-    """Tokens of the longest sequence."""
-    pool: int
-    """Rows of a pool."""
-    last_row_alone: bool = False
-    """Whether it computes the logits of one row only."""
-    cache: CacheType = "float16"
-    in_bytes: bool = False
-    """Whether rows may be rounded to bytes where weights are integers, as `low` allows."""
 
 
 def build_decoder_graph(decoder: DecoderDescription, program: DecoderProgram) -> ir.Model:
@@ -186,8 +171,9 @@ class _Writer:
         if norm is not None:
             x = self._norm(x, norm, name)
         cosine, sine = self._angles_of(rope)
-        swapped = self._constant("swapped", np.roll(np.arange(size, dtype=np.int64), size // 2))
-        other = self._add("Gather", x, swapped, axis=2)
+        halves = self._add("Reshape", x, self._shape([rows, heads, 2, size // 2]))
+        backwards = (self._constant(f"swap_{key}", np.array([n], np.int64)) for key, n in _SWAP.items())
+        other = self._add("Reshape", self._add("Slice", halves, *backwards), self._shape([rows, heads, size]))
         turned = self._add("Add", self._add("Mul", x, cosine), self._add("Mul", other, sine))
         return self._add("Reshape", turned, self._shape([rows, heads * size]))
 

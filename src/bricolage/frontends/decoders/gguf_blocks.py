@@ -15,8 +15,8 @@ Blocks with a minimum have the zero point -minimum / scale, which float32 rounds
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
-import ml_dtypes
 import numpy as np
 
 from bricolage.frontends.decoders.decoder_description import Matrix
@@ -26,7 +26,6 @@ from bricolage.graph.quantised_blocks import QuantisedBlocks
 _FLOATS: Mapping[str, np.dtype] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 
 
@@ -48,12 +47,60 @@ def count_unpacked_bytes(form: BlockFormat, size: int) -> int:
     return size // form.size * _UNPACKED.get(form.name, 0)
 
 
+class StoredBlocks(QuantisedBlocks):
+    """Blocks of a mapped file, which are decoded when their integers or scales are first asked for: what has compiled code never
+    asks for those of layers, and for a few rows of the embedding at a time."""
+
+    def __init__(self, form: BlockFormat, rows: np.ndarray) -> None:
+        """`rows`: uint8 [rows, bytes of a row]."""
+        blocks = rows.shape[1] // form.size
+        bits, block = (4 if form.name.startswith("Q4") else 8), (16 if form.name == "Q6_K" else 32)
+        self.__dict__.update(bits=bits, block=block, k=blocks * form.count, _form=form, _rows=rows)
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return len(self.__dict__["_rows"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of integers, scales and zero points, once they are decoded."""
+        return count_unpacked_bytes(self.__dict__["_form"], self.__dict__["_rows"].nbytes)
+
+    @cached_property
+    def packed(self) -> np.ndarray:
+        """As `QuantisedBlocks`."""
+        return self._decoded.packed
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        """As `QuantisedBlocks`."""
+        return self._decoded.scales
+
+    @cached_property
+    def zeros(self) -> np.ndarray | None:
+        """As `QuantisedBlocks`."""
+        return self._decoded.zeros
+
+    def take_rows(self, rows: np.ndarray) -> StoredBlocks:
+        """Some rows, in their order; they are decoded without the others."""
+        return StoredBlocks(self.__dict__["_form"], self.__dict__["_rows"][rows])
+
+    @cached_property
+    def _decoded(self) -> QuantisedBlocks:
+        form, rows = self.__dict__["_form"], self.__dict__["_rows"]
+        with np.errstate(all="ignore"):  # numbers of a hostile file are whatever they are
+            return _DECODERS[form.name](rows.reshape(len(rows), -1, form.size))
+
+
 def decode_blocks(form: BlockFormat, rows: np.ndarray) -> Matrix:
-    """A matrix from the bytes of its rows, uint8 [rows, bytes of a row]. Floats stay views."""
-    if form.name in _FLOATS:
-        return rows.view(_FLOATS[form.name])
-    raw = rows.reshape(len(rows), -1, form.size)
-    return _DECODERS[form.name](raw)
+    """A matrix from the bytes of its rows, uint8 [rows, bytes of a row]. Floats stay views, and blocks are decoded at their first
+    use."""
+    if form.name == "BF16":
+        import ml_dtypes  # at its first use: importing it takes longer than reading most files
+
+        return np.asarray(rows.view(ml_dtypes.bfloat16))
+    return rows.view(_FLOATS[form.name]) if form.name in _FLOATS else StoredBlocks(form, rows)
 
 
 def _halves(raw: np.ndarray, at: int) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 from bricolage import _version
 from bricolage.base.cache import UNFINISHED, cache_directory, discard, trim
 from bricolage.base.codec import DecodeError, decode, encode
-from bricolage.frontends.decoders.decoder_description import DecoderDescription, TokenizerDescription
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, SourceFile, TokenizerDescription
 
 _WEIGHTS, _DESCRIPTION, _ARRAY = "weights", "decoder.json", "array"
 _ALIGNMENT = 64
@@ -68,7 +68,7 @@ def keep_decoder(folder: Path, decoder: DecoderDescription, files: Iterable[Path
 
             whole = {
                 "files": [_look_at(path) for path in files],
-                "decoder": encode(replace(decoder, tokenizer=_NO_TOKENIZER)),
+                "decoder": encode(replace(decoder, tokenizer=_NO_TOKENIZER, sources=())),
             }
             text = json.dumps(whole, default=place)
         (draft / _DESCRIPTION).write_text(text, encoding="utf-8")
@@ -86,10 +86,11 @@ def open_kept_decoder(folder: Path, tokenizer: TokenizerDescription) -> DecoderD
         if any(_look_at(Path(path)) != [path, *facts] for path, *facts in data["files"]):
             return None
         decoder = decode(DecoderDescription, _with_arrays(data["decoder"], weights), "decoder")
+        sources = tuple(SourceFile.of(folder / name) for name in (_WEIGHTS, _DESCRIPTION))
         os.utime(folder)  # what was used last is removed last
     except (OSError, ValueError, TypeError, KeyError, DecodeError):
         return None
-    return replace(decoder, tokenizer=tokenizer)
+    return replace(decoder, tokenizer=tokenizer, sources=sources)
 
 
 def _with_arrays(value: object, weights: np.ndarray) -> object:

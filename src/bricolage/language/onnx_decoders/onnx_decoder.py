@@ -13,9 +13,8 @@ from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
     build_checked_decoder,
 )
-from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.frontends.decoders.named_values import NamedValues
-from bricolage.frontends.decoders.onnx_decoder_files import find_onnx_decoder, find_settings
+from bricolage.frontends.decoders.onnx_decoder_files import find_settings
 from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
 from bricolage.frontends.onnx_file import load_onnx
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface, find_cache_interface
@@ -31,20 +30,6 @@ _CALLS = (7, 1, 3)
 """Tokens of the calls by which a reading is compared with its file: a prompt, a step, and several tokens behind a cache."""
 _WHOLE, _ROUNDED = 1e-3, 0.1
 """Differences of logits, by norm, to ONNX Runtime: of float32, and where it rounds to 16 bits or rows to bytes."""
-
-
-def read_any_decoder(path: str | Path) -> DecoderDescription:
-    """The decoder in an ONNX file with a cache or in a folder with one, in a GGUF file, or in a folder of Hugging Face.
-
-    Raises:
-        MissingFile, NotALanguageModel, UnknownDecoderKind, ModelBeyondMemory: as `read_decoder`.
-        UnreadDecoderGraph: a part of a graph is something that no description has.
-        NotAModel, MissingExternalData, InvalidGraph and others: as `load_onnx`.
-    """
-    path = Path(path)
-    has_tensors = path.is_dir() and any(path.glob("*.safetensors"))
-    file = None if has_tensors else find_onnx_decoder(path)
-    return read_decoder(path) if file is None else read_onnx_decoder(file)
 
 
 def read_onnx_decoder(file: Path) -> DecoderDescription:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bricolage.base.generation_options import LanguageSettings
+from bricolage.base.progress import Progress
 from bricolage.language.language_model import LanguageModel
 from bricolage.language.open_language import open_language_model
 from bricolage.language.openai_routes.openai_application import OpenaiApplication
@@ -24,6 +25,7 @@ def serve_language_models(
     settings: ServerSettings,
     language: LanguageSettings,
     begun: Callable[[Listening], None],
+    progress: Progress | None = None,
 ) -> None:
     """Takes the port, loads the models, calls `begun`, and answers until SIGTERM or SIGINT; then the texts under way are finished,
     or broken off where they take longer than the grace.
@@ -36,7 +38,7 @@ def serve_language_models(
 
     def load() -> None:
         for name, path in paths.items():
-            models[name] = open_language_model(path, language)
+            models[name] = open_language_model(path, language, progress)
 
     async def serve(ending: asyncio.Event) -> None:
         listener = listen(settings.host, settings.http_port)

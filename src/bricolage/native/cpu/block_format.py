@@ -31,6 +31,8 @@ class BlockOperand(ProductOperand):
     """Whether there are zero points other than the middle."""
     halves: bool = False
     """Whether scales are float16, which then loses nothing and takes less to read."""
+    minima: bool = False
+    """Whether what zero points add is made of minima in float16, as scales are."""
     dot: ByteDot = "plain"
     by_lane: bool = False
     """Whether four bytes of a row are a lane of a vector of sixteen."""
@@ -64,8 +66,9 @@ class BlockOperand(ProductOperand):
         scales[:n] = blocks.scales
         heads = [scales]
         if blocks.zeros is not None:
-            offsets = np.zeros((wide, count), np.float32)
-            offsets[:n] = blocks.scales * (np.float32(self.middle) - blocks.zeros)
+            offsets = np.zeros((wide, count), np.float16 if self.minima else np.float32)
+            minima = blocks.minima if self.minima else None
+            offsets[:n] = blocks.scales * (np.float32(self.middle) - blocks.zeros) if minima is None else minima
             heads.append(offsets)
         parts: list[np.ndarray] = []
         for start in range(0, wide, 2 * lanes):
@@ -93,35 +96,28 @@ class BlockOperand(ProductOperand):
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`."""
         assert not tile.adds and not tile.prefetch, "a panel is read once, and as a stream"
-        kind = f"{self.bits}x{self.block}{'z' * self.offsets}{'h' * self.halves}"
-        name = f"{self.prefix}{kind}_{tile.rows}x{tile.vectors}_{tile.lda}"
+        name = f"{self.prefix}{self.kind}_{tile.rows}x{tile.vectors}_{tile.lda}"
         rows, vectors, lanes = range(tile.rows), range(tile.vectors), tile.lanes
         wide = 4 * lanes
-        scales = (wide // 2 if self.halves else wide) * tile.vectors
-        head = scales + wide * tile.vectors * self.offsets
+        head = self.head_bytes(tile)
         groups = self.block // self.group
         step = self.widened_after
         size = head + groups * tile.vectors * wide
-        lines = _emit_prefetches("b", head)
-        lines += [f"const vec scale_{v} = {self._scale(v, lanes)};" for v in vectors]
-        if self.offsets:
-            lines += [f"const vec offset_{v} = *(const vec *)(b + {scales + v * wide});" for v in vectors]
-        lines += self.begin(tile)
+        lines = [*emit_prefetches("b", head), *self.declare_scales(tile), *self.begin(tile)]
         lines += [f"const uint8_t *x = a, *w = b + {head};"]
         whole, rest = divmod(groups, step)
         for count, times in ((step, whole), (rest, 1)):
             if not count or not times:
                 continue
             ahead = f"x += {count * self.group * self.element_bytes}; w += {count * tile.vectors * wide};"
-            body = [*_emit_prefetches("w", count * tile.vectors * wide), *self.groups(count, tile), ahead]
+            body = [*emit_prefetches("w", count * tile.vectors * wide), *self.groups(count, tile), ahead]
             lines += (
                 ["{", *(f"  {line}" for line in body), "}"]
                 if times == 1
                 else [f"for (long g = 0; g < {times}; g++) {{", *(f"  {line}" for line in body), "}"]
             )
         lines += self.end(tile)
-        block_bytes = self.block * self.element_bytes
-        lines += [f"a += {block_bytes + BEHIND}; b += {size};"]
+        lines += [f"a += {self.row_step}; b += {size};"]
         return name, "\n".join(
             [
                 f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(lanes)])})) void {name}"
@@ -135,16 +131,36 @@ class BlockOperand(ProductOperand):
             ]
         )
 
-    def _scale(self, v: int, lanes: int) -> str:
-        """C of a vector of scales."""
-        if not self.halves:
-            return f"*(const vec *)(b + {4 * lanes * v})"
-        at = f"b + {2 * lanes * v}"
-        if lanes == 4:
-            return f"(vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)({at}))))"
-        if lanes == 16:
-            return f"(vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)({at})))"
-        return f"(vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)({at})))"
+    @property
+    def row_step(self) -> int:
+        """Bytes from one block of a packed row to the next."""
+        return self.block * self.element_bytes + BEHIND
+
+    def unpacked_bytes(self, _columns: int) -> int:
+        """Bytes of a block of a panel, made ready for many rows; 0 where each tile reads integers itself."""
+        return 0
+
+    @property
+    def kind(self) -> str:
+        """In names of micro-kernels."""
+        return f"{self.bits}x{self.block}{'z' * self.offsets}{'m' * self.minima}{'h' * self.halves}"
+
+    def head_bytes(self, tile: MicroTile) -> int:
+        """Bytes in front of a block's integers."""
+        offset = (2 if self.minima else 4) * self.offsets
+        return tile.vectors * tile.lanes * ((2 if self.halves else 4) + offset)
+
+    def declare_scales(self, tile: MicroTile) -> list[str]:
+        """C of the scales of a block at `b`, and of what its zero points add."""
+        lanes, vectors = tile.lanes, range(tile.vectors)
+        size = 2 if self.halves else 4
+        scales = [f"const vec scale_{v} = {_vector(size * lanes * v, lanes, halves=self.halves)};" for v in vectors]
+        if not self.offsets:
+            return scales
+        behind, size = size * lanes * tile.vectors, 2 if self.minima else 4
+        stored = [_vector(behind + size * lanes * v, lanes, halves=self.minima) for v in vectors]
+        more = [f"{self.middle}.0f * scale_{v} + " if self.minima else "" for v in vectors]
+        return [*scales, *(f"const vec offset_{v} = {more[v]}{stored[v]};" for v in vectors)]
 
     def attributes(self, lanes: int) -> list[str]:
         """Of a micro-kernel, in C: how it is compiled otherwise than other code of the file."""
@@ -160,7 +176,7 @@ class BlockOperand(ProductOperand):
 
     def pitch(self, k: int) -> int:
         """Bytes from one packed row to the next."""
-        return self.steps(k) * (self.block * self.element_bytes + BEHIND)
+        return self.steps(k) * self.row_step
 
     @abstractmethod
     def begin(self, tile: MicroTile) -> list[str]:
@@ -180,6 +196,17 @@ class BlockOperand(ProductOperand):
         return [f"t_{r}_{v} += *(const float *)({at}) * offset_{v};"] if self.offsets else []
 
 
-def _emit_prefetches(at: str, size: int) -> list[str]:
+def _vector(at: int, lanes: int, *, halves: bool) -> str:
+    """C of a vector of float32, stored as such or as float16."""
+    if not halves:
+        return f"*(const vec *)(b + {at})"
+    if lanes == 4:
+        return f"(vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)(b + {at}))))"
+    if lanes == 16:
+        return f"(vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(b + {at})))"
+    return f"(vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(b + {at})))"
+
+
+def emit_prefetches(at: str, size: int) -> list[str]:
     """C that brings near what will be read in place of `size` bytes from here."""
     return [f"__builtin_prefetch({at} + {_AHEAD + line});" for line in range(0, size, _LINE)]

@@ -10,7 +10,7 @@ Rows are either float32, and integers become float32 in registers; or bytes with
 
     Σ a·w = Σ over blocks: scale_a · scale_w · (Σ A·W - middle · ΣA) + offset_w · scale_a · ΣA
 
-with offset_w = scale_w · (middle - zero point).
+with offset_w = scale_w · (middle - zero point) = scale_w · middle + minimum_w, made of the minimum where float16 holds it.
 
 `vpdpbusd` sums in int32. `vpmaddubsw` sums pairs in int16; integers of 4 bits are at most 15, so that the sums of eight of its
 results, 16 · 15 · 127 = 30,480, fit there before they must be widened. Integers of 8 bits go through it as two halves of 4 bits.
@@ -31,13 +31,11 @@ from bricolage.native.cpu.block_c import (
     intrinsics,
     neon_intrinsics,
 )
-from bricolage.native.cpu.block_format import BlockOperand
+from bricolage.native.cpu.block_format import BlockOperand, emit_prefetches
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.panels import MicroTile
 from bricolage.native.ir.tensors import BlockConstant, MatMul, Node
 
-FEW_ROWS = 8
-"""Rows up to which each thread packs all of them for itself: that takes less than a meeting."""
 LONGEST_BLOCK = 1 << 16
 """Integers of a block: 240 · 127 · 65,536 fits into int32."""
 _STEPS = 8
@@ -45,6 +43,8 @@ _STEPS = 8
 _SETS = 2
 """Sums of float32 that are under way of each row and vector: a multiply-add takes four cycles, of which two begin in each. As many
 in tiles of many rows, so that a row has the same bits however many are multiplied with it."""
+_UNROLLED = 4
+"""Numbers along k that are written out where integers are float32 already: blocks are a multiple of it."""
 _SIXTEEN = 16
 """Bytes of a vector whose lanes are multiplied."""
 
@@ -62,7 +62,9 @@ def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> Block
     """How rows are multiplied with such weights: as bytes or as float32."""
     kind = BlockBytes if in_bytes else BlockFloats
     halves = isa.reads_halves and blocks.in_halves
-    per_column = blocks.block * blocks.bits // 8 + (2 if halves else 4) + (0 if blocks.zeros is None else 4)
+    offsets = blocks.zeros is not None
+    minima = halves and offsets and blocks.minima is not None
+    per_column = blocks.block * blocks.bits // 8 + (2 if halves else 4) + (2 if minima else 4) * offsets
     return kind(
         "uint8",
         4,
@@ -71,8 +73,9 @@ def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> Block
         whole_rows=True,
         bits=blocks.bits,
         block=blocks.block,
-        offsets=blocks.zeros is not None,
+        offsets=offsets,
         halves=halves,
+        minima=minima,
         dot=isa.vector_dot,
         by_lane=isa.by_lane,
     )
@@ -97,6 +100,84 @@ class BlockFloats(BlockOperand):
         """See `ProductOperand.pack_row`."""
         return f"pack_block_floats({x}, {to}, {k}, {self.block});"
 
+    def unpacked_bytes(self, columns: int) -> int:
+        """See `BlockOperand.unpacked_bytes`: scales, what zero points add, and float32 of the integers. Making them takes as many
+        instructions as multiplying three rows."""
+        return 4 * columns * (1 + self.offsets + self.block)
+
+    def unpacking(self, vectors: int, lanes: int) -> tuple[str, str]:
+        """Name and C of a function `(blocks, b, to)` that makes blocks of a panel ready for many rows."""
+        name, wide = f"unpack_{self.prefix}{self.kind}_{vectors}", 4 * lanes
+        tile = MicroTile(1, vectors, 0, lanes)
+        head, size = self.head_bytes(tile), self.unpacked_bytes(vectors * lanes)
+        heads = ["scale", *(["offset"] if self.offsets else [])]
+        numbers = 4 * vectors * lanes * len(heads)
+        lines = [
+            *emit_prefetches("b", head + self.block * self.bits // 8 * vectors * lanes),
+            *self.declare_scales(tile),
+        ]
+        for i, each in enumerate(heads):
+            lines += [f"*(vec *)(to + {(i * vectors + v) * wide}) = {each}_{v};" for v in range(vectors)]
+        lines += [f"for (long g = 0; g < {self.block // self.group}; g++) {{"]
+        for v in range(vectors):
+            lines += [f"  const block_ints w_{v} = *(const block_ints *)(b + {head} + (g * {vectors} + {v}) * {wide});"]
+            lines += [
+                f"  *(vec *)(to + {numbers} + ((g * {self.group} + {i}) * {vectors} + {v}) * {wide}) = "
+                f"block_number{self.bits}(w_{v}, {_shift(i)});"
+                for i in range(self.group)
+            ]
+        lines += ["}", f"b += {head + self.block * self.bits // 8 * vectors * lanes}; to += {size};"]
+        return name, "\n".join(
+            [
+                f"static __attribute__(({', '.join(['noinline', *self.attributes(lanes)])})) void {name}"
+                "(long blocks, const uint8_t *restrict b, uint8_t *restrict to) {",
+                "  for (long block = 0; block < blocks; block++) {",
+                *(f"    {line}" for line in lines),
+                "  }",
+                "}",
+            ]
+        )
+
+    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
+        """See `ProductOperand.micro_kernel`; one that adds to a tile reads what `unpacking` has made. Its products and sums are the
+        same, in the same order."""
+        if not tile.adds:
+            return super().micro_kernel(tile)
+        name = f"{self.prefix}{self.kind}_floats_{tile.rows}x{tile.vectors}_{tile.lda}"
+        wide, vectors = 4 * tile.lanes, range(tile.vectors)
+        spots = [(r, v, (r * tile.vectors + v) * tile.lanes) for r in range(tile.rows) for v in vectors]
+        lines = [f"const vec scale_{v} = *(const vec *)(b + {v * wide});" for v in vectors]
+        if self.offsets:
+            lines += [f"const vec offset_{v} = *(const vec *)(b + {(tile.vectors + v) * wide});" for v in vectors]
+        lines += [*self.begin(tile), f"const uint8_t *x = a, *w = b + {tile.vectors * wide * (1 + self.offsets)};"]
+        lines += [f"for (long i = 0; i < {self.block}; i += {_UNROLLED}) {{"]
+        for i in range(_UNROLLED):
+            lines += [
+                f"  {{ const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[:1]
+            ]
+            lines += [
+                f"    const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[1:]
+            ]
+            lines += [f"    {line}" for line in self._products(i, i, tile)]
+            lines += ["  }"]
+        lines += [f"  x += {4 * _UNROLLED}; w += {_UNROLLED * tile.vectors * wide};", "}", *self.end(tile)]
+        lines += [f"a += {self.row_step}; b += {self.unpacked_bytes(tile.vectors * tile.lanes)};"]
+        return name, "\n".join(
+            [
+                f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(tile.lanes)])})) void {name}"
+                "(long blocks, const uint8_t *restrict a, const uint8_t *restrict b, float *restrict tile, int starts) {",
+                f"  vec {', '.join(f't_{r}_{v} = {{0}}' for r, v, _ in spots)};",
+                "  if (!starts) {",
+                *(f"    t_{r}_{v} = *(const vec *)(tile + {at});" for r, v, at in spots),
+                "  }",
+                "  for (long block = 0; block < blocks; block++) {",
+                *(f"    {line}" for line in lines),
+                "  }",
+                *(f"  *(vec *)(tile + {at}) = t_{r}_{v};" for r, v, at in spots),
+                "}",
+            ]
+        )
+
     def begin(self, tile: MicroTile) -> list[str]:
         """Sums of a block."""
         names = (f"p{s}_{r}_{v} = {{0}}" for s in range(_SETS) for r in range(tile.rows) for v in range(tile.vectors))
@@ -113,17 +194,22 @@ class BlockFloats(BlockOperand):
                 for v in range(tile.vectors)
             ]
             for i in range(self.group):
-                shift = 8 * (i % 4) + 4 * (i // 4)
                 lines += ["  {"]
                 lines += [
-                    f"    const vec n_{v} = block_number{self.bits}(w_{v}, {shift});" for v in range(tile.vectors)
+                    f"    const vec n_{v} = block_number{self.bits}(w_{v}, {_shift(i)});" for v in range(tile.vectors)
                 ]
-                for r in range(tile.rows):
-                    at = f"*(const float *)(x + {r * tile.lda + 4 * (g * self.group + i)})"
-                    lines += [f"    p{i % _SETS}_{r}_{v} += {at} * n_{v};" for v in range(tile.vectors)]
+                lines += [f"    {line}" for line in self._products(i, g * self.group + i, tile)]
                 lines += ["  }"]
             lines += ["}"]
         return lines
+
+    def _products(self, i: int, at: int, tile: MicroTile) -> list[str]:
+        """C that adds to the sums the products of the numbers n_vector with rows, `at` numbers from `x` on."""
+        return [
+            f"p{i % _SETS}_{r}_{v} += *(const float *)(x + {r * tile.lda + 4 * at}) * n_{v};"
+            for r in range(tile.rows)
+            for v in range(tile.vectors)
+        ]
 
     def end(self, tile: MicroTile) -> list[str]:
         """Scaled."""
@@ -133,6 +219,11 @@ class BlockFloats(BlockOperand):
                 total = " + ".join(f"p{s}_{r}_{v}" for s in range(_SETS))
                 lines += [f"t_{r}_{v} += ({total}) * scale_{v};", *self._of_zero_points(r, v, tile.lda)]
         return lines
+
+
+def _shift(i: int) -> int:
+    """Where the integer of neighbour `i` begins in 32 bits of a vector."""
+    return 8 * (i % 4) + 4 * (i // 4)
 
 
 @dataclass(frozen=True)
@@ -171,8 +262,10 @@ class BlockBytes(BlockOperand):
         return _STEPS if self._halves else _STEPS * self.bits // 8
 
     def rows(self, isa: Isa) -> int:
-        """Each row takes two vectors of sums, and two to eight of a block's."""
-        return {16: 4, 8: 2}.get(isa.lanes, 3 if self.by_lane and self.dot != "smull" else 2)
+        """Each row takes two vectors of sums, and two to eight of a block's. The former may wait in memory between blocks."""
+        if isa.lanes == 8:
+            return 4 if self.dot == "vpmaddubsw" and self.bits == 4 else 2
+        return 4 if isa.lanes == 16 else 3 if self.by_lane and self.dot != "smull" else 2
 
     def helpers(self, isa: Isa) -> dict[str, str]:
         """What packs rows and multiplies."""

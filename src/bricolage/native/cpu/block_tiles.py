@@ -72,9 +72,8 @@ class BlockTiles(BlockBytes):
         """See `ProductOperand.micro_kernel`."""
         assert not tile.adds and not tile.prefetch, "a panel is read once, and as a stream"
         lda, lanes, wide = tile.lda, tile.lanes, tile.vectors * tile.lanes
-        kind = f"{self.bits}x{self.block}{'z' * self.offsets}{'h' * self.halves}"
-        name = f"{self.prefix}{kind}_{tile.rows}x{tile.vectors}_{lda}"
-        head = (2 if self.halves else 4) * wide + 4 * wide * self.offsets
+        name = f"{self.prefix}{self.kind}_{tile.rows}x{tile.vectors}_{lda}"
+        head = self.head_bytes(tile)
         size = head + self.block * self.bits // 8 * wide
         halves = range(2 if tile.rows > ROWS else 1)
         vectors = range(tile.vectors)
@@ -87,11 +86,8 @@ class BlockTiles(BlockBytes):
             lines += [f"tile_load({6 + v}, {panel} + {4 * v * lanes}, {4 * wide});" for v in vectors]
             lines += [f"tile_multiply_signed({2 * h + v}, {4 + h}, {6 + v});" for h in halves for v in vectors]
         lines += [*(f"tile_store({t}, {spot});" for t, spot in spots), _BARRIER]
-        lines += [f"const vec scale_{v} = {self._scale(v, lanes)};" for v in vectors]
-        if self.offsets:
-            at = (2 if self.halves else 4) * wide
-            lines += [f"const vec offset_{v} = *(const vec *)(b + {at + 4 * v * lanes});" for v in vectors]
         lines += [
+            *self.declare_scales(tile),
             f"for (long r = 0; r < {tile.rows}; r++) {{",
             *(f"  {line}" for line in self._emit_row_scaling(tile)),
             "}",

@@ -1,7 +1,8 @@
 """Products where an instruction multiplies two rows by two columns: `usmmla` and `bfmmla` of 64-bit Arm.
 
-A vector holds eight bytes of each of two rows, or of two columns of a panel; a vector of sums holds two of each row. Rows lie
-one after another, so that two halves of vectors are put together for each two rows, once for four products. Sums are taken apart
+A vector holds eight bytes of each of two rows, or of two columns of a panel; a vector of sums holds two of each row. Rows of bytes
+are packed in pairs, eight bytes of each in turn. Rows of bfloat16, which attention and Winograd's transformation keep one after
+another, are put together as they are read: two halves of vectors for each two rows, once for four products. Sums are taken apart
 when all of a tile is summed.
 """
 
@@ -39,7 +40,7 @@ class PairProducts(ProductOperand):
         return ("#include <arm_neon.h>", SPLIT_NARROW)
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
-        """See `ProductOperand.micro_kernel`: a row without another one is multiplied twice."""
+        """See `ProductOperand.micro_kernel`: a row without another one is multiplied twice, or with what lies in its place."""
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         pairs, columns = range(-(-tile.rows // 2)), range(2 * tile.vectors)
         sets = min(2, max(1, _CHAINS // (len(pairs) * len(columns))))
@@ -64,19 +65,33 @@ class PairProducts(ProductOperand):
                     lines.append(f"  *({self.sum_vector} *)({at}) = ({self.sum_vector}){joined};")
         return name, "\n".join([*lines, "}"])
 
-    def _steps(self, count: int, sets: int, tile: MicroTile) -> list[str]:
-        """One step along k, or two, which a vector holds of a row."""
-        pairs, columns = range(-(-tile.rows // 2)), range(2 * tile.vectors)
+    def _read_pairs(self, count: int, tile: MicroTile) -> list[str]:
+        """Declares the vectors of each pair of rows for one step along k, or two, which a vector holds of a row."""
+        pairs = range(-(-tile.rows // 2))
+        if self.row_group == 2:
+            return [
+                f"    const {self.row_vector} r{p}_{i} = ({self.row_vector})vld1q_u8("
+                f"(const uint8_t *)(a + {2 * p * tile.lda + 2 * i * self.k_pack}));"
+                for p in pairs
+                for i in range(count)
+            ]
+        lines: list[str] = []
         load = "vreinterpretq_u64_u8(vld1q_u8((const uint8_t *)(a + {0})))"
         if count == 1:
             load = "vreinterpretq_u64_u8(vcombine_u8(vld1_u8((const uint8_t *)(a + {0})), vdup_n_u8(0)))"
-        lines = ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] * (count if tile.prefetch else 0)
         for p in pairs:
             second = min(2 * p + 1, tile.rows - 1)
             read = f"x = {load.format(2 * p * tile.lda)}, y = {load.format(second * tile.lda)}"
             rows = [f"r{p}_{i} = vreinterpretq_{self.row_kind}_u64(vzip{i + 1}q_u64(x, y))" for i in range(count)]
             lines.append(f"    {self.row_vector} {', '.join(f'r{p}_{i}' for i in range(count))};")
             lines.append(f"    {{ const uint64x2_t {read}; {', '.join(rows)}; }}")
+        return lines
+
+    def _steps(self, count: int, sets: int, tile: MicroTile) -> list[str]:
+        """One step along k, or two."""
+        pairs, columns = range(-(-tile.rows // 2)), range(2 * tile.vectors)
+        lines = ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] * (count if tile.prefetch else 0)
+        lines += self._read_pairs(count, tile)
         for i in range(count):
             lines.append("    {")
             for q in columns:
@@ -86,7 +101,10 @@ class PairProducts(ProductOperand):
                 lines += [f"        {self.multiply.format(f'c{i % sets}_{p}_{q}', f'r{p}_{i}', 'w')}" for p in pairs]
                 lines.append("      }")
             lines.append("    }")
-        return [*lines, f"    a += {count * self.k_pack}; b += {count * len(columns) * 2 * self.k_pack};"]
+        return [
+            *lines,
+            f"    a += {count * self.k_pack * self.row_group}; b += {count * len(columns) * 2 * self.k_pack};",
+        ]
 
 
 BFLOAT16_PAIRS = PairProducts(

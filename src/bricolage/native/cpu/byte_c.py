@@ -155,7 +155,7 @@ _NEON_ENDS = """
 """.strip("\n")
 
 
-def _neon_rounding(shift: int) -> str:
+def _neon_rounding(shift: int, *, in_pairs: bool) -> str:
     """Bytes of four vectors, which saturating packing keeps from 0 to 255; stored less `shift`."""
     quotients = [
         f"const int32x4_t q{n} = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + {4 * n}), inverse));" for n in range(4)
@@ -164,21 +164,37 @@ def _neon_rounding(shift: int) -> str:
         f"vqmovun_s16(vqaddq_s16(vcombine_s16(vqmovn_s32(q{n}), vqmovn_s32(q{n + 1})), up))" for n in (0, 2)
     )
     packed = f"vcombine_u8({first}, {second})"
+    store = f"vst1q_u8(to + i, {f'veorq_u8({packed}, vdupq_n_u8({shift}))' if shift else packed});"
+    if in_pairs:
+        store = f"vst1_u8(to + 2 * i, {first}); vst1_u8(to + 2 * i + 16, {second});"
     return f"""
   {{
     const int16x8_t up = vdupq_n_s16((short)zero);
     for (; i + 16 <= k; i += 16) {{
       {" ".join(quotients)}
-      vst1q_u8(to + i, {f"veorq_u8({packed}, vdupq_n_u8({shift}))" if shift else packed});
+      {store}
     }}
   }}""".strip("\n")
 
 
-def pack_bytes(shift: int = 0, *, neon: bool = False) -> str:
+SPREAD_BYTES = """
+/* k bytes of one row of a pair, whose rows have eight bytes in turn; zeros up to `depth`. */
+static __attribute__((noinline)) void spread_bytes(const uint8_t *restrict x, uint8_t *restrict to, long k, long depth) {
+  long i = 0;
+  for (; i + 8 <= k; i += 8) __builtin_memcpy(to + 2 * i, x + i, 8);
+  for (; i < depth; i++) to[2 * i - i % 8] = i < k ? x[i] : 0;
+}
+""".strip()
+
+
+def pack_bytes(shift: int = 0, *, neon: bool = False, in_pairs: bool = False) -> str:
     """C of a function that makes bytes of a row of float32; x · (1 / scale) may be a step off x / scale at a tie, which is rounding
-    as any other. Bytes and the zero point are stored less `shift`, 0 or 128, modulo 256."""
-    ends, rounding = (_NEON_ENDS, _neon_rounding(shift)) if neon else (_X86_ENDS, _X86_ROUNDING)
+    as any other. Bytes and the zero point are stored less `shift`, 0 or 128, modulo 256. Of rows in pairs, `to` is where the row
+    has its first eight bytes: those of the other row lie between them and the next eight."""
+    assert not (in_pairs and shift), "bytes of pairs have no sign"
+    ends, rounding = (_NEON_ENDS, _neon_rounding(shift, in_pairs=in_pairs)) if neon else (_X86_ENDS, _X86_ROUNDING)
     byte = "q < 0 ? 0 : q > 255 ? 255 : q"
+    at, behind = ("2 * i - i % 8", "2 * depth") if in_pairs else ("i", "depth")
     return f"""
 /* To the nearest, to the even one between two; for numbers below 2^22. */
 static inline int32_t nearest(float x) {{ const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }}
@@ -202,10 +218,10 @@ static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_
 {rounding}
   for (; i < k; i++) {{
     const int32_t q = nearest(x[i] * inverse) + zero;
-    to[i] = {f"({byte}) ^ {shift}" if shift else byte};
+    to[{at}] = {f"({byte}) ^ {shift}" if shift else byte};
   }}
-  for (; i < depth; i++) to[i] = 0;  /* times a weight of zero */
-  __builtin_memcpy(to + depth, &scale, 4);
-  __builtin_memcpy(to + depth + 4, &stored, 4);
+  for (; i < depth; i++) to[{at}] = 0;  /* times a weight of zero */
+  __builtin_memcpy(to + {behind}, &scale, 4);
+  __builtin_memcpy(to + {behind} + 4, &stored, 4);
 }}
 """.strip()

@@ -70,11 +70,12 @@ class BytesInFours(ProductOperand):
 
     def declare_row_scale(self, row: str, k: int) -> list[str]:
         """See `ProductOperand.declare_row_scale`: a scale and a zero point."""
+        behind = self.row_group * self.depth(k)
         lines = [
             "float scale;",
             "int32_t zero;",
-            f"__builtin_memcpy(&scale, {row} + {self.depth(k)}, 4);",
-            f"__builtin_memcpy(&zero, {row} + {self.depth(k)} + 4, 4);",
+            f"__builtin_memcpy(&scale, {row} + {behind}, 4);",
+            f"__builtin_memcpy(&zero, {row} + {behind} + 4, 4);",
         ]
         return lines if self.scaled else []
 

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 
 from bricolage.native.cpu.by_lane import LaneVectors
 from bricolage.native.cpu.by_pair import PairProducts
-from bricolage.native.cpu.byte_c import pack_bytes
+from bricolage.native.cpu.byte_c import SPREAD_BYTES, pack_bytes
 from bricolage.native.cpu.byte_formats import BytesInFours
 from bricolage.native.cpu.isa import ByteDot, Isa
 from bricolage.native.cpu.panels import MicroTile
 
+_VECTOR = 16
+"""Bytes of a vector."""
 SHIFT = 128
 """What bytes of a row are less where instructions take them for bytes with a sign."""
 
@@ -42,6 +44,10 @@ class ByteLanes(BytesInFours, LaneVectors):
         """Products in int16 take registers as well."""
         return isa.rows if self.dot == "sdot" else isa.rows // 2
 
+    def pitch(self, k: int) -> int:
+        """See `ProductOperand.pitch`: whole vectors, so that an instruction holds how far a row lies from the first one."""
+        return -(-self.row(k) // _VECTOR) * _VECTOR
+
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """The vectors, and what packs rows."""
         head = [_HEAD, *([_FOUR_PRODUCTS[self.dot]] if self.dot in _FOUR_PRODUCTS else [])]
@@ -51,9 +57,7 @@ class ByteLanes(BytesInFours, LaneVectors):
         """See `LaneVectors.first_sum`: what lies behind all steps of a panel, if rows are shifted as they are read."""
         if not self.shifted:
             return super().first_sum(vector, tile)
-        return (
-            f"*(const byte_sums *)(b + depth * {self.k_pack * tile.vectors * tile.lanes} + {4 * vector * tile.lanes})"
-        )
+        return f"(int32x4_t)*(const byte_sums *)(b + depth * {self.k_pack * tile.vectors * tile.lanes} + {4 * vector * tile.lanes})"
 
 
 @dataclass(frozen=True)
@@ -62,19 +66,24 @@ class BytePairs(BytesInFours, PairProducts):
 
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """The vectors, and what packs rows."""
-        return (_HEAD, *([pack_bytes(neon=True)] if self.scaled else []))
+        return (_HEAD, pack_bytes(neon=True, in_pairs=True) if self.scaled else SPREAD_BYTES)
+
+    def spread_row(self, x: str, to: str, k: int, part: int) -> str:
+        """See `ProductOperand.spread_row`."""
+        return f"spread_bytes({x}, {to}, {k}, {part});"
 
 
 BYTE_PAIRS = BytePairs(
     "uint8",
     8,
     8,
-    5 / 32,
+    1 / 8,
     1,
     "int32_t",
     "byte_sums",
     scaled=True,
     whole_rows=True,
+    row_group=2,
     row_kind="u8",
     row_vector="uint8x16_t",
     column_kind="s8",
@@ -99,6 +108,7 @@ def byte_lanes(dot: ByteDot, *, shifted: bool) -> ByteLanes:
         shifted=shifted,
         vector="int8x16_t",
         row_vector="int8x16_t",
+        kept="int32x4_t",
         broadcast=read.format("vld1q_u8(a + {0})"),
         lane=read.format("byte_four(a + {0})"),
         load="vld1q_s8((const int8_t *){0})",
@@ -117,7 +127,7 @@ class _Words:
 
 _FOURS = "({0}, {2}, vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8({1}), {3})));"
 _WORDS: Mapping[ByteDot, _Words] = {
-    "sdot": _Words(1 / 4, "{0} = (byte_sums)vdotq_laneq_s32((int32x4_t){0}, {2}, {1}, {3});"),
+    "sdot": _Words(1 / 4, "{0} = vdotq_laneq_s32({0}, {2}, {1}, {3});"),
     "smull": _Words(1.0, "{0} = smull_fours" + _FOURS),
     "smull_wide": _Words(3 / 2, "{0} = smull_wide_fours" + _FOURS),
 }
@@ -133,14 +143,12 @@ static inline uint8x16_t byte_four(const uint8_t *p) {
 }
 """.strip()
 _PRODUCTS = """
-static inline byte_sums {0}_fours(byte_sums c, int8x16_t w, int8x16_t x) {{
+static inline int32x4_t {0}_fours(int32x4_t c, int8x16_t w, int8x16_t x) {{
   const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x)), high = vmull_high_s8(w, x);
-  return (byte_sums){1};
+  return {1};
 }}
 """.strip()
 _FOUR_PRODUCTS: Mapping[ByteDot, str] = {
-    "smull": _PRODUCTS.format("smull", "vpadalq_s16((int32x4_t)c, vpaddq_s16(low, high))"),
-    "smull_wide": _PRODUCTS.format(
-        "smull_wide", "vaddq_s32((int32x4_t)c, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))"
-    ),
+    "smull": _PRODUCTS.format("smull", "vpadalq_s16(c, vpaddq_s16(low, high))"),
+    "smull_wide": _PRODUCTS.format("smull_wide", "vaddq_s32(c, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))"),
 }

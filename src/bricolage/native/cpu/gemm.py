@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bricolage.native.cpu.block_format import BlockOperand
-from bricolage.native.cpu.block_products import FEW_ROWS
 from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.gemm_blocks import CHEAP_PANEL_TILES, PACKING_COST, GemmBlocks, TileRows
 from bricolage.native.cpu.gemm_tiles import TileCodegen
 from bricolage.native.cpu.phase import FunctionMemory, Phase, local
 from bricolage.native.cpu.sharing import ParallelRange
+from bricolage.native.fuse.slice_pairs import FEW_ROWS
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 
 _FEW_PACKED = 2048
@@ -80,7 +80,7 @@ class GemmCodegen(TileCodegen):
             *packing.rows("begin", "end", "0", packed),
         ]
         share = ParallelRange(p.m, PACKING_COST * packing.depth)
-        shared = p.m * packing.pitch * packing.bytes
+        shared = packing.all_rows_bytes
         left = f"(const {packing.element} *)shared"
         return [
             Phase(pack, share, packed.operands, thread_scratch=packing.row_bytes, shared_scratch=shared),
@@ -93,7 +93,7 @@ class GemmCodegen(TileCodegen):
         p, packing, setup = self.tiling.p, self.tiling.packing, list[str]()
         if packing.direct is not None:
             return self._multiply_panels(packing.direct.pointer(self.memory), packing.direct.lda, setup, 0, parts)
-        block_bytes = -(-p.m * packing.pitch * packing.bytes // 64) * 64
+        block_bytes = -(-packing.all_rows_bytes // 64) * 64
         setup += [
             f"{packing.element} *restrict block = ({packing.element} *)own;",
             *packing.row_of_numbers(block_bytes),
@@ -127,14 +127,26 @@ class GemmCodegen(TileCodegen):
             helpers=self.helpers,
         )
 
+    @property
+    def _unpacked_bytes(self) -> int:
+        """Of a piece of a panel that is made ready for all rows."""
+        return -(-self.tiling.unpacked * -(-self.tiling.pieces // self.tiling.k_blocks) // 64) * 64
+
+    @property
+    def _tile_bytes(self) -> int:
+        return self.tiling.tile_rows * self.tiling.packing.wide * self.tiling.operand.planes * 4
+
     def _sums_bytes(self, tiles: int) -> int:
-        tiling = self.tiling
-        return tiles * tiling.tile_rows * tiling.packing.wide * tiling.operand.planes * 4 if tiling.k_blocks > 1 else 0
+        """Of the sums of tiles, where they are in memory, and of what lies in front of them."""
+        return self._unpacked_bytes + tiles * self._tile_bytes if self.tiling.in_pieces else 0
 
     def _sums(self, offset: int) -> list[str]:
-        """Where the sums of a block of rows are, where they are in memory."""
-        kind = self.tiling.operand.sums
-        return [f"{kind} *restrict sums = ({kind} *)(own + {offset});"] if self.tiling.k_blocks > 1 else []
+        """Where the sums of a block of rows are, where they are in memory, and a piece of a panel that is made ready for them."""
+        kind, unpacked = self.tiling.operand.sums, self._unpacked_bytes
+        if not self.tiling.in_pieces:
+            return []
+        lines = [f"{kind} *restrict sums = ({kind} *)(own + {offset + unpacked});"]
+        return [f"uint8_t *restrict unpacked = (uint8_t *)(own + {offset});", *lines] if unpacked else lines
 
     def _by_rows(self) -> Phase:
         """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
@@ -169,8 +181,8 @@ class GemmCodegen(TileCodegen):
                 scratch_bytes += tiling.left.row_bytes
         else:
             left, lda, origin = packing.direct.pointer(self.memory), packing.direct.lda, "0"
-        if tiling.k_blocks > 1:
-            block_tiles = min(block_tiles, -(-GemmBlocks(tiling.target.l2_bytes).sums // self._sums_bytes(1)))
+        if tiling.in_pieces:
+            block_tiles = min(block_tiles, -(-GemmBlocks(tiling.target.l2_bytes).sums // self._tile_bytes))
             lines += self._sums(scratch_bytes)
             scratch_bytes += self._sums_bytes(block_tiles)
         work = [
@@ -178,7 +190,7 @@ class GemmCodegen(TileCodegen):
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
         ]
         if packing.direct is None or producer is not None:
-            work.append(f"  const long start = {tiling.m}L * first / {tiles}, stop = {tiling.m}L * last / {tiles};")
+            work.append(f"  const long start = {tiling.first_row('first')}, stop = {tiling.first_row('last')};")
         if producer is not None:
             name = local(producer.buffer)
             work += [f"  {kind} *const {name} = made - start * {producer.pitch};", *indent_lines(producer.lines)]

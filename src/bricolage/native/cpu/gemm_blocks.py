@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.implicit_gemm import Product
@@ -21,6 +23,9 @@ PACKING_COST = 8
 PANEL_BYTES = 32 * 1024
 """Of a panel, what fits into the first-level cache of every processor that has a matrix unit: this much is read before the next
 rows where k is cut."""
+UNPACKED_BYTES = PANEL_BYTES // 2
+"""Of a panel whose integers are made float32 for all rows: half of a first-level cache of 32 KiB, the other half is for rows and
+sums."""
 BYTES_IN_FOURS = 4
 """Neighbours along k of products of bytes."""
 _BYTE_ROWS = 256
@@ -134,17 +139,17 @@ class TileRows:
         ]
 
 
-def own_steps(p: Product, tiles: int, steps: int, step: int) -> list[tuple[int, int]]:
+def own_steps(p: Product, first_rows: Sequence[int], steps: int, step: int) -> list[tuple[int, int]]:
     """Each tile's first of all `steps` of `step` products and their number, without those that meet padding alone; empty where that
-    spares next to nothing."""
+    spares next to nothing. `first_rows` are those of the tiles, and behind the last one."""
     if p.inside is None:
         return []
     table: list[tuple[int, int]] = []
-    for t in range(tiles):
-        k_range = p.inside(p.m * t // tiles, p.m * (t + 1) // tiles)
+    for start, stop in pairwise(first_rows):
+        k_range = p.inside(start, stop)
         since = k_range.start // step
         table.append((since, max(1, -(-k_range.stop // step) - since)))
-    return table if sum(count for _, count in table) <= MOST_STEPS_LEFT * steps * tiles else []
+    return table if sum(count for _, count in table) <= MOST_STEPS_LEFT * steps * len(table) else []
 
 
 @dataclass(frozen=True)

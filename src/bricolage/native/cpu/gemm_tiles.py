@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from bricolage.native.cpu.block_products import BlockFloats
 from bricolage.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indent_lines
 from bricolage.native.cpu.gemm_blocks import TileRows, own_steps
 from bricolage.native.cpu.packing import constant_identity
@@ -94,7 +95,7 @@ class TileCodegen:
 
     def _panel_of_one_format(self, rows: TileRows) -> list[str]:
         """All panels but the last have the full width."""
-        tiles = partial(self._piecewise if self.tiling.k_blocks > 1 else self._whole, rows)
+        tiles = partial(self._piecewise if self.tiling.in_pieces else self._whole, rows)
         p, packing = self.tiling.p, self.tiling.packing
         vectors, count, wide = packing.vectors, len(packing.columns), packing.wide
         last = p.n - (count - 1) * wide
@@ -118,9 +119,10 @@ class TileCodegen:
         step = operand.k_step * operand.right_splits * padded
         ahead = rows.fetch(step * tiling.packing.bytes, f"columns + {step * all_steps}", str(all_steps))
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
-        counts = {tiling.tile_rows} if operand.in_tiles else {tiling.m // tiling.tiles, tiling.tile_rows} - {0}
+        counts = tiling.row_counts
         steps_table, a = self._own_steps(), rows.address
-        begins = (f"{a} + since * {operand.k_step}", f"columns + since * {step}") if steps_table else (a, "columns")
+        row_step = operand.row_group * operand.k_step
+        begins = (f"{a} + since * {row_step}", f"columns + since * {step}") if steps_table else (a, "columns")
         operands = f"(steps, {begins[0]}, {begins[1]}, tile{self._reads}{self._hops()});"
         calls = {count: f"{self._micro(count, vectors, rows.lda)}{operands}" for count in counts}
         call = calls.pop(tiling.tile_rows)
@@ -147,14 +149,17 @@ class TileCodegen:
         micro = self._micro(tiling.tile_rows, vectors, rows.lda)
         tile = f"sums + (t - {rows.first}) * {operand.planes * tiling.tile_rows * padded}"
         run = in_windows.run if in_windows else 1
-        begins = rows.address if in_windows else f"{rows.address} + since * {operand.k_step}"
-        operands = f"(steps, {begins}, columns + since * {run * step}, {tile}"
+        begins = rows.address if in_windows else f"{rows.address} + since * {operand.row_step}"
+        right = f"columns + since * {run * step}"
+        unpacking = self._unpack(vectors, right)
+        operands = f"(steps, {begins}, {'unpacked' if unpacking else right}, {tile}"
         behind, fetched = f"columns + (since + steps) * {run * step}", f"(steps * {run})" if in_windows else "steps"
         ahead = rows.fetch(step * tiling.packing.bytes, behind, fetched)
         return [
             f"for (long piece = 0; piece < {tiling.k_blocks}; piece++) {{",
             f"  const long since = {tiling.pieces}L * piece / {tiling.k_blocks};",
             f"  const long steps = {tiling.pieces}L * (piece + 1) / {tiling.k_blocks} - since;",
+            *unpacking,
             f"  {rows.loop}",
             f"    const long row = {tiling.m}L * t / {tiling.tiles};",
             *(indent_lines(ahead, 2) if tiling.prefetch else []),
@@ -168,10 +173,19 @@ class TileCodegen:
             "}",
         ]
 
+    def _unpack(self, vectors: int, right: str) -> list[str]:
+        """C that makes a piece of a panel ready for all rows, where that is done."""
+        tiling, operand = self.tiling, self.tiling.operand
+        if not tiling.unpacked:
+            return []
+        assert isinstance(operand, BlockFloats)
+        name, self.written[name] = operand.unpacking(vectors, tiling.target.lanes)
+        return [f"  {name}(steps, {right}, unpacked);"]
+
     @property
     def _where(self) -> str:
-        m, tiles = self.tiling.m, self.tiling.tiles
-        return f"const long row = {m}L * t / {tiles}, count = {m}L * (t + 1) / {tiles} - row;"
+        first_row = self.tiling.first_row
+        return f"const long row = {first_row('t')}, count = {first_row('(t + 1)')} - row;"
 
     def _hops(self, since: str = "") -> str:
         """The last argument of a micro-kernel: where taps begin."""
@@ -191,7 +205,7 @@ class TileCodegen:
             *operand.declare_column_scales(self.tiling.p.k, padded),
             "for (long r = 0; r < count; r++) {",
             *([] if self.tiling.p.m == 1 else indent_lines(self._stored_row())),
-            *indent_lines(operand.declare_row_scale(f"{rows.address} + r * {rows.lda}", k)),
+            *indent_lines(operand.declare_row_scale(f"{rows.address} + {operand.row_at('r', rows.lda)}", k)),
             *indent_lines(self._epilogue(padded, width)),
             "}",
         ]
@@ -204,7 +218,7 @@ class TileCodegen:
         """Name of a table of each tile's `own_steps`; none in rows of bytes with own zero points, where padding is no zero."""
         tiling, packing, operand = self.tiling, self.tiling.packing, self.tiling.operand
         apart = tiling.windows or packing.direct is not None or operand.scaled or operand.ordered or operand.shifted
-        table = [] if apart else own_steps(tiling.p, tiling.tiles, packing.steps, operand.k_step)
+        table = [] if apart else own_steps(tiling.p, tiling.first_rows, packing.steps, operand.k_step)
         if not table:
             return ""
         rows = ", ".join(f"{{{since}, {count}}}" for since, count in table)
@@ -235,7 +249,7 @@ class TileCodegen:
             tiling.target.lanes,
             part=tiling.left.part,
             prefetch=tiling.prefetch,
-            adds=tiling.k_blocks > 1,
+            adds=tiling.in_pieces,
             unroll=tiling.unroll,
             run=tiling.windows.run if tiling.windows else 0,
         )

@@ -88,6 +88,11 @@ class Packing:
         """Of all panels of a batch."""
         return -(-sum(self.vectors) * self.isa.lanes * self.column * self.bytes // 64) * 64
 
+    @property
+    def all_rows_bytes(self) -> int:
+        """Of all packed rows of a batch, in whole groups."""
+        return -(-self.p.m // self.operand.row_group) * self.operand.row_group * self.pitch * self.bytes
+
     def reads_less_by_columns(self, target: CpuTarget) -> bool:
         """Whether a thread of a matrix unit, which is as fast as what feeds it, reads less from beyond its second-level cache where
         threads share columns."""
@@ -103,7 +108,8 @@ class Packing:
         return f"{self.element} *restrict right = ({self.element} *)(own + {offset});"
 
     def _direct(self, b: Index, i: Index, kk: Index) -> Direct | None:
-        if self.operand.splits > 1 or self.operand.whole_rows or self.depth != self.p.k:
+        operand = self.operand
+        if operand.splits > 1 or operand.whole_rows or operand.row_group > 1 or self.depth != self.p.k:
             return None
         return self._lies(self.operand.dtype, b, i, kk)
 
@@ -126,25 +132,45 @@ class Packing:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row of numbers that a thread keeps before it packs them; none where each is packed by itself."""
-        return -(-self.p.k * 4 // 64) * 64 if self.operand.whole_rows and self.direct is None else 0
+        """Of a row that a thread keeps before it packs it; none where each number is packed by itself."""
+        if not self._keeps_row or self.direct is not None:
+            return 0
+        return -(-(self.p.k * 4 if self.operand.whole_rows else self.part * self.bytes) // 64) * 64
+
+    @property
+    def _keeps_row(self) -> bool:
+        """Whether a row is packed as a whole, be it of numbers or of operands."""
+        return self.operand.whole_rows or self.operand.row_group > 1
 
     def row_of_numbers(self, offset: int) -> list[str]:
         """Declares where a thread keeps that row: `offset` bytes from the start of its own memory."""
-        return [f"float *restrict numbers = (float *)(own + {offset});"] if self.row_bytes else []
+        kind = "float" if self.operand.whole_rows else self.element
+        return [f"{kind} *restrict numbers = ({kind} *)(own + {offset});"] if self.row_bytes else []
 
     def rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
         """Copies rows of A to `block`, row `origin` first."""
+        p, k, part = self.p, self.p.k, self.part
+        to = f"block + {self.operand.row_at(f'(m - {origin})', self.pitch)}"
         if self.operand.whole_rows:
-            to, k, part = f"block + (m - {origin}) * {self.pitch}", self.p.k, self.part
             return self._whole_rows(start, stop, lambda x: self.operand.pack_row(x, to, k, part, self.peak), memory)
+        if not self._keeps_row:
+            return self._over_rows(start, stop, self._row_of_operands(to, memory))
+        lies = self._lies(self.operand.dtype, variable("b", p.batch), variable("m", p.m), variable("k", k))
+        if lies is not None:
+            at = f"{lies.pointer(memory)} + m * {lies.lda}"
+            return self._over_rows(start, stop, [self.operand.spread_row(at, to, k, part)])
+        kept = [*self._row_of_operands("numbers", memory), self.operand.spread_row("numbers", to, part, part)]
+        return self._over_rows(start, stop, kept)
+
+    def _row_of_operands(self, at: str, memory: FunctionMemory) -> list[str]:
+        """C that makes operands of row `m` of A, one after another."""
         p = self.p
         m = variable("m", p.m)
         taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
         c = variable("c", p.runs[-1])
         node, coords, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
         body = Body(self.plan, memory)
-        run = f"block + (m - {origin}) * {self.pitch} + {flatten((*taps, ZERO), p.runs).c()}"
+        run = f"{at} + {flatten((*taps, ZERO), p.runs).c()}"
         stored = trace_element(node, coords, self.plan) if self.operand.dtype == "bfloat16" else None
         if (short := self._short_run(node, coords, c, memory)) is not None:
             copy = [short]
@@ -160,8 +186,7 @@ class Packing:
         zero = self.zeros("to", 0, p.runs[-1], p.fill)
         inner = [f"{self.element} *restrict to = {run};", *_within(guards, copy, zero, guarded=body.guarded)]
         lines = nest_loops("t", p.runs[:-1], inner)
-        lines += self.zeros(f"block + (m - {origin}) * {self.pitch}", p.k, self.part)
-        return self._over_rows(start, stop, lines)
+        return [*lines, *self.zeros(at, p.k, self.part)]
 
     def _short_run(self, node: Node, coords: Coords, c: Index, memory: FunctionMemory) -> str | None:
         """C that copies a run of a few bytes that lie as they are packed; None of others."""

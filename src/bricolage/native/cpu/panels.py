@@ -75,6 +75,8 @@ class ProductOperand(ABC):
     """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
     panel_vectors: int = 2
     """Vectors of a panel; of the last one perhaps fewer."""
+    row_group: int = 1
+    """Packed rows that lie together: `k_pack` elements of each in turn. Tiles then begin at multiples of this."""
 
     @property
     def in_tiles(self) -> bool:
@@ -107,6 +109,18 @@ class ProductOperand(ABC):
     def pitch(self, k: int) -> int:
         """Elements from one packed row to the next."""
         return self.row(k)
+
+    def row_at(self, row: str, lda: int) -> str:
+        """C of how far packed row `row` begins behind the first one of a tile, in elements."""
+        group = self.row_group
+        return (
+            f"{row} * {lda}" if group == 1 else f"({row} / {group} * {group * lda} + {row} % {group} * {self.k_pack})"
+        )
+
+    @property
+    def row_step(self) -> int:
+        """Elements of a packed row that a step of the micro-kernel reads."""
+        return self.k_step
 
     @property
     def right_splits(self) -> int:
@@ -169,6 +183,10 @@ class ProductOperand(ABC):
         """C that packs `k` float32 numbers, where rows are packed as a whole; with a `peak` of more rows than this one, their scale
         is one."""
         raise NotImplementedError(f"{type(self).__name__} has its rows packed number by number")
+
+    def spread_row(self, x: str, to: str, k: int, part: int) -> str:
+        """C that packs a row of `k` operands, where rows lie together; up to `part` follow zeros."""
+        raise NotImplementedError(f"each row of {type(self).__name__} lies by itself")
 
     def row_peak(self, _x: str, _k: int) -> str:
         """C of the peak of `k` float32 numbers, an uint32_t that is larger where the peak is."""

@@ -10,9 +10,24 @@ from bricolage.native.cpu.kernel_choice import KernelChoice
 from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.cpu.tile_plan import plan_tile
+from bricolage.native.cpu.tile_plan import TilePlan, plan_tile
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.fuse.slice_pairs import rows_and_units
+
+
+def build_paired_phase(tilings: tuple[TilePlan, TilePlan], weights: ConstantBlock, pieces: int | None) -> Phase:
+    """The phase of a product and of one that reads its columns where it has the same: one loop over the panels of both."""
+    memory = FunctionMemory(weights)
+    first, second = (GemmCodegen(tiling, memory).columns() for tiling in tilings)
+    assert first.share.count == second.share.count, "panels of both have the same columns"
+    blocks = [["{", *indent_lines(phase.lines), "}"] for phase in (first, second)]
+    return Phase(
+        [line for block in blocks for line in block],
+        replace(second.share, work=first.share.work + second.share.work, most=pieces),
+        memory.operands,
+        thread_scratch=max(first.thread_scratch, second.thread_scratch),
+        helpers={**first.helpers, **second.helpers},
+    )
 
 
 def build_sliced_phase(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bricolage.native.cpu.block_format import BlockOperand
-from bricolage.native.cpu.gemm_blocks import BYTES_IN_FOURS, FEW_TILES, ComputedRows, GemmBlocks, TileSharing
+from bricolage.native.cpu.gemm_blocks import (
+    BYTES_IN_FOURS,
+    FEW_TILES,
+    UNPACKED_BYTES,
+    ComputedRows,
+    GemmBlocks,
+    TileSharing,
+)
 from bricolage.native.cpu.implicit_gemm import Product, product
 from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.native.cpu.matrix_unit import Tiles
@@ -14,6 +21,7 @@ from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.cpu.windowed_conv import Windows, windows
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.fuse.slice_pairs import FEW_ROWS
 from bricolage.native.ir.tensors import Conv, MatMul
 
 _STREAM_ROWS = 2
@@ -53,12 +61,44 @@ class TilePlan:
     """Rows that are multiplied with all panels, before the next ones are, at most."""
     k_blocks: int
     """That k is cut into."""
+    unpacked: int
+    """Bytes of a step of a panel that is made ready for all rows first; 0 where it is read as it lies."""
     prefetch: bool
     """Whether the next panel is fetched while one is multiplied."""
     unroll: int
     """Steps along k that the micro-kernel writes out."""
     repeats_large: bool
     """Whether a thread's weights fill more than three quarters of its cache, if they are read again for the next step."""
+
+    def first_row(self, tile: str) -> str:
+        """C of the first row of a tile, given its number in C; of the number of tiles, that of all rows."""
+        group = self.operand.row_group
+        if group == 1:
+            return f"{self.m}L * {tile} / {self.tiles}"
+        start = f"{-(-self.m // group)}L * ({tile}) / {self.tiles} * {group}"
+        return start if self.m % group == 0 else f"({start} < {self.m} ? {start} : {self.m})"
+
+    @property
+    def first_rows(self) -> tuple[int, ...]:
+        """Those of all tiles, and the number of all rows."""
+        group = self.operand.row_group
+        groups = -(-self.m // group)
+        return tuple(min(self.m, groups * tile // self.tiles * group) for tile in range(self.tiles + 1))
+
+    @property
+    def row_counts(self) -> set[int]:
+        """Rows of tiles; a last group may be short of some, which are computed and not stored."""
+        group = self.operand.row_group
+        return (
+            {self.tile_rows}
+            if self.operand.in_tiles
+            else {-(-self.m // group) // self.tiles * group, self.tile_rows} - {0}
+        )
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether sums are in memory between pieces of k."""
+        return self.k_blocks > 1 or self.unpacked > 0
 
     @property
     def pieces(self) -> int:
@@ -83,7 +123,9 @@ def plan_tile(
     conv_windows = None if by_columns or made or config.pack is not None else windows(root, p, operand)
     m = conv_windows.m if conv_windows else p.m
     registers = operand.rows(target.isa)
+    group = operand.row_group
     mr = registers if operand.in_tiles else min(config.rows or registers, registers)
+    mr = max(mr // group * group, group)
     tiles = -(-m // mr)
     blocks = GemmBlocks(target.l2_bytes)
     unit = isinstance(operand, Tiles)
@@ -93,6 +135,10 @@ def plan_tile(
     if of_bytes and tiles > 1:
         piece = blocks.piece(panel, in_windows=conv_windows is not None, in_levels=operand.planes > 1)
     k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
+    unpacked = 0
+    if isinstance(operand, BlockOperand) and m > FEW_ROWS:
+        unpacked = operand.unpacked_bytes(packing.wide)
+        k_blocks = max(1, packing.steps * unpacked // UNPACKED_BYTES)
     usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
     right_bytes = packing.column * packing.bytes * p.n
     limited = of_bytes and config.mc_bytes is None and conv_windows is None
@@ -115,10 +161,11 @@ def plan_tile(
         m=m,
         mr=mr,
         tiles=tiles,
-        tile_rows=-(-m // tiles),
+        tile_rows=-(-m // (group * tiles)) * group,
         sharing=TileSharing(p.batch, tiles, target.threads, m * packing.depth * p.n),
         mc_bytes=config.mc_bytes or usual,
         mc_rows=blocks.byte_rows(right_bytes, mr, packed=packing.direct is None) if limited else m,
+        unpacked=unpacked,
         k_blocks=min(k_blocks, len(conv_windows.taps) if conv_windows else packing.steps),
         prefetch=callable(p.right) and not stream and (streamed if config.prefetch is None else config.prefetch),
         unroll=config.unroll or 1,

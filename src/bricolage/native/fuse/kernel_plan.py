@@ -153,6 +153,12 @@ def kernel_reads(kernel: PlannedKernel, plan: FusionPlan) -> list[Buffer]:
     return kernel_nodes(kernel, plan)[1]
 
 
+def buffers_below(node: Node, plan: FusionPlan) -> list[Buffer]:
+    """Buffers that a tensor is, or is computed from where it is read."""
+    buffer = plan.buffers.get(node)
+    return [buffer] if buffer is not None else [each for source in node.sources for each in buffers_below(source, plan)]
+
+
 def kernel_nodes(kernel: PlannedKernel, plan: FusionPlan) -> tuple[list[Node], list[Buffer]]:
     """Nodes that a kernel computes, its constants among them, and buffers that it reads."""
     stored, targets = {node for node, _ in kernel.stores}, kernel.targets

@@ -5,6 +5,9 @@ which needs no other units' gates. So a thread multiplies the gates of its own u
 once a step, and each always has the same units, whose weights stay in its caches over all steps: a persistent recurrence (Diamos
 et al., "Persistent RNNs", ICML 2016), with the second-level caches in place of registers. The same serves any product of a few
 rows, such as the halves of a gated linear unit.
+
+Where these halves are two products of weights in blocks, the second reads an element of the first for each of its own: a thread
+multiplies its columns by both, one after the other. Such weights are streams, so it does not matter whether they stay in a cache.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ import math
 from dataclasses import replace
 
 from bricolage.native.fuse.buffer_layout import arena
-from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, PlannedKernel, kernel_reads
+from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, PlannedKernel, buffers_below, kernel_reads
 from bricolage.native.ir.index_expressions import ZERO, Index, broadcast_coords, unflatten, variable
-from bricolage.native.ir.tensors import Constant, Coords, MatMul, Node, Pointwise, View
+from bricolage.native.ir.tensors import BlockConstant, Constant, Coords, MatMul, Node, Pointwise, View
 
+FEW_ROWS = 8
+"""Rows of a product of blocks up to which each thread packs all of them for itself: that takes less than a meeting."""
 MOST_ROWS = 32
 """Of a product whose columns threads share. With more the meeting is nothing in comparison."""
 _MOST_PACKED = 16_384
@@ -42,7 +47,9 @@ def in_slices(plan: FusionPlan, threads: int, panel: int, l2_bytes: int) -> Fusi
             strands[len(sections)] = plan.strands[step]
         elif len(last) == len(section) == 1 and len(sections) - 1 not in strands:
             panels, rest = divmod(_units(plan.kernels[section[0]]), panel)
-            if panels >= threads and not rest and (parts := _parts(plan, last[0], section[0], most)):
+            parts = _parts(plan, last[0], section[0], most) if panels >= threads and not rest else 0
+            parts = parts or _is_gate(plan, last[0], section[0])
+            if parts:
                 sections[-1] += section
                 slices[len(sections) - 1] = parts
                 continue
@@ -104,6 +111,29 @@ def _parts(plan: FusionPlan, first: int, second: int, most: int) -> int:
     )
 
 
+def _is_gate(plan: FusionPlan, first: int, second: int) -> bool:
+    """Whether two products of a few rows by blocks have the same columns, and the second reads the first's at its own alone."""
+    product, behind = plan.kernels[first], plan.kernels[second]
+    gate, root = product.root, behind.root
+    if not isinstance(gate, MatMul) or not isinstance(root, MatMul) or gate.shape != root.shape:
+        return False
+    *batch, rows, columns = root.shape
+    blocks = isinstance(gate.right, BlockConstant) and isinstance(root.right, BlockConstant)
+    if not blocks or rows > FEW_ROWS or math.prod(batch) > 1 or len(product.stores) > 1 or behind.path:
+        return False
+    origin = (ZERO,) * len(batch)
+    coords = (*origin, variable("m", rows), variable("j", columns))
+    if any(_meets(each, product.target) for each in buffers_below(root.left, plan)):
+        return False
+    reads = _Reads(plan, behind)
+    if not all(reads.all_of(node, coords) for node, _ in behind.stores):
+        return False
+    at = _place(product.target, product.result_coords(coords))
+    read_places = [_place(buffer, place) for buffer, place in reads.found if _meets(buffer, product.target)]
+    apart = not any(_meets(wrote, read) for wrote in behind.targets for read in kernel_reads(product, plan))
+    return bool(read_places) and apart and all(read - at == ZERO for read in read_places)
+
+
 def _place(buffer: Buffer, coords: Coords) -> Index:
     """Of an element in its storage."""
     return buffer.address(coords) + buffer.offset
@@ -120,7 +150,7 @@ class _Reads:
 
     def __init__(self, plan: FusionPlan, kernel: PlannedKernel) -> None:
         self.found: list[tuple[Buffer, Coords]] = []
-        self._plan, self._targets = plan, kernel.targets
+        self._plan, self._targets, self._root = plan, kernel.targets, kernel.root
         self._seen: set[tuple[Node, Coords]] = set()
 
     def all_of(self, node: Node, coords: Coords) -> bool:
@@ -134,6 +164,8 @@ class _Reads:
             return True
         match node:
             case Constant():
+                return True
+            case _ if node is self._root:  # whose elements the kernel has
                 return True
             case Pointwise():
                 return all(self.all_of(source, broadcast_coords(coords, source.shape)) for source in node.inputs)

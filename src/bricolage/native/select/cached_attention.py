@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from bricolage.native.cpu.emit import Body, epilogue, indent_lines, literal
 from bricolage.native.cpu.isa import Isa
+from bricolage.native.cpu.nested_loops import nested_loops
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.ir.cache_nodes import CHUNK, CachedAttention
-from bricolage.native.ir.index_expressions import ZERO, variable
-from bricolage.native.ir.tensors import STORED_TYPES
+from bricolage.native.ir.index_expressions import ZERO, Index, variable
+from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 from bricolage.native.select.algorithm import Algorithm, KernelRequest
 from bricolage.native.select.rows import reductions
 
@@ -27,6 +28,8 @@ _MOST_PARTS = 32 << 20
 """Bytes of what waits in memory, at most."""
 _REGISTERS = 12
 """Vectors of sums that are under way."""
+_LINE = 64
+"""Bytes of a cache line."""
 _TYPICAL = 256
 """Positions for which the work of a piece is estimated: how many there will be is not known."""
 
@@ -57,6 +60,7 @@ def _whole_phase(request: KernelRequest, weights: ConstantBlock) -> Phase:
     memory = FunctionMemory(weights)
     part = _part_floats(root)
     work = [
+        *_length(request, memory),
         *_queries(request, memory),
         f"float sums[{part}], part[{part}];",
         f"{_name(root)}_clear(sums);",
@@ -77,12 +81,13 @@ def _split_phases(request: KernelRequest, weights: ConstantBlock, split: int) ->
     part, most = _part_floats(root), -(-root.most // CHUNK)
     heads = root.shape[0] * root.key_heads
     memory = FunctionMemory(weights)
-    queries = _queries(request, memory)
     parts = f"float *const parts = (float *)shared + (r * {root.key_heads} + g) * {most * part}L;"
     work = [
-        *queries,
-        parts,
+        *_length(request, memory),
         f"const long first = chunks * (o % {split}) / {split}, last = chunks * (o % {split} + 1) / {split};",
+        "if (first == last) continue;",
+        *_queries(request, memory),
+        parts,
         "for (long chunk = first; chunk < last; chunk++) {",
         f"  {_chunk_call(root, f'parts + chunk * {part}')}",
         "}",
@@ -137,15 +142,17 @@ def _queries(request: KernelRequest, memory: FunctionMemory) -> list[str]:
     root, plan = request.root, request.plan
     assert isinstance(root, CachedAttention)
     group = root.heads // root.key_heads * root.size
-    r, g, i = variable("r", root.shape[0]), variable("g", root.key_heads), variable("i", group)
+    r, g = variable("r", root.shape[0]), variable("g", root.key_heads)
     begin = Body(plan, memory, request.kernel.targets)
     start = begin.value(root.starts, (r, ZERO))
-    body = Body(plan, memory, request.kernel.targets)
-    query = body.value(root.queries, (r, ZERO, g * group + i))
+
+    def scale_query(body: Body, i: Index) -> str:
+        query = body.value(root.queries, (r, ZERO, g * group + i))
+        return f"queries[{i.c()}] = {query} * {literal(root.scale, 'float32')};"
+
     width = root.key_heads * root.size
     kind = STORED_TYPES[root.keys.dtype]
     lines = [
-        *_length(request, memory),
         "long start;",
         "{",
         *indent_lines([*begin.lines, f"start = {start};"]),
@@ -157,10 +164,7 @@ def _queries(request: KernelRequest, memory: FunctionMemory) -> list[str]:
     return [
         *lines,
         f"float queries[{group}];",
-        "#pragma GCC ivdep",
-        f"for (long i = 0; i < {group}; i++) {{",
-        *indent_lines([*body.lines, f"queries[i] = {query} * {literal(root.scale, 'float32')};"]),
-        "}",
+        *nested_loops("i", group, lambda: Body(plan, memory, request.kernel.targets), scale_query),
     ]
 
 
@@ -306,10 +310,12 @@ def _scores(root: CachedAttention, isa: Isa, read: str) -> list[str]:
     whole = size // lanes * lanes
     lines = [
         f"  for (long j = 0; j < count; j += {lanes}) {{",
-        f"    vec s[{group}][{lanes}] = {{0}};",
-        f"    float rest[{group}][{lanes}] = {{0}};" if size % lanes else "",
+        f"    vec s[{group}][{lanes}] __attribute__((aligned(64)));",
+        f"    float rest[{group}][{lanes}];" if size % lanes else "",
         f"    for (long i = 0; i < {lanes}; i++) {{",
-        f"      const {kind} *const row = k + (j + i < count ? j + i : count - 1) * {root.key_heads * size}L;",
+        f"      const long at = (j + i < count ? j + i : count - 1) * {root.key_heads * size}L;",
+        f"      const {kind} *const row = k + at;",
+        *indent_lines(_prefetches(root, "v + at"), 3),
         f"      vec {', '.join(f's_{h} = {{0}}' for h in range(group))};",
     ]
     for at in range(0, whole, lanes):
@@ -342,8 +348,12 @@ def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
         columns = range(first, min(first + wide, vectors))
         lines += ["  {", f"    vec {', '.join(f'a_{h}_{i} = {{0}}' for h in range(group) for i in columns)};"]
         lines += ["    for (long j = 0; j < count; j++) {", f"      const {kind} *const row = v + j * {pitch}L;"]
-        lines += [f"      const vec x_{i} = {read.format(f'row + {i * lanes}')};" for i in columns]
-        lines += [f"      a_{h}_{i} += scores[{h}][j] * x_{i};" for h in range(group) for i in columns]
+        lines += indent_lines(_prefetches(root, f"k + (j + {CHUNK}) * {pitch}L"), 3) if not first else []
+        lines += [f"      const vec w_{h} = scores[{h}][j] - (vec){{0}};" for h in range(group)]
+        for i in columns:  # one after another: all of them at once, with the weights, are more than there are registers
+            lines += [f"      {{ const vec x = {read.format(f'row + {i * lanes}')};"]
+            lines += [f"        a_{h}_{i} += w_{h} * x;" for h in range(group)]
+            lines += ["      }"]
         lines += ["    }"]
         lines += [f"    store(part + {h * size + i * lanes}, a_{h}_{i});" for h in range(group) for i in columns]
         lines += ["  }"]
@@ -357,6 +367,12 @@ def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
             "    }",
         ]
     return lines
+
+
+def _prefetches(root: CachedAttention, row: str) -> list[str]:
+    """C that brings a row near, a chunk before it is read: one key head's rows lie apart, which no processor fetches by itself."""
+    bytes_ = root.size * STORED_BYTES[root.keys.dtype]
+    return [f"__builtin_prefetch((const char *)({row}) + {at});" for at in range(0, bytes_, _LINE)]
 
 
 def _number(root: CachedAttention, stored: str) -> str:

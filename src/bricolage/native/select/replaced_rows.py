@@ -7,10 +7,11 @@ the other rows are copied first. Threads share the cache by the rows' numbers, s
 from __future__ import annotations
 
 from bricolage.native.cpu.emit import Body, indent_lines
+from bricolage.native.cpu.nested_loops import nested_loops
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.ir.cache_nodes import ReplacedRows
-from bricolage.native.ir.index_expressions import ZERO, variable
+from bricolage.native.ir.index_expressions import ZERO, Index, variable
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 from bricolage.native.select.algorithm import Algorithm, KernelRequest
 
@@ -33,12 +34,14 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     memory = FunctionMemory(weights)
     target = memory.pointer(kernel.target)
     source = memory.pointer(plan.buffers[root.cache])
-    o, i = variable("o", count), variable("i", width)
+    o = variable("o", count)
     place = Body(plan, memory, kernel.targets)
     at = place.value(root.places, (o, ZERO))
-    element = Body(plan, memory, kernel.targets)
-    value = element.value(root.updates, (o, i))
-    stored = {"float16": "wide_to_half({})", "bfloat16": "nat_narrow({})"}.get(root.dtype, "{}").format(value)
+    stored = {"float16": "wide_to_half({})", "bfloat16": "nat_narrow({})"}.get(root.dtype, "{}")
+
+    def store(body: Body, i: Index) -> str:
+        return f"to[{i.c()}] = {stored.format(body.value(root.updates, (o, i)))};"
+
     kind, bytes_ = STORED_TYPES[root.dtype], width * STORED_BYTES[root.dtype]
     lines = [
         "for (long part = begin; part < end; part++) {",
@@ -53,10 +56,7 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
                     f"const long row = nat_wrap({at}, {rows});",
                     f"if (row % {parts} != part) continue;",
                     f"{kind} *const to = {target} + row * {width};",
-                    "#pragma GCC ivdep",
-                    f"for (long i = 0; i < {width}; i++) {{",
-                    *indent_lines([*element.lines, f"to[i] = {stored};"]),
-                    "}",
+                    *nested_loops("i", width, lambda: Body(plan, memory, kernel.targets), store),
                 ]
             )
         ),

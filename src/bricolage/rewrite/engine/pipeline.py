@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from bricolage.frontends import raise_opset
+from bricolage.frontends.clean import raise_opset
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import simplify
 from bricolage.plan.rewrite_steps import EnabledRule, OperatorSignature, RewriteConfig
