@@ -6,6 +6,7 @@ factor of scores, and how many tokens are seen. Then the whole is computed on ra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -242,7 +243,7 @@ class AttentionReader:
         if node.op_type != "Mul":
             return True
         factors = [value for value in node.inputs if value is not None and value not in self._graph.computed]
-        return len(factors) == 1 and np.prod(read_sizes(factors[0])) == self._size
+        return len(factors) == 1 and math.prod(read_sizes(factors[0])) == self._size
 
 
 def _as_integers(array: np.ndarray, value: ir.Value) -> np.ndarray:
@@ -251,7 +252,7 @@ def _as_integers(array: np.ndarray, value: ir.Value) -> np.ndarray:
     Raises:
         NotUnderstood: they are not.
     """
-    integers = np.rint(array).astype(np.int64)
+    integers: np.ndarray = np.rint(array).astype(np.int64)
     if not np.abs(array - integers).max() < 1e-3 or integers.min() < 0:
         raise NotUnderstood(f"'{value.name}' does not hold numbers of a product with weights in another order")
     return integers

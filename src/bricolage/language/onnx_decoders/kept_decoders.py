@@ -22,10 +22,11 @@ from bricolage import _version
 from bricolage.base.cache import UNFINISHED, cache_directory, discard, trim
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, SourceFile, TokenizerDescription
+from bricolage.language.any_decoder import KEPT_DESCRIPTION
 
-_WEIGHTS, _DESCRIPTION, _ARRAY = "weights", "decoder.json", "array"
+_WEIGHTS, _ARRAY = "weights", "array"
 _ALIGNMENT = 64
-_NO_TOKENIZER = TokenizerDescription("gpt2")
+NO_TOKENIZER = TokenizerDescription("gpt2")
 
 
 def place_of(file: Path, stated: str) -> Path:
@@ -66,12 +67,11 @@ def keep_decoder(folder: Path, decoder: DecoderDescription, files: Iterable[Path
                     np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(file)
                 return places[id(array)]
 
-            whole = {
-                "files": [_look_at(path) for path in files],
-                "decoder": encode(replace(decoder, tokenizer=_NO_TOKENIZER, sources=())),
-            }
+            described = encode(replace(decoder, tokenizer=NO_TOKENIZER))
+            described.pop("sources")
+            whole = {"files": [_look_at(path) for path in files], "decoder": described}
             text = json.dumps(whole, default=place)
-        (draft / _DESCRIPTION).write_text(text, encoding="utf-8")
+        (draft / KEPT_DESCRIPTION).write_text(text, encoding="utf-8")
         draft.rename(folder)
     except OSError:
         discard(draft)
@@ -82,15 +82,17 @@ def open_kept_decoder(folder: Path, tokenizer: TokenizerDescription) -> DecoderD
     """The decoder in a folder, its weights mapped; None where there is none, or it is damaged."""
     try:
         weights = np.memmap(folder / _WEIGHTS, np.uint8, "r")
-        data = json.loads((folder / _DESCRIPTION).read_bytes())
+        data = json.loads((folder / KEPT_DESCRIPTION).read_bytes())
         if any(_look_at(Path(path)) != [path, *facts] for path, *facts in data["files"]):
             return None
         decoder = decode(DecoderDescription, _with_arrays(data["decoder"], weights), "decoder")
-        sources = tuple(SourceFile.of(folder / name) for name in (_WEIGHTS, _DESCRIPTION))
+        sources = tuple(SourceFile.of(folder / name) for name in (KEPT_DESCRIPTION, _WEIGHTS))
         os.utime(folder)  # what was used last is removed last
     except (OSError, ValueError, TypeError, KeyError, DecodeError):
         return None
-    return replace(decoder, tokenizer=tokenizer, sources=sources)
+    decoder = replace(decoder, tokenizer=tokenizer)
+    object.__setattr__(decoder, "sources", sources)  # no argument, as in `read_decoder`
+    return decoder
 
 
 def _with_arrays(value: object, weights: np.ndarray) -> object:
