@@ -1,6 +1,6 @@
 """Decoders as real exporters write them, read back and compared with ONNX Runtime and with Transformers.
 
-    python -m benchmarks.exported_decoders [--exporters torch,optimum,genai-fp32,genai-int4] [--models llama,qwen2,qwen3,gemma3] [--json]
+    python -m benchmarks.exported_decoders [--exporters torch,optimum,genai-fp32,genai-int4] [--models llama,qwen3] [--json]
 
 A small model of each architecture with random weights, made by Transformers, goes through `torch.onnx.export` (opset 23, with its
 own wrapper for the cache), through Optimum's exporter and through ONNX Runtime GenAI's builder. An exporter that is not installed,
@@ -56,11 +56,9 @@ def make_model(name: str) -> Any:
     import torch
     import transformers
 
-    sizes: dict[str, Any] = {
-        "vocab_size": _VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "head_dim": _SIZE, "num_hidden_layers": _LAYERS[name],
-        "num_attention_heads": _HEADS, "num_key_value_heads": _KEY_HEADS, "max_position_embeddings": _POSITIONS,
-        "initializer_range": 0.2, "tie_word_embeddings": name != "qwen2",
-    }  # fmt: skip
+    sizes: dict[str, Any] = {"vocab_size": _VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "head_dim": _SIZE}
+    sizes |= {"num_hidden_layers": _LAYERS[name], "num_attention_heads": _HEADS, "num_key_value_heads": _KEY_HEADS}
+    sizes |= {"max_position_embeddings": _POSITIONS, "initializer_range": 0.2, "tie_word_embeddings": name != "qwen2"}
     if name == "gemma3":
         sizes |= {"sliding_window": 9, "query_pre_attn_scalar": _SIZE}
     kind = _KINDS[name]
