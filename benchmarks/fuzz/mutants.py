@@ -15,7 +15,8 @@ from benchmarks.fuzz.sources import sample as drawn
 from benchmarks.rewrites.exports import at_sizes
 from benchmarks.workloads import export, workloads
 from bricolage.errors import BricolageError, InvalidGraph
-from bricolage.frontends import raise_opset, to_model
+from bricolage.frontends import to_model
+from bricolage.frontends.clean import raise_opset
 from bricolage.graph.extract import extract_region
 from bricolage.graph.graph import Graph, Region
 from bricolage.testing import contexts

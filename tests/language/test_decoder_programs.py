@@ -231,6 +231,23 @@ def test_a_file_that_is_opened_decodes_no_weights(small_file: Path) -> None:
     assert blocks
 
 
+def test_a_folder_is_compiled_by_other_processes_too(empty: Path, tmp_path: Path) -> None:
+    needs("transformers")
+    from tests.frontends.decoders import tiny_decoders
+
+    folder = tiny_decoders.write_folder(tiny_decoders.torch_decoder("qwen2"), tmp_path / "folder")
+    model = DecoderModel(read_decoder(folder), threads=1)
+    model.prepare(Told(), every=False)
+    assert model._programs._compiler is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder_programs, "compile_decoder_program", refuse_to_compile)
+        state = model.open_sequence()
+        assert np.isfinite(model.extend([(state, [1, 2, 3])])[0]).all()
+    model.close()
+    (folder / "other.safetensors").symlink_to(folder / "nothing")
+    assert read_decoder(folder).sources == (), "a link to nothing that it does not need: it is known by its contents"
+
+
 def test_processes_that_compile_end_with_the_model(empty: Path, small_file: Path) -> None:
     model = DecoderModel(read_decoder(small_file), threads=1)
     model.prepare(Told(), every=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from bricolage.errors import MissingFile
@@ -24,7 +25,9 @@ def read_decoder(path: str | Path) -> DecoderDescription:
     path = Path(path)
     if not path.exists():
         raise MissingFile(path=path)
-    sources = tuple(map(SourceFile.of, _list_sources(path)))
+    sources: tuple[SourceFile, ...] = ()
+    with contextlib.suppress(OSError):  # a link to nothing, say: what reads it has a word for that
+        sources = tuple(map(SourceFile.of, _list_sources(path)))
     if path.is_dir():
         from bricolage.frontends.decoders.hugging_face_decoder import read_hugging_face  # most models are files
 
