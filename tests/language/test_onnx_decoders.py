@@ -41,6 +41,8 @@ def read(model: onnx.ModelProto, decoder: DecoderDescription) -> DecoderDescript
 
 @pytest.mark.parametrize("spelling", get_args(Spelling))
 def test_a_decoder_is_read_back_however_it_is_spelt(spelling: Spelling) -> None:
+    if spelling == "fused":
+        pytest.importorskip("torch", reason="without torch nothing here computes operators of ONNX Runtime in float64")
     written = mixed_decoder()
     decoder = read(CachedGraph(written, spelling).model(), written)
     assert [layer.sliding_window for layer in decoder.layers] == [100, None]

@@ -60,6 +60,8 @@ def _read_graph(file: Path, stated: StatedSizes, place: Path) -> DecoderDescript
         _compare(file, interface, decoder, _is_rounded(model))
     except NotUnderstood as reason:
         raise UnreadDecoderGraph(path=file, reason=reason) from reason
+    except (ArithmeticError, LookupError, ValueError) as error:  # sizes that no step expects
+        raise UnreadDecoderGraph(path=file, reason=f"its parts do not fit together ({error})") from error
     keep_decoder(place, decoder, files)
     return open_kept_decoder(place, stated.tokenizer) or decoder
 
