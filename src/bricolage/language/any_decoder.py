@@ -8,9 +8,7 @@ from bricolage.errors import NotALanguageModel
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.frontends.decoders.onnx_decoder_files import find_onnx_decoder
-
-KEPT_DESCRIPTION = "decoder.json"
-"""Name of the file by which the cache's readings of graphs are opened."""
+from bricolage.language.onnx_decoders.kept_decoders import KEPT_DESCRIPTION, NO_TOKENIZER, open_kept_decoder
 
 
 def read_any_decoder(path: str | Path) -> DecoderDescription:
@@ -36,8 +34,6 @@ def read_any_decoder(path: str | Path) -> DecoderDescription:
 
 
 def _open_kept(path: Path) -> DecoderDescription:
-    from bricolage.language.onnx_decoders.kept_decoders import NO_TOKENIZER, open_kept_decoder
-
     decoder = open_kept_decoder(path.parent, NO_TOKENIZER)
     if decoder is None:
         raise NotALanguageModel(path=path, reason="it is no reading of a graph, or its files are not what they were")

@@ -186,8 +186,8 @@ def _sizes(model: ir.Model, interface: CacheInterface, past: int, new: int) -> d
             raise NotUnderstood(f"input '{value.name}' has another rank than {len(wanted)}")
         for axis, (dimension, size) in enumerate(zip(value.shape, wanted, strict=True)):
             name = dimension if isinstance(dimension, int) else dimension.value or f"{value.name}.{axis}"
-            known = name if isinstance(name, int) else sizes.setdefault(name, size)
-            if known != size:
-                raise NotUnderstood(f"input '{value.name}' has {known} for axis {axis}, where one sequence has {size}")
+            bound = name if isinstance(name, int) else sizes.setdefault(name, size)
+            if bound != size:
+                raise NotUnderstood(f"input '{value.name}' has {bound} for axis {axis}, where one sequence has {size}")
     open_sizes = symbolic_dimensions(model)
     return {name: size for name, size in sizes.items() if name in open_sizes}
