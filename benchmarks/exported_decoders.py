@@ -18,7 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,7 @@ def export_by_torch(model: Any, folder: Path) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.model = model
+            self.eval()
 
         def forward(self, input_ids: Any, attention_mask: Any, position_ids: Any, pasts: Any) -> Any:
             cache = DynamicCache()
@@ -209,17 +210,21 @@ def main() -> None:
     parser.add_argument("--file", type=Path)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    rows: Iterable[Row] = (
+        measure(exporter, name) for exporter in given.exporters.split(",") for name in given.models.split(",")
+    )
     if given.file is not None:
         decoder = read_any_decoder(given.file)
         rows = [Row("", given.file.stem, compare(given.file, decoder, _draw_tokens(decoder.vocabulary)))]
-    else:
-        rows = [measure(exporter, name) for exporter in given.exporters.split(",") for name in given.models.split(",")]
     if given.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return
     for row in rows:
         figures = [f"{value:.1e}" if value is not None else "-" for value in (row.read, row.transformers)]
-        print(f"{row.exporter:12} {row.model:8} {row.operators:5} {figures[0]:>9} {figures[1]:>9}  {row.reason}")
+        print(
+            f"{row.exporter:12} {row.model:8} {row.operators:5} {figures[0]:>9} {figures[1]:>9}  {row.reason}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
