@@ -13,7 +13,7 @@ where the same sentences come again and again, for guesses.
 
 Ours: `kernels` calls the model in a loop, `python` is `bricolage.load(...).generate(...)`, `eight texts` writes eight at a time
 (their tokens together), `guesses` is `--speculate ngram`. ONNX Runtime GenAI needs a folder that its own builder has made of the
-model.
+model: `python -m benchmarks.decode.genai_folder MODEL.gguf FOLDER`.
 """
 
 from __future__ import annotations

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from bricolage.base.decoder_options import DecoderOptions
+from bricolage.base.generation_options import LanguageSettings
 from bricolage.base.option_words import constant_word, sizes_of
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
@@ -16,8 +18,13 @@ from bricolage.driver.context import check_again
 from bricolage.driver.given_samples import Data, GivenData
 from bricolage.driver.model_decision import DecisionRequest, decide_model
 from bricolage.driver.sources import GivenModel
+from bricolage.errors import BadOption
+from bricolage.frontends.decoders.decoder_files import is_stored_decoder
 from bricolage.measure.pool import Pool
 from bricolage.runtime.executable import Executable
+
+if TYPE_CHECKING:
+    from bricolage.language.language_model import LanguageModel
 
 
 def optimize(
@@ -36,6 +43,7 @@ def optimize(
     output: str | Path | None = None,
     calibrate: Data | None = None,
     evaluate: Data | None = None,
+    decoder: DecoderOptions | None = None,
 ) -> Executable:
     """The fastest verified way to run a model on this machine, or to answer the most requests a second, as an executable.
 
@@ -58,6 +66,7 @@ def optimize(
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
             another size of each symbolic dimension; what fails gives way to the fastest baseline that does not.
         calibrate: samples, a .npz file or arrays whose first axis is the sample, that give a graph of integers its scales at `low`.
+        decoder: lengths at which a language model races. It needs an `output`, and a `LanguageModel` comes back, as of `load`.
         evaluate: likewise, to judge accuracy by; by default a quarter of `calibrate`. It may hold labels for the user's metric.
 
     Raises:
@@ -70,13 +79,41 @@ def optimize(
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
+    if decoder is not None or (isinstance(source, str | Path) and is_stored_decoder(source)):
+        return cast(Executable, _optimize_language_model(Path(source), output, options, decoder, progress))
     options, progress = _settle_options(options or Options(), shapes or {}, constants or {}), progress or Silent()
     check_again(replan, provisional)
-    data = GivenData.of(calibrate, evaluate)
-    data.check(options)
-    model = GivenModel(source, example_inputs, dynamic, inputs, data)
+    model = GivenModel(source, example_inputs, dynamic, inputs, _give_data(calibrate, evaluate, options))
     path = None if output is None else Path(output)
     return decide_model(DecisionRequest(model, options, progress, pool, path, replan=replan, provisional=provisional))
+
+
+def _give_data(calibrate: Data | None, evaluate: Data | None, options: Options) -> GivenData:
+    """Samples, if they go with the options."""
+    data = GivenData.of(calibrate, evaluate)
+    data.check(options)
+    return data
+
+
+def _optimize_language_model(
+    source: Path,
+    output: str | Path | None,
+    options: Options | None,
+    decoder: DecoderOptions | None,
+    progress: Progress | None,
+) -> LanguageModel:
+    """
+    Raises:
+        BadOption: it is not said where the artifact goes.
+    """
+    from bricolage.api.optimize_decoder import optimize_decoder
+    from bricolage.api.text_generation import open_text_model
+
+    if output is None:
+        advice = "The artifact of a language model holds the model; give the folder that it goes to"
+        raise BadOption(option="output", value=None, advice=advice)
+    plan = optimize_decoder(source, Path(output), options, decoder, progress)
+    return open_text_model(Path(output), LanguageSettings(precision=plan.provenance.options.precision))
 
 
 def _settle_options(

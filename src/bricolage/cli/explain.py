@@ -68,7 +68,9 @@ def explain(
     as_json: a.Json = False,
 ) -> None:
     """Explain why each region runs on its backend: the choice, the runner-up, the margin and its certainty. Of a pack: for each
-    target, or for that of --target."""
+    target, or for that of --target. Of a language model: who runs prompts and steps, and their races."""
+    if _explain_language_model(artifact, as_json):
+        return
     if rules:
         _explain_rules(artifact, as_json)
         return
@@ -87,6 +89,22 @@ def explain(
         explanations.append(({"target": name} if name else {}) | explanation)
     if as_json:
         output.show_json(explanations[0] if "" in plans else {"targets": explanations})
+
+
+def _explain_language_model(artifact: Path, as_json: bool) -> bool:
+    """Shows the decision in an artifact of a language model; whether it is one."""
+    from bricolage.api.optimize_decoder import read_decision
+    from bricolage.cli import output
+    from bricolage.report.decoder_tables import decoder_decision, decoder_json
+
+    plan = read_decision(artifact)
+    if plan is None:
+        return False
+    if as_json:
+        output.show_json(decoder_json(plan))
+    else:
+        output.show_result(decoder_decision(plan))
+    return True
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -36,11 +36,30 @@ DescribedTarget = Annotated[
     ),
 ]
 
+Contexts = Annotated[
+    str,
+    typer.Option(
+        "--contexts", metavar="N,N", help="Of a language model: lengths at which prompts and steps race, in tokens."
+    ),
+]
+SameBits = Annotated[
+    bool,
+    typer.Option(
+        "--same-bits/--any-bits",
+        help="Of a language model: ship only what gives a text the same bits however its tokens come, or whatever is fastest.",
+    ),
+]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An ONNX file, a language model, or an artifact to plan again.")
+]
+_FOR_GRAPHS = ("--input", "--calibrate", "--evaluate", "--report", "--target", "--require-gain", "--provisional")
+"""Of these options a language model has none."""
+
 
 @guard_command
 @a.decision_options()
 def optimize(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or an artifact to plan again.")],
+    model: ModelFile,
     out: Output = None,
     data: a.Inputs = None,
     calibrate: a.Calibrate = None,
@@ -50,6 +69,8 @@ def optimize(
     provisional: a.Provisional = False,
     require_gain: a.RequireGain = None,
     target: DescribedTarget = None,
+    contexts: Contexts = "16,2048",
+    same_bits: SameBits = True,
     as_json: a.Json = False,
     *,
     options: Options,
@@ -61,7 +82,15 @@ def optimize(
     against backends alone, and writes the winner as an artifact. It says how much faster that is than the best other tool,
     and than the best single configuration. Exit codes: 0 an artifact was written, 3 it was, and no plan gains what --require-gain
     asks for, 4 accuracy not reached, 5 no backend, 2 wrong usage or a bad model, 1 a fault of bricolage.
+
+    Of a language model (a GGUF file, or a folder of Hugging Face) prompts and steps race, and the artifact is a folder.
     """
+    from bricolage.api.optimize_decoder import is_stored_decoder
+
+    if is_stored_decoder(model):
+        asked = (data, calibrate, evaluate, report, target, require_gain, provisional)
+        unfit = dict(zip(_FOR_GRAPHS, asked, strict=True))
+        return _optimize_language_model(_DecoderCall(model, out, contexts, same_bits, as_json), options, unfit)
     from bricolage.api.array_files import load_arrays
     from bricolage.cli import crash, output, progress_bars
 
@@ -80,23 +109,44 @@ def optimize(
         with progress_bars.show_progress(partial(_show_decision, results=results, as_json=as_json)) as shown:
             from bricolage.api.optimize import optimize as run
 
-            executable = run(
-                model,
-                options,
-                inputs=inputs,
-                replan=replan,
-                provisional=provisional,
-                progress=shown,
-                output=written_to,
-                calibrate=calibrate,
-                evaluate=evaluate,
-            )
+            decide = partial(run, model, options, inputs=inputs, replan=replan, provisional=provisional)
+            executable = decide(progress=shown, output=written_to, calibrate=calibrate, evaluate=evaluate)
         plan = executable.plan
         crash.remember(plan)
         if report is not None:
             _write_report(report, plan, [executable.graph(i) for i in range(len(plan.buckets))])
     written = f"wrote {written_to}" + (f" and {report}" if report is not None else "")
     return _show_outcome(plan, written, require_gain, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _DecoderCall:
+    """What is asked for of a language model."""
+
+    model: Path
+    out: Path | None
+    contexts: str
+    same_bits: bool
+    as_json: bool
+
+
+def _optimize_language_model(call: _DecoderCall, options: Options, unfit: Mapping[str, object]) -> int:
+    """Decides who runs prompts and steps. `unfit`: flags, with their values, that are for other models."""
+    from bricolage.api.optimize_decoder import DecoderOptions, check_decoder_options, optimize_decoder, parse_contexts
+    from bricolage.cli import output, progress_bars
+    from bricolage.report.decoder_tables import decoder_decision, decoder_json
+
+    check_decoder_options(options, list(unfit.items()))
+    wanted = DecoderOptions(parse_contexts(call.contexts), call.same_bits)
+    folder = call.out or Path(f"{call.model.stem}.bricolage")
+    with output.stdout_kept(), progress_bars.show_progress(lambda _: None) as shown:
+        plan = optimize_decoder(call.model, folder, options, wanted, shown)
+    if call.as_json:
+        output.show_json(decoder_json(plan))
+    else:
+        output.show_result(decoder_decision(plan))
+    output.note(f"wrote {folder}")
+    return errors.OK
 
 
 def _show_decision(bucket: Bucket, results: IO[str], *, as_json: bool) -> None:

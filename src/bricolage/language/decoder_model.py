@@ -16,7 +16,7 @@ from bricolage.base.progress import Progress
 from bricolage.device.memory import available_bytes
 from bricolage.errors import ContextFull, ModelBeyondMemory
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
-from bricolage.frontends.decoders.decoder_program import CacheType, DecoderProgram
+from bricolage.frontends.decoders.decoder_program import PROMPT_ROWS, CacheType, DecoderProgram
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.cache_pool import CachePool, RowSpan, span_rows
 from bricolage.language.decoder_programs import Arithmetic, DecoderPrograms, ProgramSettings, ReadyProgram
@@ -24,8 +24,6 @@ from bricolage.language.token_model import Logits, SequenceState
 
 STEP_ROWS = (1, 2, 4, 8)
 """Rows of programs for steps."""
-PROMPT_ROWS = (32, 128)
-"""Rows of programs for prompts."""
 _USED = 0.75
 """Share of a prompt's program that is used at least, but for the smallest: what is left goes through smaller ones."""
 _SEQUENCES = 64
@@ -72,6 +70,24 @@ class DecoderSequence:
             rows = span_rows(tokens, self._model.context_length)
             pool = self._model.pool
             self.span = pool.enlarge(self.span, rows, self.length) if self.span.rows else pool.take(rows)
+
+    def take_rows(self, first: int, end: int) -> list[np.ndarray]:
+        """Keys and values of some tokens, [tokens, key_heads · head_size], layer by layer."""
+        start = self.span.start
+        return [array[start + first : start + end] for array in self._model.pool.arrays]
+
+    def put_rows(self, rows: Sequence[np.ndarray]) -> None:
+        """Appends tokens whose keys and values are known; they are rounded to the cache's type.
+
+        Raises:
+            NotEnoughMemory: there is none for them.
+        """
+        end = self.length + len(rows[0])
+        self.reserve(end)
+        first, last = self.span.start + self.length, self.span.start + end
+        for array, given in zip(self._model.pool.arrays, rows, strict=True):
+            array[first:last] = given
+        self.length = end
 
     def close(self) -> None:
         """Gives its memory back."""

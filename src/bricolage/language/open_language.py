@@ -12,10 +12,14 @@ from bricolage.language.any_decoder import read_any_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.decoder_programs import Arithmetic
 from bricolage.language.draft_model import ModelDrafter, check_same_tokens
+from bricolage.language.handover_model import HandoverModel
 from bricolage.language.language_model import LanguageModel
+from bricolage.language.planned_decoder import run_planned_decoder
+from bricolage.language.private_cache_model import PrivateCacheModel
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
 from bricolage.language.speculation import NgramDrafter, StepSeconds, measure_steps
 from bricolage.language.tokenizer import Tokenizer
+from bricolage.plan.decoder_plan import read_decoder_plan
 
 
 def open_language_model(
@@ -24,7 +28,8 @@ def open_language_model(
     """Reads a language model.
 
     Args:
-        path: of a GGUF file, of an ONNX file with a cache, or of a folder with one or of Hugging Face.
+        path: of a GGUF file, of an ONNX file with a cache, of a folder with one or of Hugging Face, or of an artifact, which says
+            who runs it.
         settings: its threads, memory and guesses; v(n) is measured where there are guesses.
         progress: is told where programs have to be compiled first.
 
@@ -33,14 +38,20 @@ def open_language_model(
             one that guesses.
         MissingLibrary: the package `tokenizers` is not installed.
         OtherVocabulary: the tokens of the tokenizer, of the model and of the one that guesses are not the same.
+        BadArtifact, NewerArtifact, MissingBackend, BadOption: an artifact cannot be run as it says.
         ModelBeyondMemory, NotEnoughMemory: its weights, or its cache, do not fit.
     """
     settings = settings or LanguageSettings()
+    plan = read_decoder_plan(path)
     decoder = read_any_decoder(path)
     tokenizer = Tokenizer(decoder.tokenizer, path)
     progress = progress or Silent()
     make_drafter = _choose_drafter(settings, tokenizer, progress)
-    model = _run_decoder(decoder, settings, progress)
+    if plan is None:
+        model: DecoderModel | PrivateCacheModel | HandoverModel = _run_decoder(decoder, settings, progress)
+    else:
+        model = run_planned_decoder(decoder, plan, settings, path)
+        model.prepare(progress, every=settings.prepare or bool(settings.speculate))
     limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
     if make_drafter is None:
         return LanguageModel(model, tokenizer, limits, on_close=model.close)

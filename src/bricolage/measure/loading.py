@@ -145,6 +145,7 @@ class Loader:
             caching=self._caching,
             ephemeral=not (self.pool.sharing or job.spec.kept),
             cores=[list(core) for core in job.spec.cores],
+            in_place=dict(job.spec.in_place),
             **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
             **({} if job.spec.call is None else {"call": encode(job.spec.call)}),
         )

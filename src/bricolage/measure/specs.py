@@ -69,6 +69,9 @@ class CandidateSpec:
 
     call: PlannedCall | None = field(default=None, compare=False)
     """What a user would call to run it, where that is to be timed and not the bare program."""
+    in_place: tuple[tuple[str, str], ...] = ()
+    """(result, input) pairs that share memory, such as a cache that a program goes on writing; each call then finds what the last
+    one left."""
 
     @property
     def regime(self) -> Regime:

@@ -71,10 +71,12 @@ class Worker:
         cores: Sequence[list[int]] = (),
         serving: object = None,
         call: object = None,
+        in_place: Mapping[str, str] | None = None,
     ) -> dict[str, object]:
         """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file; with `serving` (an encoded
         `Serving`), for several requests at a time; with `call` (an encoded `PlannedCall`), as the executable of that plan. `cores`
-        are those of each step, where they run side by side; for `caching` and `ephemeral` see `compile_step`."""
+        are those of each step, where they run side by side; `in_place` names the inputs whose memory results take; for `caching`
+        and `ephemeral` see `compile_step`."""
         program_steps = [decode(Step, step, "step") for step in steps]
         needed = _inputs_of(program_steps)
         resources = Resources(threads, self._device, alone)
@@ -106,7 +108,8 @@ class Worker:
                 direct_call, None, keep=(program, values), rerun=program.run, answer=partial(program.run, values)
             )
         elif program.static:
-            bound = program.bind({name: in_buffer(np.asarray(value)) for name, value in values.items()})
+            buffers = {name: in_buffer(np.asarray(value)) for name, value in values.items()}
+            bound = program.bind(buffers, {result: buffers[name] for result, name in (in_place or {}).items()})
             self._loaded[id] = LoadedProgram(bound, bound.outputs, keep=(program, bound), rerun=partial(_rerun, bound))
         else:
             self._loaded[id] = LoadedProgram(

@@ -19,6 +19,9 @@ from bricolage.frontends.decoders.decoder_description import (
     matrix_rows,
 )
 
+DecoderCache = list[tuple[np.ndarray, np.ndarray]]
+"""Of each layer, keys with their positions turned into them, and values: [key_heads, tokens, head_size]."""
+
 
 def compute_decoder_logits(
     decoder: DecoderDescription, tokens: Sequence[int], dtype: type[np.floating] = np.float64
@@ -28,10 +31,41 @@ def compute_decoder_logits(
     Raises:
         IndexError: a token that the embedding has no row of.
     """
+    return extend_decoder_cache(decoder, tokens, None, dtype)[0]
+
+
+def extend_decoder_cache(
+    decoder: DecoderDescription,
+    tokens: Sequence[int] | np.ndarray,
+    cache: DecoderCache | None,
+    dtype: type[np.floating] = np.float64,
+    judged: int | None = None,
+    stored: type[np.floating] | None = None,
+) -> tuple[np.ndarray, DecoderCache]:
+    """Scores behind new tokens, and what their sequence then is.
+
+    Args:
+        decoder: the model.
+        tokens: the new ones.
+        cache: of the tokens in front of them; None where there are none.
+        dtype: in which it is computed: float64 or float32.
+        judged: of how many tokens, the last ones, there are scores; None for all.
+        stored: the type that new keys and values are rounded to before they are seen; None for none.
+
+    Returns:
+        dtype [judged, vocabulary], and the cache of all tokens.
+
+    Raises:
+        IndexError: a token that the embedding has no row of.
+    """
     ids = np.asarray(tokens, np.int64)
     hidden = matrix_numbers(matrix_rows(decoder.embedding, ids)).astype(dtype) * dtype(decoder.embedding_scale)
-    for layer in decoder.layers:
-        mixed = _attend(decoder, layer, _normalise(hidden, layer.attention_norm, decoder.epsilon))
+    extended: DecoderCache = []
+    for number, layer in enumerate(decoder.layers):
+        before = None if cache is None else cache[number]
+        inner = _normalise(hidden, layer.attention_norm, decoder.epsilon)
+        mixed, seen = _attend(decoder, layer, inner, before, stored)
+        extended.append(seen)
         mixed = _multiply(mixed, layer.output)
         if layer.attention_post_norm is not None:
             mixed = _normalise(mixed, layer.attention_post_norm, decoder.epsilon)
@@ -42,8 +76,10 @@ def compute_decoder_logits(
         if layer.feed_forward_post_norm is not None:
             inner = _normalise(inner, layer.feed_forward_post_norm, decoder.epsilon)
         hidden = hidden + inner
+    hidden = hidden[len(hidden) - (len(hidden) if judged is None else judged) :]
     head = decoder.embedding if decoder.head is None else decoder.head
-    return _cap(_multiply(_normalise(hidden, decoder.norm, decoder.epsilon), head), decoder.logit_softcap)
+    logits = _cap(_multiply(_normalise(hidden, decoder.norm, decoder.epsilon), head), decoder.logit_softcap)
+    return logits, extended
 
 
 def compute_rotary_angles(rope: RotaryEmbedding, positions: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,9 +101,15 @@ def compute_divergence(reference: np.ndarray, logits: np.ndarray) -> float:
     return float(np.mean(np.sum(p * (np.log(p + 1e-300) - np.log(q + 1e-300)), axis=-1)))
 
 
-def _attend(decoder: DecoderDescription, layer: LayerDescription, x: np.ndarray) -> np.ndarray:
-    """[tokens, heads · head_size], of [tokens, width]."""
-    count = len(x)
+def _attend(
+    decoder: DecoderDescription,
+    layer: LayerDescription,
+    x: np.ndarray,
+    before: tuple[np.ndarray, np.ndarray] | None,
+    stored: type[np.floating] | None,
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """[tokens, heads · head_size], of [tokens, width]; and keys and values of all tokens."""
+    count, past = len(x), 0 if before is None else before[0].shape[1]
 
     def split_heads(rows: np.ndarray, bias: np.ndarray | None, heads: int) -> np.ndarray:
         return (rows if bias is None else rows + bias.astype(x.dtype)).reshape(count, heads, -1).swapaxes(0, 1)
@@ -79,15 +121,21 @@ def _attend(decoder: DecoderDescription, layer: LayerDescription, x: np.ndarray)
         query = _normalise(query, layer.query_norm, decoder.epsilon)
     if layer.key_norm is not None:
         key = _normalise(key, layer.key_norm, decoder.epsilon)
-    query, key = _rotate(query, layer.rope), _rotate(key, layer.rope)
+    query, key = _rotate(query, layer.rope, past), _rotate(key, layer.rope, past)
+    if stored is not None:
+        key, value = (rows.astype(stored).astype(x.dtype) for rows in (key, value))
+    if before is not None:
+        key, value = (
+            np.concatenate([old.astype(x.dtype), new], axis=1) for old, new in zip(before, (key, value), strict=True)
+        )
     group = decoder.heads // decoder.key_heads
     scores = query @ np.repeat(key, group, axis=0).swapaxes(1, 2) * x.dtype.type(decoder.query_scale)
     scores = _cap(scores, decoder.attention_softcap)
-    behind = np.arange(count)[:, None] - np.arange(count)
-    window = count if layer.sliding_window is None else layer.sliding_window
+    behind = past + np.arange(count)[:, None] - np.arange(past + count)
+    window = past + count if layer.sliding_window is None else layer.sliding_window
     scores = np.where((behind >= 0) & (behind < window), scores, -np.inf)
     mixed = compute_softmax(scores).astype(x.dtype) @ np.repeat(value, group, axis=0)
-    return np.asarray(mixed.swapaxes(0, 1).reshape(count, -1))
+    return np.asarray(mixed.swapaxes(0, 1).reshape(count, -1)), (key, value)
 
 
 def _multiply(x: np.ndarray, matrix: Matrix) -> np.ndarray:
@@ -99,8 +147,9 @@ def _normalise(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
     return np.asarray((x / np.sqrt(squares + epsilon)).astype(x.dtype) * weight.astype(x.dtype))
 
 
-def _rotate(x: np.ndarray, rope: RotaryEmbedding) -> np.ndarray:
-    cosines, sines = (part.astype(x.dtype) for part in compute_rotary_angles(rope, x.shape[1]))
+def _rotate(x: np.ndarray, rope: RotaryEmbedding, past: int) -> np.ndarray:
+    angles = compute_rotary_angles(rope, past + x.shape[1])
+    cosines, sines = (part[past:].astype(x.dtype) for part in angles)
     first, second = np.split(x, 2, axis=-1)
     return np.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 

@@ -13,16 +13,27 @@ from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
 from bricolage.frontends.decoders.onnx_decoder_files import has_onnx_decoder
 
+DECODER_PLAN = "decoder-plan.json"
+"""In a folder that is an artifact of a language model, what was decided; the model lies there too."""
+
+
+def model_within(path: Path) -> Path:
+    """The model in an artifact; a path that is none is a model itself."""
+    if not (path / DECODER_PLAN).is_file():
+        return path
+    file = path / "model.gguf"
+    return file if file.exists() else path / "model"
+
 
 def read_decoder(path: str | Path) -> DecoderDescription:
-    """The decoder in a GGUF file or in a folder of Hugging Face.
+    """The decoder in a GGUF file, in a folder of Hugging Face, or in an artifact of either.
 
     Raises:
         MissingFile, NotALanguageModel: there is nothing, or it is damaged or contradicts itself.
         UnknownDecoderKind: an architecture, a tensor type, a tokenizer or a rotary scaling that is not read, by name.
         ModelBeyondMemory: weights in blocks take more memory than is free.
     """
-    path = Path(path)
+    path = model_within(Path(path))
     if not path.exists():
         raise MissingFile(path=path)
     sources: tuple[SourceFile, ...] = ()
@@ -52,7 +63,7 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
     Raises:
         MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`.
     """
-    path = Path(path)
+    path = model_within(Path(path))
     if not path.exists():
         raise MissingFile(path=path)
     if path.is_dir():
@@ -63,14 +74,26 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
 
 
 def is_language_model(path: str | Path) -> bool:
-    """Whether a file begins as GGUF does, an ONNX file takes tokens and a cache, or a folder has such a file, or config.json with
-    weights in safetensors. It may still be damaged."""
+    """Whether a path is a stored decoder, an ONNX file that takes tokens and a cache, or a folder with one. It may still be
+    damaged."""
+    path = Path(path)
+    if is_stored_decoder(path):
+        return True
+    try:
+        return (path.is_dir() or path.suffix == ".onnx") and has_onnx_decoder(path)
+    except OSError:
+        return False
+
+
+def is_stored_decoder(path: str | Path) -> bool:
+    """Whether a file begins as GGUF does, or a folder has config.json with weights in safetensors, or is an artifact of one: weights
+    without a graph. It may still be damaged."""
     path = Path(path)
     try:
-        if path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors")):
+        if (path / DECODER_PLAN).is_file():
             return True
-        if path.is_dir() or path.suffix == ".onnx":
-            return has_onnx_decoder(path)
+        if path.is_dir():
+            return (path / "config.json").is_file() and any(path.glob("*.safetensors"))
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:

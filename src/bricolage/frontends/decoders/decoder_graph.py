@@ -22,7 +22,9 @@ Keys lie in the pool with their positions turned into them, so attention need no
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -42,13 +44,15 @@ __all__ = ["DecoderProgram", "build_decoder_graph", "cache_names"]
 _OPSET, _MICROSOFT = 24, "com.microsoft"
 _SWAP = {"first": 1, "behind": -3, "axis": 2, "step": -1}
 """Slice that puts the second of two halves before the first."""
+Words = Mapping[str, int | float | str | Sequence[int]]
+"""Attributes of an operator."""
 _IN_BYTES = 4
 """`accuracy_level` of MatMulNBits that lets rows become bytes."""
 
 
 def build_decoder_graph(decoder: DecoderDescription, program: DecoderProgram) -> ir.Model:
     """The model of one program; see the head of this file."""
-    return _Writer(decoder, program).write()
+    return PooledGraphWriter(decoder, program).write()
 
 
 def cache_names(decoder: DecoderDescription) -> list[tuple[str, str]]:
@@ -57,25 +61,66 @@ def cache_names(decoder: DecoderDescription) -> list[tuple[str, str]]:
     return [(f"{kind}_{i}", f"present_{kind}_{i}") for i in range(len(decoder.layers)) for kind in kinds]
 
 
-class _Writer:
-    """Nodes and constants in the making."""
+class ProgramForm(Protocol):
+    """What all forms of a program have; see `DecoderProgram`."""
 
-    def __init__(self, decoder: DecoderDescription, program: DecoderProgram) -> None:
-        self._decoder, self._program = decoder, program
+    @property
+    def rows(self) -> int:
+        """Tokens that it takes."""
+        ...
+
+    @property
+    def positions(self) -> int:
+        """That there are."""
+        ...
+
+    @property
+    def last_row_alone(self) -> bool:
+        """Whether it computes the logits of one row only."""
+        ...
+
+    @property
+    def in_bytes(self) -> bool:
+        """Whether rows may be rounded to bytes where weights are integers."""
+        ...
+
+
+class DecoderGraphWriter(ABC):
+    """Nodes and constants in the making: a decoder but for its cache, which is a matter of the form."""
+
+    def __init__(self, decoder: DecoderDescription, program: ProgramForm) -> None:
+        self._decoder, self._form = decoder, program
         self._nodes: list[ir.Node] = []
         self._constants: dict[str, ir.Value] = {}
         self._inputs: list[ir.Value] = []
         self._angles: dict[bytes, tuple[ir.Value, ir.Value]] = {}
-        self._rows: dict[bool, tuple[ir.Value, ir.Value]] = {}
+
+    @abstractmethod
+    def _declare_places(self) -> None:
+        """Inputs that say where the rows stand."""
+
+    @abstractmethod
+    def _position(self) -> ir.Value:
+        """Of each token, int64 [rows]."""
+
+    @abstractmethod
+    def _attend(
+        self,
+        query: ir.Value,
+        key: ir.Value,
+        value: ir.Value,
+        layer: LayerDescription,
+        number: int,
+        presents: list[ir.Value],
+    ) -> ir.Value:
+        """[rows, heads · head_size], from [rows, heads · head_size] of each; adds what the cache becomes to `presents`."""
 
     def write(self) -> ir.Model:
-        decoder, program = self._decoder, self._program
+        """The model of the program."""
+        decoder, program = self._decoder, self._form
         rows = program.rows
         x = self._input("x", ir.DataType.FLOAT, [rows, decoder.width])
-        self._places = self._input("places", ir.DataType.INT64, [rows, 1])
-        self._rows[False] = self._extent("starts", "lengths")
-        if any(layer.sliding_window is not None for layer in decoder.layers):
-            self._rows[True] = self._extent("window_starts", "window_lengths")
+        self._declare_places()
         last = self._input("last", ir.DataType.INT64, [1]) if program.last_row_alone else None
         presents: list[ir.Value] = []
         for number, layer in enumerate(decoder.layers):
@@ -100,14 +145,6 @@ class _Writer:
         )
         return ir.Model(graph, ir_version=11)
 
-    def _extent(self, starts: str, lengths: str) -> tuple[ir.Value, ir.Value]:
-        """Which rows of a pool each token sees: their numbers [rows, longest], and how many count."""
-        rows = self._program.rows
-        begin = self._input(starts, ir.DataType.INT64, [rows, 1])
-        count = self._input(lengths, ir.DataType.INT64, [rows])
-        behind = self._constant("behind", np.arange(self._program.longest, dtype=np.int64))
-        return self._add("Add", begin, behind), count
-
     def _attention(self, x: ir.Value, layer: LayerDescription, number: int, presents: list[ir.Value]) -> ir.Value:
         decoder = self._decoder
         h = self._norm(x, layer.attention_norm, f"attention_norm_{number}")
@@ -121,35 +158,11 @@ class _Writer:
         )
         query = self._turned(query, decoder.heads, layer.rope, layer.query_norm, f"query_norm_{number}")
         key = self._turned(key, decoder.key_heads, layer.rope, layer.key_norm, f"key_norm_{number}")
-        gathered, count = self._rows[layer.sliding_window is not None]
-        seen = []
-        for kind, updates in (("keys", key), ("values", value)):
-            present = self._written(f"{kind}_{number}", updates)
-            presents.append(present)
-            rows = self._add("Gather", present, gathered, axis=0)
-            seen.append(self._cast(rows, ir.DataType.FLOAT))
-        apart = self._shape([self._program.rows, 1, decoder.heads * decoder.head_size])
-        given = [self._add("Reshape", query, apart), *seen, None, None, None, count]
-        words: dict[str, int | float | str] = {"q_num_heads": decoder.heads, "kv_num_heads": decoder.key_heads}
-        words["scale"] = float(decoder.query_scale)
-        if decoder.attention_softcap is not None:
-            words["softcap"] = float(decoder.attention_softcap)
-        mixed = self._add_with("Attention", given, words)
-        flat = self._add("Reshape", mixed, self._shape([self._program.rows, decoder.heads * decoder.head_size]))
+        flat = self._attend(query, key, value, layer, number, presents)
         result = self._product(flat, layer.output, f"output_{number}")
         if layer.attention_post_norm is None:
             return result
         return self._norm(result, layer.attention_post_norm, f"attention_post_norm_{number}")
-
-    def _written(self, name: str, updates: ir.Value) -> ir.Value:
-        """A pool with new rows in their places."""
-        decoder, kind = self._decoder, ir.DataType[self._program.cache.upper().replace("FLOAT32", "FLOAT")]
-        shape = [self._program.pool, decoder.key_heads * decoder.head_size]
-        pool = self._input(name, kind, shape)
-        present = self._add("ScatterND", pool, self._places, self._cast(updates, kind))
-        present.name = f"present_{name}"
-        present.dtype = kind
-        return self._shaped(present, shape, kind)
 
     def _feed_forward(self, x: ir.Value, layer: LayerDescription, number: int) -> ir.Value:
         h = self._norm(x, layer.feed_forward_norm, f"feed_forward_norm_{number}")
@@ -166,7 +179,7 @@ class _Writer:
 
     def _turned(self, x: ir.Value, heads: int, rope: RotaryEmbedding, norm: np.ndarray | None, name: str) -> ir.Value:
         """Heads [rows, heads · size], each normalised where there are weights for it, turned by their positions."""
-        rows, size = self._program.rows, self._decoder.head_size
+        rows, size = self._form.rows, self._decoder.head_size
         x = self._add("Reshape", x, self._shape([rows, heads, size]))
         if norm is not None:
             x = self._norm(x, norm, name)
@@ -182,7 +195,7 @@ class _Writer:
         key = rope.frequencies.tobytes()
         if key not in self._angles:
             number = len(self._angles)
-            turns = np.outer(np.arange(self._program.longest, dtype=np.float64), rope.frequencies)
+            turns = np.outer(np.arange(self._form.positions, dtype=np.float64), rope.frequencies)
             cosines = np.concatenate([np.cos(turns)] * 2, axis=1).astype(np.float32)[:, None]
             sines = np.concatenate([-np.sin(turns), np.sin(turns)], axis=1).astype(np.float32)[:, None]
             position = self._position()
@@ -191,13 +204,6 @@ class _Writer:
                 self._add("Gather", self._constant(f"sines_{number}", sines), position, axis=0),
             )
         return self._angles[key]
-
-    def _position(self) -> ir.Value:
-        """Of each token; -1, which names the last one, of a row that is not used."""
-        _, lengths = self._rows[False]
-        if not hasattr(self, "_positions"):
-            self._positions = self._add("Sub", lengths, self._constant("one", np.array(1, np.int64)))
-        return self._positions
 
     def _norm(self, x: ir.Value, weight: np.ndarray, name: str) -> ir.Value:
         scale = self._constant(name, np.asarray(weight, np.float32))
@@ -221,12 +227,9 @@ class _Writer:
         if matrix.zeros is not None:
             given.append(self._constant(f"{name}.zeros", matrix.zeros.reshape(-1)))
         words = {"K": matrix.k, "N": matrix.n, "bits": matrix.bits, "block_size": matrix.block}
-        level = _IN_BYTES if self._program.in_bytes else 0
+        level = _IN_BYTES if self._form.in_bytes else 0
         result = self._add("MatMulNBits", *given, domain=_MICROSOFT, accuracy_level=level, **words)
-        return self._shaped(result, [self._program.rows if rows is None else rows, matrix.n])
-
-    def _cast(self, x: ir.Value, kind: ir.DataType) -> ir.Value:
-        return x if self._program.cache == "float32" else self._add("Cast", x, to=kind.value)
+        return self._shaped(result, [self._form.rows if rows is None else rows, matrix.n])
 
     def _shape(self, sizes: Sequence[int]) -> ir.Value:
         return self._constant(f"as_{'_'.join(map(str, sizes))}", np.array(sizes, np.int64))
@@ -251,11 +254,78 @@ class _Writer:
     def _add(self, kind: str, *inputs: ir.Value | None, domain: str = "", **words: int | float | str) -> ir.Value:
         return self._add_with(kind, inputs, words, domain)
 
-    def _add_with(
-        self, kind: str, inputs: Sequence[ir.Value | None], words: Mapping[str, int | float | str], domain: str = ""
-    ) -> ir.Value:
+    def _add_with(self, kind: str, inputs: Sequence[ir.Value | None], words: Words, domain: str = "") -> ir.Value:
         name = f"{kind}_{len(self._nodes)}"
         node = ir.node(kind, list(inputs), dict(words), domain=domain, name=name)
         node.outputs[0].name = name
         self._nodes.append(node)
         return node.outputs[0]
+
+
+class PooledGraphWriter(DecoderGraphWriter):
+    """The form at the head of this file."""
+
+    def __init__(self, decoder: DecoderDescription, program: DecoderProgram) -> None:
+        super().__init__(decoder, program)
+        self._program = program
+        self._rows: dict[bool, tuple[ir.Value, ir.Value]] = {}
+
+    def _declare_places(self) -> None:
+        self._places = self._input("places", ir.DataType.INT64, [self._program.rows, 1])
+        self._rows[False] = self._extent("starts", "lengths")
+        if any(layer.sliding_window is not None for layer in self._decoder.layers):
+            self._rows[True] = self._extent("window_starts", "window_lengths")
+
+    def _extent(self, starts: str, lengths: str) -> tuple[ir.Value, ir.Value]:
+        """Which rows of a pool each token sees: their numbers [rows, longest], and how many count."""
+        rows = self._program.rows
+        begin = self._input(starts, ir.DataType.INT64, [rows, 1])
+        count = self._input(lengths, ir.DataType.INT64, [rows])
+        behind = self._constant("behind", np.arange(self._program.longest, dtype=np.int64))
+        return self._add("Add", begin, behind), count
+
+    def _position(self) -> ir.Value:
+        """Of each token; -1, which names the last one, of a row that is not used."""
+        _, lengths = self._rows[False]
+        if not hasattr(self, "_positions"):
+            self._positions = self._add("Sub", lengths, self._constant("one", np.array(1, np.int64)))
+        return self._positions
+
+    def _attend(
+        self,
+        query: ir.Value,
+        key: ir.Value,
+        value: ir.Value,
+        layer: LayerDescription,
+        number: int,
+        presents: list[ir.Value],
+    ) -> ir.Value:
+        decoder = self._decoder
+        gathered, count = self._rows[layer.sliding_window is not None]
+        seen = []
+        for kind, updates in (("keys", key), ("values", value)):
+            present = self._written(f"{kind}_{number}", updates)
+            presents.append(present)
+            rows = self._add("Gather", present, gathered, axis=0)
+            seen.append(self._cast(rows, ir.DataType.FLOAT))
+        apart = self._shape([self._program.rows, 1, decoder.heads * decoder.head_size])
+        given = [self._add("Reshape", query, apart), *seen, None, None, None, count]
+        words: dict[str, int | float | str] = {"q_num_heads": decoder.heads, "kv_num_heads": decoder.key_heads}
+        words["scale"] = float(decoder.query_scale)
+        if decoder.attention_softcap is not None:
+            words["softcap"] = float(decoder.attention_softcap)
+        mixed = self._add_with("Attention", given, words)
+        return self._add("Reshape", mixed, self._shape([self._program.rows, decoder.heads * decoder.head_size]))
+
+    def _written(self, name: str, updates: ir.Value) -> ir.Value:
+        """A pool with new rows in their places."""
+        decoder, kind = self._decoder, ir.DataType[self._program.cache.upper().replace("FLOAT32", "FLOAT")]
+        shape = [self._program.pool, decoder.key_heads * decoder.head_size]
+        pool = self._input(name, kind, shape)
+        present = self._add("ScatterND", pool, self._places, self._cast(updates, kind))
+        present.name = f"present_{name}"
+        present.dtype = kind
+        return self._shaped(present, shape, kind)
+
+    def _cast(self, x: ir.Value, kind: ir.DataType) -> ir.Value:
+        return x if self._program.cache == "float32" else self._add("Cast", x, to=kind.value)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 CacheType = Literal["float16", "float32"]
+PROMPT_ROWS = (32, 128)
+"""Rows of programs for prompts."""
 
 
 @dataclass(frozen=True)
@@ -23,3 +25,8 @@ class DecoderProgram:
     cache: CacheType = "float16"
     in_bytes: bool = False
     """Whether rows may be rounded to bytes where weights are integers, as `low` allows."""
+
+    @property
+    def positions(self) -> int:
+        """That there are."""
+        return self.longest

@@ -122,18 +122,13 @@ def plan_tile(
     by_columns = _is_shared_by_columns(packing, target, config)
     conv_windows = None if by_columns or made or config.pack is not None else windows(root, p, operand)
     m = conv_windows.m if conv_windows else p.m
-    registers = operand.rows(target.isa)
-    group = operand.row_group
-    mr = registers if operand.in_tiles else min(config.rows or registers, registers)
-    mr = max(mr // group * group, group)
+    mr, group = _most_rows(operand, target, config), operand.row_group
     tiles = -(-m // mr)
-    blocks = GemmBlocks(target.l2_bytes)
-    unit = isinstance(operand, Tiles)
+    blocks, unit = GemmBlocks(target.l2_bytes), isinstance(operand, Tiles)
     of_bytes = unit and operand.k_pack == BYTES_IN_FOURS
-    panel = packing.column * packing.wide * packing.bytes
-    piece = MOST_BYTES
-    if of_bytes and tiles > 1:
-        piece = blocks.piece(panel, in_windows=conv_windows is not None, in_levels=operand.planes > 1)
+    panel, windowed = packing.column * packing.wide * packing.bytes, conv_windows is not None
+    levels = operand.planes > 1
+    piece = blocks.piece(panel, in_windows=windowed, in_levels=levels) if of_bytes and tiles > 1 else MOST_BYTES
     k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
     unpacked = 0
     if isinstance(operand, BlockOperand) and m > FEW_ROWS:
@@ -141,7 +136,7 @@ def plan_tile(
         k_blocks = max(1, packing.steps * unpacked // UNPACKED_BYTES)
     usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
     right_bytes = packing.column * packing.bytes * p.n
-    limited = of_bytes and config.mc_bytes is None and conv_windows is None
+    limited = of_bytes and config.mc_bytes is None and not windowed
     waits = (of_bytes and tiles > 1) or not unit
     streamed = right_bytes > blocks.streamed and tiles <= FEW_TILES * target.threads and waits
     if streamed and callable(p.right) and m <= _STREAM_ROWS and right_bytes <= (target.caches.l3_bytes or 0) // 4:
@@ -171,6 +166,13 @@ def plan_tile(
         unroll=config.unroll or 1,
         repeats_large=tiles == 1 and right_bytes * 4 > target.threads * target.l2_bytes * 3,
     )
+
+
+def _most_rows(operand: ProductOperand, target: CpuTarget, config: GemmConfig) -> int:
+    """Rows of a tile: whole groups of those that lie together."""
+    registers, group = operand.rows(target.isa), operand.row_group
+    rows = registers if operand.in_tiles else min(config.rows or registers, registers)
+    return max(rows // group * group, group)
 
 
 def _pack_images(plan: FusionPlan, target: CpuTarget, conv_windows: Windows, operand: ProductOperand) -> Packing:

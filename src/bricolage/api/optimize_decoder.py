@@ -1,0 +1,99 @@
+"""`optimize` of a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from bricolage.base.decoder_options import DecoderOptions, parse_contexts
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress, Silent
+from bricolage.base.undo import undo_on_failure
+from bricolage.driver.decoders.decoder_decision import decide_decoder
+from bricolage.errors import BadOption, NotALanguageModel
+from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_stored_decoder, model_within, read_decoder
+from bricolage.language.decoder_trial import try_artifact
+from bricolage.plan.decoder_plan import DecoderPlan, read_decoder_plan, write_decoder_artifact
+
+__all__ = [
+    "DecoderOptions",
+    "check_decoder_options",
+    "is_stored_decoder",
+    "optimize_decoder",
+    "parse_contexts",
+    "read_decision",
+]
+
+_FOR_GRAPHS = ("accuracy", "weights", "objective", "latency_limit_ms", "shapes", "constants", "ray", "pattern")
+"""Options that say nothing of a language model."""
+
+
+def optimize_decoder(
+    source: Path,
+    output: Path,
+    options: Options | None = None,
+    decoder_options: DecoderOptions | None = None,
+    progress: Progress | None = None,
+) -> DecoderPlan:
+    """Decides who reads the prompts of a language model and who takes its steps, by races at stated lengths, and writes the
+    artifact: a folder with the decision and the model. A fresh process loads it and is compared with float64.
+
+    Args:
+        source: a GGUF file, a folder of Hugging Face, or an artifact of either.
+        output: the artifact's folder.
+        options: precision, effort, threads, backends.
+        decoder_options: lengths, and whether texts keep their bits.
+        progress: is told what happens.
+
+    Raises:
+        MissingFile, NotALanguageModel, UnknownDecoderKind, ModelBeyondMemory: the model cannot be read.
+        BadOption: an option says nothing of a language model, or `output` is the model.
+        MissingBackend, NoBackend, NotAccurate: no backend can run it, or not accurately.
+        NotWritable, ArtifactFails: the artifact cannot be written, or does not do in a fresh process what was measured of it; it
+            has no decision then, and is no artifact.
+    """
+    options, progress = options or Options(), progress or Silent()
+    check_decoder_options(options)
+    options.check_here()
+    within = model_within(source)
+    if output.resolve() in (source.resolve(), within.resolve()) and source == within:
+        raise BadOption(option="--output", value=output, advice="It would overwrite the model")
+    progress.start(f"read {source.name}")
+    decoder = read_decoder(source)
+    plan = decide_decoder(decoder, source, options, decoder_options or DecoderOptions(), progress)
+    write_decoder_artifact(plan, within, output)
+    with undo_on_failure(lambda: (output / DECODER_PLAN).unlink(missing_ok=True)):
+        progress.start("the artifact in a fresh process")
+        plan = replace(plan, check=try_artifact(plan, decoder, output))
+    write_decoder_artifact(plan, within, output)
+    progress.finish()
+    return plan
+
+
+def check_decoder_options(options: Options, also: Collection[tuple[str, object]] = ()) -> None:
+    """
+    Raises:
+        BadOption: one of the options, or of `also`, (flag, value), is for other models.
+    """
+    default = Options()
+    given = [(name, getattr(options, name)) for name in _FOR_GRAPHS if getattr(options, name) != getattr(default, name)]
+    flags = [(f"--{name.replace('_', '-')}", value) for name, value in given] + [
+        (flag, value) for flag, value in also if value
+    ]
+    for flag, value in flags:
+        advice = "It is for models with inputs and outputs, and this is a language model: leave it out"
+        raise BadOption(option=flag, value=value, advice=advice)
+
+
+def read_decision(path: Path) -> DecoderPlan | None:
+    """The decision in an artifact of a language model; None of any other path.
+
+    Raises:
+        BadArtifact, NewerArtifact: it is damaged, or too new.
+        NotALanguageModel: the model is gone.
+    """
+    plan = read_decoder_plan(path)
+    if plan is not None and not model_within(path).exists():
+        raise NotALanguageModel(path=path, reason="its model is missing")
+    return plan

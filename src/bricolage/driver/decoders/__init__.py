@@ -1,0 +1,1 @@
+"""Decisions about language models: who runs their prompts and who their steps."""

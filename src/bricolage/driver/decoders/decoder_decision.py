@@ -1,0 +1,305 @@
+"""Deciding who runs a language model: prompts and steps race at stated lengths, on the backends that keep its weights."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bricolage._version import __version__
+from bricolage.backends import registry
+from bricolage.backends.interface import Backend
+from bricolage.base import scratch
+from bricolage.base.decoder_options import DecoderOptions
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress
+from bricolage.device.device import Device
+from bricolage.device.host import select_device
+from bricolage.device.memory import available_bytes
+from bricolage.driver.context import DecisionContext, open_context
+from bricolage.driver.decoders.decoder_programs_raced import (
+    DecoderTask,
+    RacedPrograms,
+    list_decoder_backends,
+    list_decoder_tasks,
+)
+from bricolage.driver.decoders.part_choice import PartChoice, choose_part, settle_pair
+from bricolage.driver.sources import working_folder
+from bricolage.errors import ModelBeyondMemory, NoBackend, NotAccurate
+from bricolage.frontends.decoders.decoder_description import DecoderDescription
+from bricolage.frontends.decoders.decoder_files import model_within
+from bricolage.frontends.decoders.decoder_program import PROMPT_ROWS
+from bricolage.measure.log import MeasurementLog
+from bricolage.measure.measurer import Measurer
+from bricolage.measure.race import race
+from bricolage.measure.race_record import Race
+from bricolage.measure.specs import Limits, TimingPolicy
+from bricolage.measure.turns import make_turn, time_in_turns
+from bricolage.plan.decoder_plan import DecoderPart, DecoderPlan, DecoderRace, digest_files, list_model_files
+from bricolage.plan.disturbance_record import Disturbance
+from bricolage.plan.plan import Provenance
+from bricolage.plan.race_outcome import Contestant, Quality, RaceOutcome
+from bricolage.runtime.cache_rows import put_cache_rows, take_cache_rows
+from bricolage.work.implementation import OWN_ENGINE, Implementation
+
+_LOG = logging.getLogger(__name__)
+_COPIES = 9
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class _Raced:
+    task: DecoderTask
+    bound: float
+    race: Race
+
+
+def decide_decoder(
+    decoder: DecoderDescription, source: Path, options: Options, wanted: DecoderOptions, progress: Progress
+) -> DecoderPlan:
+    """Races prompts and steps, and says who runs them. Nothing is written.
+
+    Args:
+        decoder: what `source` holds.
+        source: the model's file or folder, or an artifact of it.
+        options: precision, effort, threads, backends.
+        wanted: lengths, and whether bits are kept.
+        progress: is told what happens.
+
+    Raises:
+        ModelBeyondMemory: a contestant would have no room for the weights; nothing has been loaded then.
+        MissingBackend, UnknownBackend, NoBackend: there is none of those asked for, or none that runs a decoder.
+        NotAccurate: none is right at the precision.
+    """
+    begun = time.monotonic()
+    present, needed = available_bytes(), 2 * decoder.nbytes
+    if needed > present:
+        raise ModelBeyondMemory(wanted=f"{needed / 1e9:.3g} GB to race it", present=f"{present / 1e9:.3g} GB")
+    backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
+    entered = list_decoder_backends(backends, options, device)
+    if not entered:
+        names = ", ".join(backend.name for backend in backends)
+        raise NoBackend(why=f" for a language model: {names} unpack weights in blocks")
+    longest = decoder.context_length - 1
+    wanted = replace(wanted, contexts=tuple(max(1, min(context, longest)) for context in wanted.contexts))
+    folder = working_folder()
+    with scratch.using(folder), open_context(options, backends, device, progress) as context:
+        hold = _Races(context, decoder, folder, entered)
+        raced = [hold.run(task) for task in list_decoder_tasks(wanted.contexts)]
+        disturbance = hold.disturbance
+    raced_s = time.monotonic() - begun
+    plan = _make_plan(decoder, source, raced, entered, context, wanted, disturbance)
+    return replace(plan, seconds={"races": raced_s})
+
+
+class _Races:
+    """The races of one decision."""
+
+    def __init__(
+        self, context: DecisionContext, decoder: DecoderDescription, folder: Path, entered: Sequence[Implementation]
+    ) -> None:
+        self._context, self._entered, self._log = context, entered, MeasurementLog()
+        self._programs = RacedPrograms(decoder, folder, context.options.seed)
+        profile = context.options.profile
+        self._measurer = Measurer(
+            context.database,
+            context.pool,
+            folder,
+            limits=Limits(compile_s=2 * profile.compile_limit_s),
+            policy=TimingPolicy(profile.rounds, profile.most_rounds),
+            cores=1,  # each compiles and holds a model of its own
+            log=self._log,
+        )
+
+    @property
+    def disturbance(self) -> Disturbance:
+        """What other processes did meanwhile."""
+        return self._log.tally.found
+
+    def run(self, task: DecoderTask) -> _Raced:
+        """All contestants in one call, interleaved."""
+        context, options = self._context, self._context.options
+        profile = options.profile
+        context.progress.start(f"{task}: the answer in float64")
+        expected = self._programs.answer(task)
+        specs, files = {}, {}
+        for implementation in self._entered:
+            name = str(implementation)
+            specs[name], given = self._programs.contestant(task, implementation, options.threads, context.device)
+            files[name] = (given, expected)
+        context.progress.start(f"race: {task}", profile.race_rounds * len(specs))
+        budget_s = profile.race_seconds if options.budget_s is None else options.budget_s / len(self._entered)
+        ran = race(
+            self._measurer,
+            specs,
+            *next(iter(files.values())),
+            options.bound,
+            rounds=profile.race_rounds,
+            seconds=budget_s,
+            progress=lambda name, _: context.progress.advance(1, name),
+            processes=profile.race_processes,
+            files=files,
+        )
+        context.progress.finish()
+        for path in {path for pair in files.values() for path in pair}:
+            path.unlink(missing_ok=True)
+        return _Raced(task, options.bound, ran)
+
+
+def _make_plan(
+    decoder: DecoderDescription,
+    source: Path,
+    raced: Sequence[_Raced],
+    entered: Sequence[Implementation],
+    context: DecisionContext,
+    wanted: DecoderOptions,
+    disturbance: Disturbance,
+) -> DecoderPlan:
+    """What the races say.
+
+    Raises:
+        NotAccurate: none is right.
+    """
+    by_name = {str(implementation): implementation for implementation in entered}
+    keeping = [name for name, each in by_name.items() if each.backend == OWN_ENGINE or not wanted.same_bits]
+    races: dict[DecoderPart, list[Race]] = {"prompt": [], "step": []}
+    for each in raced:
+        races[each.task.part].append(each.race)
+    prompt, step = (choose_part(races[part], by_name, keeping) for part in ("prompt", "step"))
+    if prompt is None or step is None:
+        raise _none_is_right(raced, context.options.bound)
+    handover_ms = 0.0
+    if prompt.chosen != step.chosen:
+        handover_ms = measure_handover(decoder, PROMPT_ROWS[-1])
+        prompt = settle_pair(prompt, step, races, handover_ms)
+    choices = {"prompt": prompt, "step": step}
+    _tell_bits(choices, wanted)
+    files = list_model_files(model_within(source))
+    single = not model_within(source).is_dir()
+    return DecoderPlan(
+        model=source.stem,
+        digest=digest_files(files),
+        files={"model.gguf" if single else path.name: path.stat().st_size for path in files},
+        prompt=prompt.chosen,
+        step=step.chosen,
+        same_bits=prompt.chosen == step.chosen and step.chosen.backend == OWN_ENGINE,
+        handover_ms=0.0 if prompt.chosen == step.chosen else handover_ms,
+        decoder=wanted,
+        races=tuple(_describe_race(each, choices[each.task.part], by_name, disturbance) for each in raced),
+        provenance=_provenance(context.options, context.backends, context.device),
+    )
+
+
+def _tell_bits(choices: Mapping[str, PartChoice], wanted: DecoderOptions) -> None:
+    """Says where another backend would have been faster than what keeps the bits of a text."""
+    for part, choice in choices.items():
+        if wanted.same_bits and choice.ahead is not None and choice.ahead.low > 1.0:
+            _LOG.warning(
+                "%s takes a %s in 1/%.2f of the time, and gives a text other bits when its tokens come otherwise: "
+                "--any-bits lets it ship",
+                *(choice.fastest, part, choice.ahead.value),
+            )
+        if wanted.same_bits and choice.chosen.backend != OWN_ENGINE:
+            _LOG.warning(
+                "%s runs %ss: our engine does not, and a text may have other bits another time", choice.chosen, part
+            )
+
+
+def _describe_race(
+    each: _Raced, choice: PartChoice, by_name: Mapping[str, Implementation], disturbance: Disturbance
+) -> DecoderRace:
+    ran, chosen = each.race, str(choice.chosen)
+    timed = {name: cost.ms for name, cost in ran.costs.items() if cost.ms is not None}
+    best = min(timed, key=lambda name: (timed[name], name))
+    other = min((name for name in timed if by_name[name].backend != OWN_ENGINE), key=timed.__getitem__, default="")
+    table = [_describe_contestant(name, by_name[name], ran, best, other) for name in by_name]
+    ratio = ran.ratio(chosen, best) if chosen != best else None
+    outcome = RaceOutcome(
+        chosen=chosen,
+        contestants=tuple(sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))),
+        best_baseline=best,
+        speedup_vs_baseline=1.0 if ratio is None else ratio.value,
+        speedup_ci=(1.0, 1.0) if ratio is None else (ratio.low, ratio.high),
+        significant=False,
+        quality=Quality(None, timed[chosen] / timed[best] - 1.0, timed[chosen] / min(timed.values()) - 1.0),
+        disturbance=disturbance,
+        best_other=other,
+    )
+    return DecoderRace(each.task.part, each.task.context, each.task.tokens, each.bound, outcome)
+
+
+def _describe_contestant(name: str, implementation: Implementation, ran: Race, best: str, other: str) -> Contestant:
+    cost = ran.costs.get(name)
+    if cost is None:
+        return Contestant(name, "baseline", None, None, None, False, "no time", implementation=implementation)
+    latency = cost.latency
+    over_best, over_other = (
+        ran.ratio(name, against) if latency is not None and against and against != name else None
+        for against in (best, other)
+    )
+    return Contestant(
+        name=name,
+        kind="baseline",
+        median_ms=None if latency is None else latency.median_ms,
+        ci_ms=None if latency is None else (latency.low_ms, latency.high_ms),
+        error=cost.error,
+        accepted=cost.outcome == "ok",
+        reason="" if cost.outcome == "ok" else f"{cost.outcome}: {cost.reason}",
+        compile_s=cost.compile_s,
+        first_run_ms=ran.first_ms.get(name),
+        implementation=implementation,
+        speedup=None if over_best is None else over_best.value,
+        speedup_ci=None if over_best is None else (over_best.low, over_best.high),
+        over_other=None if over_other is None else over_other.value,
+        over_other_ci=None if over_other is None else (over_other.low, over_other.high),
+    )
+
+
+def _none_is_right(raced: Sequence[_Raced], bound: float) -> Exception:
+    """What is said where no contestant is right at every length."""
+    costs = [cost for each in raced for cost in each.race.costs.values()]
+    wrong = [cost.error for cost in costs if cost.outcome == "wrong" and cost.error is not None]
+    if wrong:
+        return NotAccurate(error=min(wrong), bound=bound)
+    reasons = "; ".join(
+        dict.fromkeys(
+            f"{name}: {cost.reason}" for each in raced for name, cost in each.race.costs.items() if cost.reason
+        )
+    )
+    return NoBackend(why=f" for this language model: {reasons[:600]}")
+
+
+def measure_handover(decoder: DecoderDescription, rows: int) -> float:
+    """Milliseconds, the median, that it takes to hand the keys and values of `rows` tokens from one layout to the other."""
+    shape = (1, decoder.key_heads, rows, decoder.head_size)
+    count = 2 * len(decoder.layers)
+    apart = [np.ones(shape, np.float32) for _ in range(count)]
+    pools = [np.ones((rows, decoder.key_heads * decoder.head_size), np.float16) for _ in range(count)]
+
+    def hand_over() -> None:
+        for cache, pool in zip(apart, pools, strict=True):
+            pool[...] = take_cache_rows(cache, 0, rows)
+
+    def hand_back() -> None:
+        for cache, pool in zip(apart, pools, strict=True):
+            put_cache_rows(cache, 0, pool)
+
+    ways: Mapping[str, Callable[[], object]] = {"over": hand_over, "back": hand_back}
+    turns = time_in_turns({name: make_turn(way, warming=1) for name, way in ways.items()}, _COPIES)
+    return max(turns.latency(name).median_ms for name in ways)
+
+
+def _provenance(options: Options, backends: Sequence[Backend], device: Device) -> Provenance:
+    return Provenance(
+        bricolage=__version__,
+        versions={backend.name: registry.version(backend.name) for backend in backends},
+        fingerprint=device.fingerprint(),
+        hardware=str(device),
+        options=options,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )

@@ -1,0 +1,174 @@
+"""Who runs a language model: races of prompts and steps, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.fuzz_loaders.language_files import sound_gguf
+from bricolage.api.optimize_decoder import DecoderOptions, check_decoder_options, optimize_decoder, parse_contexts
+from bricolage.backends import registry
+from bricolage.backends.interface import Available
+from bricolage.base.options import Options
+from bricolage.cli.main import app
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
+from bricolage.driver.decoders import decoder_decision
+from bricolage.driver.decoders.part_choice import choose_part, settle_pair
+from bricolage.errors import BadArtifact, BadOption, ModelBeyondMemory, NewerArtifact, NoBackend
+from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_language_model, read_decoder
+from bricolage.language.decoder_trial import KL_BOUNDS
+from bricolage.measure.race_record import Race
+from bricolage.plan.decoder_plan import read_decoder_plan
+from bricolage.work.implementation import Implementation, KernelConfig
+
+OURS = Implementation("native", KernelConfig("f32-alike"))
+OTHER = Implementation("onnxruntime")
+NAMES = {str(each): each for each in (OURS, OTHER)}
+
+
+def race_of(ms: Mapping[Implementation, float | None], jitter: float = 0.001) -> Race:
+    """Ten rounds in which each takes about so long; None is wrong."""
+    timed = {str(name): value for name, value in ms.items() if value is not None}
+    rounds = tuple(
+        {name: (value * (1 + jitter * ((i + j) % 3)),) for j, (name, value) in enumerate(timed.items())}
+        for i in range(10)
+    )
+    costs = {str(name): Cost("wrong", error=1.0) for name in ms}
+    costs |= {name: Cost("ok", Latency.of_rounds([list(each[name]) for each in rounds])) for name in timed}
+    return Race(rounds, costs, {}, incumbent=str(OURS))
+
+
+def test_the_fastest_over_all_lengths_that_may_ship() -> None:
+    races = [race_of({OURS: 10.0, OTHER: 11.0}), race_of({OURS: 10.0, OTHER: 5.0})]
+    free = choose_part(races, NAMES, list(NAMES))
+    assert free is not None
+    assert free.chosen == free.fastest == OTHER
+    kept = choose_part(races, NAMES, [str(OURS)])
+    assert kept is not None
+    assert (kept.chosen, kept.fastest) == (OURS, OTHER)
+    assert kept.ahead is not None
+    assert kept.ahead.value == pytest.approx((10 / 11 * 2) ** 0.5, rel=0.01)
+
+
+def test_a_tie_goes_to_what_keeps_bits() -> None:
+    choice = choose_part([race_of({OURS: 10.0, OTHER: 9.9})], NAMES, list(NAMES))
+    assert choice is not None
+    assert choice.chosen == OURS
+
+
+def test_who_is_wrong_at_one_length_runs_nothing() -> None:
+    races = [race_of({OURS: 10.0, OTHER: 1.0}), race_of({OURS: 10.0, OTHER: None})]
+    choice = choose_part(races, NAMES, list(NAMES))
+    assert choice is not None
+    assert choice.fastest == OURS
+    assert choose_part([race_of({OURS: None, OTHER: None})], NAMES, list(NAMES)) is None
+    without = choose_part([race_of({OURS: None, OTHER: 3.0})], NAMES, [str(OURS)])
+    assert without is not None
+    assert without.chosen == OTHER, "where nothing that keeps bits is right, the rest may ship"
+
+
+def test_a_prompt_pays_for_the_cache_that_it_hands_over() -> None:
+    races = {"prompt": [race_of({OURS: 10.0, OTHER: 9.0})], "step": [race_of({OURS: 1.0, OTHER: 2.0})]}
+    prompt, step = (choose_part(races[part], NAMES, list(NAMES)) for part in ("prompt", "step"))
+    assert prompt is not None
+    assert step is not None
+    assert settle_pair(prompt, step, races, 0.1).chosen == OTHER
+    assert settle_pair(prompt, step, races, 1.5).chosen == OURS
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "small.gguf"
+    file = sound_gguf("llama", 0, "gpt2")
+    draw = np.random.default_rng(0)
+    for place, (name, shape, kind, offset, _) in enumerate(file.tensors):
+        numbers = 0.2 * draw.standard_normal(math.prod(shape)) + name.endswith("norm.weight")
+        file.tensors[place] = (name, shape, kind, offset, numbers.astype("<f4").tobytes())
+    path.write_bytes(file.to_bytes())
+    return path
+
+
+@pytest.fixture(scope="module")
+def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Decided between ONNX Runtime and our engine."""
+    if not isinstance(registry.get("onnxruntime").status(), Available):
+        pytest.skip("onnxruntime")
+    folder = tmp_path_factory.mktemp("decided") / "small.bricolage"
+    options = Options(effort="instant", backends=("native", "onnxruntime"), threads=1, budget_s=2.0)
+    optimize_decoder(model, folder, options, DecoderOptions((8,)))
+    return folder
+
+
+def test_a_decision_says_who_runs_what_and_why(artifact: Path, model: Path) -> None:
+    plan = read_decoder_plan(artifact)
+    assert plan is not None
+    assert [(each.part, each.context, each.rows) for each in plan.races] == [("prompt", 8, 8), ("step", 8, 1)]
+    for each in plan.races:
+        assert {contestant.name for contestant in each.race.contestants} == set(NAMES)
+        assert all(contestant.accepted for contestant in each.race.contestants)
+        assert all((contestant.median_ms or 0.0) > 0.0 for contestant in each.race.contestants)
+    assert plan.prompt == plan.step == OURS, "only our engine keeps the bits"
+    assert plan.same_bits
+    assert plan.check is not None
+    assert plan.check.kl <= KL_BOUNDS["highest"]
+    assert (artifact / "model.gguf").read_bytes() == model.read_bytes()
+
+
+def test_commands_read_an_artifact(artifact: Path) -> None:
+    result = CliRunner().invoke(app, ["explain", str(artifact)])
+    assert result.exit_code == 0, result.output
+    assert "the same bits" in result.output
+    assert is_language_model(artifact)
+    assert read_decoder(artifact).vocabulary == read_decoder(artifact / "model.gguf").vocabulary
+
+
+def test_damaged_and_newer_artifacts_are_refused(artifact: Path, tmp_path: Path) -> None:
+    text = (artifact / DECODER_PLAN).read_text()
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    for damaged, error in (
+        (text[:-40], BadArtifact),
+        (text.replace('"format": 1', '"format": 2'), NewerArtifact),
+        (text, BadArtifact),  # the model has another size
+    ):
+        (tmp_path / DECODER_PLAN).write_text(damaged)
+        with pytest.raises(error):
+            read_decoder_plan(tmp_path)
+
+
+def test_a_decision_that_cannot_be_made_is_refused(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = read_decoder(model)
+    monkeypatch.setattr(decoder_decision, "available_bytes", lambda: 2 * decoder.nbytes - 1)
+    with pytest.raises(ModelBeyondMemory):
+        optimize_decoder(model, tmp_path / "none")
+    monkeypatch.setattr(decoder_decision, "available_bytes", lambda: 1 << 60)
+    with pytest.raises(NoBackend, match="torch unpack"):
+        monkeypatch.setattr(registry, "available", lambda _: (registry.get("torch"),))
+        optimize_decoder(model, tmp_path / "none", Options(backends=("torch",)))
+    with pytest.raises(BadOption, match="overwrite"):
+        optimize_decoder(model, model)
+    assert not (tmp_path / "none").exists()
+
+
+def test_options_that_say_nothing_of_a_language_model_are_refused() -> None:
+    check_decoder_options(Options(precision="low", threads=1))
+    for options in (replace(Options(), objective="throughput"), replace(Options(), shapes={"n": (1,)})):
+        with pytest.raises(BadOption, match="language model"):
+            check_decoder_options(options)
+    with pytest.raises(BadOption, match="--report"):
+        check_decoder_options(Options(), [("--report", Path("page.html"))])
+    for text in ("", "16,", "-3", "many"):
+        with pytest.raises(BadOption):
+            parse_contexts(text)
+    for contexts in ((), (0,), tuple(range(1, 20))):
+        with pytest.raises(BadOption):
+            DecoderOptions(contexts)
+    assert DecoderOptions((2048, 16, 16)).contexts == (16, 2048)
