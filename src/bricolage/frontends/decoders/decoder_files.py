@@ -86,8 +86,8 @@ def is_language_model(path: str | Path) -> bool:
 
 
 def is_stored_decoder(path: str | Path) -> bool:
-    """Whether a file begins as GGUF does, or a folder has config.json with weights in safetensors, or is an artifact of one: weights
-    without a graph. It may still be damaged."""
+    """Whether a path has weights without a graph: a file begins as GGUF does, or a folder has config.json with safetensors, or is an
+    artifact of one. It may still be damaged."""
     path = Path(path)
     try:
         if (path / DECODER_PLAN).is_file():
