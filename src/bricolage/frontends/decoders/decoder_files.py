@@ -86,7 +86,7 @@ def is_language_model(path: str | Path) -> bool:
 
 
 def is_stored_decoder(path: str | Path) -> bool:
-    """Whether a path has weights without a graph: a file begins as GGUF does, or a folder has config.json with safetensors, or is an
+    """Whether a path has weights without a graph: a file begins as GGUF does, a folder has config.json with safetensors, or is an
     artifact of one. It may still be damaged."""
     path = Path(path)
     try:
