@@ -33,7 +33,8 @@ def open_text_model(
         raise MissingLibrary(name=error.name, purpose=purpose, reason=error, extra="language") from error
     if path.exists() and not is_language_model(path):
         raise NotALanguageModel(
-            path=path, reason="it is neither a GGUF file nor a folder with config.json and safetensors"
+            path=path,
+            reason="it is neither GGUF, nor ONNX with a cache, nor a folder with such a file or with safetensors",
         )
     return open_language_model(path, settings, progress)
 
