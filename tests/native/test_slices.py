@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bricolage.backends.interface import RegionModel
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.engine import Native
 from bricolage.native.build import plan_fused_kernels
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
-from bricolage.native.fuse.slice_pairs import MOST_ROWS
+from bricolage.native.fuse.slice_pairs import FEW_ROWS, MOST_ROWS
 from bricolage.native.module import generate
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.native.ir.lowerings.test_recurrent import Cell, check
 from tests.native.test_strands import target
@@ -106,3 +108,49 @@ def test_the_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
     source = generate(plan, target())
     assert plan.slices
     assert "WARNING" not in (told := sanitized(tmp_path, source, 2, source.text)), told[:3000]
+
+
+FIRST = "q = Sigmoid (g)   a = Mul (g, q)   y = Mul (a, u)"
+BACKWARDS = "a = Slice (g, last, behind, axis, step)   y = Mul (a, u)"
+
+
+def gate(folder: Path, behind: str, rows: int, columns: int = 96) -> RegionModel:
+    """Two products by blocks of 4 bits, and what is made of both."""
+    draw = np.random.default_rng(rows)
+    constants: dict[str, np.ndarray] = {"last": np.array([-1]), "behind": np.array([-columns - 1])}
+    constants |= {"axis": np.array([1]), "step": np.array([-1])}
+    for integers, scales in (("v", "s"), ("w", "t")):
+        constants[integers] = draw.integers(0, 256, (columns, 2, 16), np.uint8)
+        constants[scales] = draw.random(2 * columns).astype(np.float32)
+    words = f"<K=64, N={columns}, bits=4, block_size=32, accuracy_level=4>"
+    products = [
+        f"{name} = com.microsoft.MatMulNBits {words} (x, {given})" for name, given in (("g", "v, s"), ("u", "w, t"))
+    ]
+    size = f"float[{rows}, {columns}]"
+    return regions.region(
+        folder,
+        "   ".join([*products, behind]),
+        f"float[{rows}, 64] x",
+        f"{size} y",
+        domains=', "com.microsoft" : 1',
+        known=f"{size} g, {size} u",
+        **constants,
+    )
+
+
+@pytest.mark.parametrize(
+    ("behind", "rows", "meetings"),
+    [(FIRST, 1, 0), (FIRST, 8, 0), (FIRST, FEW_ROWS + 1, 3), (BACKWARDS, 2, 1)],
+    ids=["step", "batch", "many-rows", "backwards"],
+)
+def test_a_gate_and_what_it_opens_are_one_loop(behind: str, rows: int, meetings: int, tmp_path: Path) -> None:
+    region = gate(tmp_path, behind, rows)
+    plan = plan_fused_kernels(region, target(), FLOAT32, {})
+    source = generate(plan, target())
+    assert (source.meetings, bool(plan.slices)) == (meetings, meetings == 0)
+    x = regions.noise(rows, 64)
+    shared, alone = (
+        regions.answer(Native(), region, x, config=KernelConfig("f32-alike"), resources=Resources(threads=threads))
+        for threads in (2, 1)
+    )
+    np.testing.assert_array_equal(shared, alone)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bricolage.base.generation_options import LanguageSettings
     from bricolage.language.language_model import LanguageModel
 
-_GGUF = ".gguf"
+_GGUF, _ONNX = ".gguf", ".onnx"
 
 
 @overload
@@ -32,16 +32,26 @@ def load(
 ) -> Executable | LanguageModel:
     """Opens an artifact or a pack, and gives what runs it: see `bricolage.runtime.load.load`.
 
-    A GGUF file, or a folder of Hugging Face with a language model, becomes a `LanguageModel`, whose `generate` gives a text as a
-    stream. Which of both a path is shows when it is opened; with `language`, which says how, checkers of types know it too.
+    A GGUF file, an ONNX file with a cache, or a folder with a language model becomes a `LanguageModel`, whose `generate` gives a
+    text as a stream. Which of both a path is shows when it is opened; with `language`, which says how, checkers of types know it
+    too.
 
     Raises:
         MissingFile, BadArtifact, ForeignArtifact, NoBackend and others: as `bricolage.runtime.load.load`.
         NotALanguageModel, UnknownDecoderKind, OtherVocabulary and others: as `open_language_model`.
     """
     path = Path(path)
-    if language is None and path.suffix != _GGUF and not path.is_dir():
+    if language is None and not _is_text_model(path):
         return load_executable(path, any_machine=any_machine, target=target, precision=precision)
     from bricolage.api.text_generation import open_text_model
 
     return open_text_model(path, language)
+
+
+def _is_text_model(path: Path) -> bool:
+    """Whether a path is opened as a language model. Only an ONNX file is looked into."""
+    if path.suffix != _ONNX:
+        return path.suffix == _GGUF or path.is_dir()
+    from bricolage.frontends.decoders.decoder_files import is_language_model
+
+    return is_language_model(path)

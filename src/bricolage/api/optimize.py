@@ -19,7 +19,7 @@ from bricolage.driver.given_samples import Data, GivenData
 from bricolage.driver.model_decision import DecisionRequest, decide_model
 from bricolage.driver.sources import GivenModel
 from bricolage.errors import BadOption
-from bricolage.frontends.decoders.decoder_files import is_language_model
+from bricolage.frontends.decoders.decoder_files import is_stored_decoder
 from bricolage.measure.pool import Pool
 from bricolage.runtime.executable import Executable
 
@@ -79,7 +79,7 @@ def optimize(
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
-    if decoder is not None or (isinstance(source, str | Path) and is_language_model(source)):
+    if decoder is not None or (isinstance(source, str | Path) and is_stored_decoder(source)):
         return cast(Executable, _optimize_language_model(Path(source), output, options, decoder, progress))
     options, progress = _settle_options(options or Options(), shapes or {}, constants or {}), progress or Silent()
     check_again(replan, provisional)

@@ -12,14 +12,14 @@ from bricolage.base.progress import Progress, Silent
 from bricolage.base.undo import undo_on_failure
 from bricolage.driver.decoders.decoder_decision import decide_decoder
 from bricolage.errors import BadOption, NotALanguageModel
-from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_language_model, model_within, read_decoder
+from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_stored_decoder, model_within, read_decoder
 from bricolage.language.decoder_trial import try_artifact
 from bricolage.plan.decoder_plan import DecoderPlan, read_decoder_plan, write_decoder_artifact
 
 __all__ = [
     "DecoderOptions",
     "check_decoder_options",
-    "is_language_model",
+    "is_stored_decoder",
     "optimize_decoder",
     "parse_contexts",
     "read_decision",

@@ -68,7 +68,8 @@ def _missing_library(error: ImportError) -> MissingLibrary:
 def _check_kind(path: Path) -> None:
     if path.exists() and not is_language_model(path):
         raise NotALanguageModel(
-            path=path, reason="it is neither a GGUF file nor a folder with config.json and safetensors"
+            path=path,
+            reason="it is neither GGUF, nor ONNX with a cache, nor a folder with such a file or with safetensors",
         )
 
 

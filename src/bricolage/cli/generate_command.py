@@ -15,7 +15,9 @@ from bricolage.errors import BadOption
 
 LanguageFile = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", help="A GGUF file, or a folder of Hugging Face.", show_default=False),
+    typer.Argument(
+        metavar="MODEL", help="A GGUF file, an ONNX file with a cache, or a folder with a model.", show_default=False
+    ),
 ]
 Text = Annotated[
     str | None, typer.Argument(metavar="[TEXT]", help="What to answer; default: what stdin gives.", show_default=False)

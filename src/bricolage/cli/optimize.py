@@ -85,9 +85,9 @@ def optimize(
 
     Of a language model (a GGUF file, or a folder of Hugging Face) prompts and steps race, and the artifact is a folder.
     """
-    from bricolage.api.optimize_decoder import is_language_model
+    from bricolage.api.optimize_decoder import is_stored_decoder
 
-    if is_language_model(model):
+    if is_stored_decoder(model):
         asked = (data, calibrate, evaluate, report, target, require_gain, provisional)
         unfit = dict(zip(_FOR_GRAPHS, asked, strict=True))
         return _optimize_language_model(_DecoderCall(model, out, contexts, same_bits, as_json), options, unfit)

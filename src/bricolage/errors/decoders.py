@@ -20,3 +20,11 @@ class UnknownDecoderKind(UsageError):
 class ModelBeyondMemory(UsageError):
     what = "the model's weights take {wanted}; {present} of memory are free"
     hint = "Take a smaller model, or the same one with weights of fewer bits"
+
+
+class UnreadDecoderGraph(UsageError):
+    what = "'{path}' is a language model with a cache, and a part of its graph is not understood: {reason}"
+    hint = (
+        "It reads decoders of the llama family: RMS norms, rotary embeddings of whole heads, attention to a cache, gated"
+        " feed-forward networks. Run other ones by the runtime that they were exported for"
+    )

@@ -58,8 +58,8 @@ class QuantisedBlocks:
 
     @cached_property
     def minima(self) -> np.ndarray | None:
-        """float16 [n, blocks]: -scale · zero point, the weight of an integer 0; None where there are no zero points, or float16 does
-        not hold these numbers as the zero points have them."""
+        """float16 [n, blocks]: -scale · zero point, the weight of an integer 0. None where there are no zero points, or where
+        float16 does not hold these numbers as the zero points have them."""
         if self.zeros is None:
             return None
         with np.errstate(over="ignore", invalid="ignore"):
@@ -82,9 +82,7 @@ class QuantisedBlocks:
         wide = self.scales.shape[1] * self.block
         if self.bits == 8:
             return self.packed
-        nibbles = np.empty((self.n, self.packed.shape[1], 2), np.uint8)
-        nibbles[:, :, 0], nibbles[:, :, 1] = self.packed & 15, self.packed >> 4
-        return nibbles.reshape(self.n, -1)[:, :wide]
+        return unpack_nibbles(self.packed)[:, :wide]
 
     def numbers(self) -> np.ndarray:
         """float32 [n, k]: the weights."""
@@ -92,6 +90,13 @@ class QuantisedBlocks:
         zeros = np.float32(self.middle) if self.zeros is None else self.zeros[:, :, None]
         weights = (self.integers().reshape(n, blocks, self.block).astype(np.float32) - zeros) * self.scales[:, :, None]
         return np.ascontiguousarray(weights.reshape(n, -1)[:, : self.k])
+
+
+def unpack_nibbles(packed: np.ndarray) -> np.ndarray:
+    """uint8 [n, 2 · bytes]: the two integers of 4 bits in each byte [n, bytes], the low one first."""
+    nibbles = np.empty((*packed.shape, 2), np.uint8)
+    nibbles[:, :, 0], nibbles[:, :, 1] = packed & 15, packed >> 4
+    return nibbles.reshape(len(packed), -1)
 
 
 def blocks_of(

@@ -11,7 +11,7 @@ from bricolage.base.generation_options import LanguageSettings
 from bricolage.base.progress import Progress, Silent
 from bricolage.errors import BadOption, MissingFile, UndefinedLogits, UnusableText
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
-from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.language.any_decoder import read_any_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.open_language import run_decoder
 from bricolage.language.tokenizer import Tokenizer
@@ -41,7 +41,7 @@ def measure_text_accuracy(
     """
     if read_decoder_plan(path) is not None:
         raise BadOption(option="--accuracy", value=path, advice="Give the model's file: an artifact has other backends")
-    decoder = read_decoder(path)
+    decoder = read_any_decoder(path)
     windows = read_windows(text, Tokenizer(decoder.tokenizer, path), decoder.context_length)
     model = run_decoder(decoder, settings)
     return compare_predictions(windows, reference_of(decoder), lambda window: _predict(model, window), progress)

@@ -10,8 +10,8 @@ from bricolage.base.options import available_cores
 from bricolage.base.progress import Progress, Silent
 from bricolage.errors import BadOption
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
-from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.frontends.decoders.decoder_program import CacheType
+from bricolage.language.any_decoder import read_any_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.decoder_programs import Arithmetic
 from bricolage.language.draft_model import ModelDrafter, check_same_tokens
@@ -31,12 +31,14 @@ def open_language_model(
     """Reads a language model.
 
     Args:
-        path: of a GGUF file, of a folder of Hugging Face, or of an artifact of either, which says who runs it.
+        path: of a GGUF file, of an ONNX file with a cache, of a folder with one or of Hugging Face, or of an artifact, which says
+            who runs it.
         settings: its threads, memory and guesses; v(n) is measured where there are guesses.
         progress: is told where programs have to be compiled first.
 
     Raises:
-        MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`, of the model and of the one that guesses.
+        MissingFile, NotALanguageModel, UnknownDecoderKind, UnreadDecoderGraph: as `read_any_decoder`, of the model and of the
+            one that guesses.
         MissingLibrary: the package `tokenizers` is not installed.
         OtherVocabulary: the tokens of the tokenizer, of the model and of the one that guesses are not the same.
         BadArtifact, NewerArtifact, MissingBackend, BadOption: an artifact cannot be run as it says.
@@ -44,7 +46,7 @@ def open_language_model(
     """
     settings = settings or LanguageSettings()
     plan = read_decoder_plan(path)
-    decoder = read_decoder(path)
+    decoder = read_any_decoder(path)
     tokenizer = Tokenizer(decoder.tokenizer, path)
     progress = progress or Silent()
     make_drafter = _choose_drafter(settings, tokenizer, progress)
@@ -86,7 +88,7 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer, progress: 
     if settings.speculate == NGRAM:
         return lambda _: NgramDrafter()
     path = Path(settings.speculate)
-    decoder = read_decoder(path)
+    decoder = read_any_decoder(path)
     check_same_tokens(tokenizer, Tokenizer(decoder.tokenizer, path))
     draft_model = _prepare_decoder(decoder, settings, progress)
     return lambda options: ModelDrafter(draft_model, options)

@@ -101,7 +101,7 @@ class ProgramCompiler:
 
 def commands(device: Device, _tell: Callable[[object], None]) -> Mapping[str, Callable[..., Mapping[str, object]]]:
     """What a process does that compiles programs (`measure.worker_loop`)."""
-    from bricolage.frontends.decoders.decoder_files import read_decoder
+    from bricolage.language.any_decoder import read_any_decoder
 
     del device
     os.nice(_NICENESS)
@@ -110,7 +110,7 @@ def commands(device: Device, _tell: Callable[[object], None]) -> Mapping[str, Ca
 
     def compile_one(path: str, program: object, settings: object) -> Mapping[str, object]:
         if path not in decoders:
-            decoders[path] = read_decoder(Path(path))
+            decoders[path] = read_any_decoder(Path(path))
         decoder = decoders[path]
         wanted, how = decode(DecoderProgram, program, "program"), decode(ProgramSettings, settings, "settings")
         compile_decoder_program(decoder, identify_decoder(decoder), wanted, how)

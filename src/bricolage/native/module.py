@@ -20,8 +20,8 @@ from bricolage.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOpe
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.cpu.sliced import build_paired_phase, build_sliced_phase
 from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.cpu.tile_plan import plan_tile
 from bricolage.native.cpu.threads import RING, THREADS
+from bricolage.native.cpu.tile_plan import plan_tile
 from bricolage.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.tensors import STORED_TYPES

@@ -18,7 +18,7 @@ class PartChoice:
 
     chosen: Implementation
     fastest: Implementation
-    """Whoever else may ship: the same, unless bits decided."""
+    """Of all that are right: the same as the chosen one, unless bits decided."""
     ahead: Ratio | None
     """Speed-up of the fastest over the chosen one, where they differ: the geometric mean over lengths."""
 
@@ -28,8 +28,8 @@ def choose_part(
 ) -> PartChoice | None:
     """The fastest that is right at every length, and the fastest among those that may ship.
 
-    The lowest geometric mean of medians leads. Whoever of our engine is not surely slower by more than 2 % takes its place: it
-    keeps the bits of a text, which is worth a tie.
+    The lowest geometric mean of medians leads. An implementation of our engine that is not surely slower by more than 2 % takes its
+    place: it keeps the bits of a text, which is worth a tie.
 
     Args:
         races: of one part, one for each length.
@@ -65,7 +65,7 @@ def settle_pair(
     prompt: PartChoice, step: PartChoice, races: Mapping[DecoderPart, Sequence[Race]], handover_ms: float
 ) -> PartChoice:
     """The prompt's choice once it pays for the cache that it hands over at each chunk: where that eats the gain, prompts stay with
-    whoever takes the steps."""
+    what takes the steps."""
     if prompt.chosen == step.chosen:
         return prompt
     name, other = str(prompt.chosen), str(step.chosen)

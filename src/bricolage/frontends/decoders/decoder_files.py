@@ -11,6 +11,7 @@ from bricolage.frontends.decoders.gguf_decoder import read_gguf
 from bricolage.frontends.decoders.gguf_file import MAGIC, GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
+from bricolage.frontends.decoders.onnx_decoder_files import has_onnx_decoder
 
 DECODER_PLAN = "decoder-plan.json"
 """In a folder that is an artifact of a language model, what was decided; the model lies there too."""
@@ -73,8 +74,20 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
 
 
 def is_language_model(path: str | Path) -> bool:
-    """Whether a file begins as GGUF does, or a folder has config.json with weights in safetensors, or is an artifact of one. It may
-    still be damaged."""
+    """Whether a path is a stored decoder, an ONNX file that takes tokens and a cache, or a folder with one. It may still be
+    damaged."""
+    path = Path(path)
+    if is_stored_decoder(path):
+        return True
+    try:
+        return (path.is_dir() or path.suffix == ".onnx") and has_onnx_decoder(path)
+    except OSError:
+        return False
+
+
+def is_stored_decoder(path: str | Path) -> bool:
+    """Whether a path has weights without a graph: a file begins as GGUF does, a folder has config.json with safetensors, or is an
+    artifact of one. It may still be damaged."""
     path = Path(path)
     try:
         if (path / DECODER_PLAN).is_file():

@@ -16,8 +16,7 @@ sequence lie one behind another. Inputs of a program of n rows:
 | `keys_scales_i`, `values_scales_i` | float16 [rows, ... / 32] | of int8: the pools are then each followed by these |
 
 Outputs: `logits` float32 [n or 1, vocabulary], then `present_keys_i`, `present_values_i` (each followed by its scales, as the
-inputs are): the pools with the new rows. Whoever
-runs it binds both to one memory, and a token then writes its row alone.
+inputs are): the pools with the new rows. A caller binds both to one memory, and a token then writes its row alone.
 
 Keys lie in the pool with their positions turned into them, so attention need not know positions: a sliding window is a later start.
 """

@@ -56,7 +56,7 @@ def intrinsics(dot: ByteDot, lanes: int) -> str:
     else:
         lines += [
             f"#define BLOCK_HIGH(v) {mm}_and_{si}({mm}_srli_epi16(v, 4), {mm}_set1_epi8(15))",
-            "/* The empty instruction keeps sums apart: compilers would make all products first, in more registers than there are. */",
+            "/* The empty instruction keeps sums apart: compilers make all products first, in more registers than there are. */",
             f'#define BLOCK_DOT(c, u, s) c = {mm}_add_epi16(c, {mm}_maddubs_epi16(u, s)); __asm__("" : "+v"(c))',
             f"#define BLOCK_WIDEN(c, s, n) c += (block_sums){mm}_slli_epi32({mm}_madd_epi16(s, {mm}_set1_epi16(1)), n)",
         ]

@@ -207,6 +207,6 @@ def _vector(at: int, lanes: int, *, halves: bool) -> str:
     return f"(vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(b + {at})))"
 
 
-def emit_prefetches(at: str, size: int) -> list[str]:
-    """C that brings near what will be read in place of `size` bytes from here."""
-    return [f"__builtin_prefetch({at} + {_AHEAD + line});" for line in range(0, size, _LINE)]
+def emit_prefetches(at: str, size: int, ahead: int = _AHEAD) -> list[str]:
+    """C that brings near `size` bytes that lie `ahead` of an address."""
+    return [f"__builtin_prefetch({at} + {ahead + line});" for line in range(0, size, _LINE)]

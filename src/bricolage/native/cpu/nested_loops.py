@@ -12,8 +12,8 @@ from bricolage.native.ir.index_expressions import Index, Var, flatten, nested_ex
 def nested_loops(
     name: str, extent: int, make_body: Callable[[], Body], write: Callable[[Body, Index], str]
 ) -> list[str]:
-    """C of a loop over `extent` elements, of which `write` makes the last statement for an element's number. Loops whose names begin
-    with `name` stand in its place where a body would divide, which takes a gather instead of a load for each vector."""
+    """C of a loop over `extent` elements, of which `write` makes the last statement for an element's number. Where a body would
+    divide, which takes a gather instead of a load for each vector, loops stand in its place, whose names begin with `name`."""
     probe = make_body()
     write(probe, variable(name, extent))
     extents = nested_extents(Var(name, extent), probe.indices)

@@ -130,10 +130,8 @@ def plan_tile(
     levels = operand.planes > 1
     piece = blocks.piece(panel, in_windows=windowed, in_levels=levels) if of_bytes and tiles > 1 else MOST_BYTES
     k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
-    unpacked = 0
-    if isinstance(operand, BlockOperand) and m > FEW_ROWS:
-        unpacked = operand.unpacked_bytes(packing.wide)
-        k_blocks = max(1, packing.steps * unpacked // UNPACKED_BYTES)
+    unpacked = operand.unpacked_bytes(packing.wide) if isinstance(operand, BlockOperand) and m > FEW_ROWS else 0
+    k_blocks = max(k_blocks, packing.steps * unpacked // UNPACKED_BYTES)
     usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
     right_bytes = packing.column * packing.bytes * p.n
     limited = of_bytes and config.mc_bytes is None and not windowed
@@ -141,7 +139,7 @@ def plan_tile(
     streamed = right_bytes > blocks.streamed and tiles <= FEW_TILES * target.threads and waits
     if streamed and callable(p.right) and m <= _STREAM_ROWS and right_bytes <= (target.caches.l3_bytes or 0) // 4:
         streamed = plan.products_of_weights[constant_identity(root)] == 1
-    stream = isinstance(operand, BlockOperand)  # which the processor fetches ahead by itself
+    fetches = callable(p.right) and not isinstance(operand, BlockOperand)  # whose micro-kernels do
     return TilePlan(
         kernel,
         plan,
@@ -162,7 +160,7 @@ def plan_tile(
         mc_rows=blocks.byte_rows(right_bytes, mr, packed=packing.direct is None) if limited else m,
         unpacked=unpacked,
         k_blocks=min(k_blocks, len(conv_windows.taps) if conv_windows else packing.steps),
-        prefetch=callable(p.right) and not stream and (streamed if config.prefetch is None else config.prefetch),
+        prefetch=fetches and (streamed if config.prefetch is None else config.prefetch),
         unroll=config.unroll or 1,
         repeats_large=tiles == 1 and right_bytes * 4 > target.threads * target.l2_bytes * 3,
     )

@@ -11,6 +11,7 @@ found waits in memory until they have met (as Flash-Decoding does: Dao et al., 2
 
 from __future__ import annotations
 
+from bricolage.native.cpu.block_format import emit_prefetches
 from bricolage.native.cpu.emit import Body, epilogue, indent_lines, literal
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.nested_loops import nested_loops
@@ -29,8 +30,6 @@ _MOST_PARTS = 32 << 20
 """Bytes of what waits in memory, at most."""
 _REGISTERS = 12
 """Vectors of sums that are under way."""
-_LINE = 64
-"""Bytes of a cache line."""
 _TYPICAL = 256
 """Positions for which the work of a piece is estimated: how many there will be is not known."""
 
@@ -268,7 +267,7 @@ def _scores(root: CachedAttention, isa: Isa, read: str) -> list[str]:
         f"      const long at = (j + i < count ? j + i : count - 1) * {root.key_heads * size}L;",
         f"      const {kind} *const row = k + at;",
         *([f"      const uint16_t *const scale = ks + at / {SCALED};"] if root.scales else []),
-        *indent_lines(_prefetches(root, "v + at"), 3),
+        *indent_lines(emit_prefetches("(const char *)(v + at)", size * STORED_BYTES[root.keys.dtype], 0), 3),
         f"      vec {', '.join(f's_{h} = {{0}}' for h in range(group))};",
     ]
     for at in range(0, whole, lanes):
@@ -302,7 +301,9 @@ def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
         lines += ["  {", f"    vec {', '.join(f'a_{h}_{i} = {{0}}' for h in range(group) for i in columns)};"]
         lines += ["    for (long j = 0; j < count; j++) {", f"      const {kind} *const row = v + j * {pitch}L;"]
         lines += [f"      const uint16_t *const scale = vs + j * {pitch // SCALED}L;"] if root.scales else []
-        lines += indent_lines(_prefetches(root, f"k + (j + {CHUNK}) * {pitch}L"), 3) if not first else []
+        if not first:  # what is read a chunk later: one key head's rows lie apart, which no processor fetches by itself
+            following = f"(const char *)(k + (j + {CHUNK}) * {pitch}L)"
+            lines += indent_lines(emit_prefetches(following, size * STORED_BYTES[root.keys.dtype], 0), 3)
         lines += [f"      const vec w_{h} = scores[{h}][j] - (vec){{0}};" for h in range(group)]
         for i in columns:  # one after another: all of them at once, with the weights, are more than there are registers
             lines += [f"      {{ const vec x = {read.format(f'row + {i * lanes}')}{_scale(root, i * lanes)};"]
@@ -321,12 +322,6 @@ def _weighted_values(root: CachedAttention, isa: Isa, read: str) -> list[str]:
             "    }",
         ]
     return lines
-
-
-def _prefetches(root: CachedAttention, row: str) -> list[str]:
-    """C that brings a row near, a chunk before it is read: one key head's rows lie apart, which no processor fetches by itself."""
-    bytes_ = root.size * STORED_BYTES[root.keys.dtype]
-    return [f"__builtin_prefetch((const char *)({row}) + {at});" for at in range(0, bytes_, _LINE)]
 
 
 def _scale(root: CachedAttention, at: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bricolage.graph.quantised_blocks import BITS, QuantisedBlocks, blocks_of
+from bricolage.graph.quantised_blocks import BITS, QuantisedBlocks, blocks_of, unpack_nibbles
 from bricolage.lowering.common import PORTABLE, refusal
 from bricolage.native.ir.lowerings.contractions import multiply_matrices
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, axis_of, lowering
@@ -64,8 +64,7 @@ def _zeros(op: OpContext, n: int, count: int, bits: int) -> np.ndarray | None:
         if bits == 4:
             if packed.size != n * -(-count // 2):
                 raise NoLowering(f"{packed.size} bytes of zero points for {n} x {count}")
-            rows = packed.reshape(n, -1)
-            packed = np.stack([rows & 15, rows >> 4], axis=2).reshape(n, -1)[:, :count]
+            packed = unpack_nibbles(packed.reshape(n, -1))[:, :count]
         zeros = packed.astype(np.float32)
     if zeros.size != n * count:
         raise NoLowering(f"{zeros.size} zero points for {n} x {count}")

@@ -1,0 +1,40 @@
+"""Whichever file of a language model a user has, ONNX files with a cache among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bricolage.errors import NotALanguageModel
+from bricolage.frontends.decoders.decoder_description import DecoderDescription
+from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.frontends.decoders.onnx_decoder_files import find_onnx_decoder
+from bricolage.language.onnx_decoders.kept_decoders import KEPT_DESCRIPTION, NO_TOKENIZER, open_kept_decoder
+
+
+def read_any_decoder(path: str | Path) -> DecoderDescription:
+    """The decoder in an ONNX file with a cache or in a folder with one, in a GGUF file, or in a folder of Hugging Face. One that is
+    kept in the cache has no tokenizer.
+
+    Raises:
+        MissingFile, NotALanguageModel, UnknownDecoderKind, ModelBeyondMemory: as `read_decoder`.
+        UnreadDecoderGraph, NotAModel, MissingExternalData, InvalidGraph and others: as `read_onnx_decoder`.
+    """
+    path = Path(path)
+    if path.name == KEPT_DESCRIPTION:
+        return _open_kept(path)
+    has_tensors = path.is_dir() and any(path.glob("*.safetensors"))
+    file = None if has_tensors else find_onnx_decoder(path)
+    if file is None:
+        return read_decoder(path)
+    from bricolage.language.onnx_decoders.onnx_decoder import (
+        read_onnx_decoder,
+    )  # it imports far more than other files need
+
+    return read_onnx_decoder(file)
+
+
+def _open_kept(path: Path) -> DecoderDescription:
+    decoder = open_kept_decoder(path.parent, NO_TOKENIZER)
+    if decoder is None:
+        raise NotALanguageModel(path=path, reason="it is no reading of a graph, or its files are not what they were")
+    return decoder

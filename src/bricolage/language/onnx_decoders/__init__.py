@@ -1,0 +1,1 @@
+"""Decoders in ONNX files with a cache as inputs and outputs, read back into descriptions."""

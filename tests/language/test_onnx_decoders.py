@@ -1,0 +1,211 @@
+"""ONNX files with a cache are read back into the decoder that they were written from, however they are spelt, or are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import onnx
+import pytest
+
+from bricolage.api.load_model import load
+from bricolage.base.cache import VARIABLE
+from bricolage.errors import NotALanguageModel, UnreadDecoderGraph
+from bricolage.frontends import to_model
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, matrix_numbers
+from bricolage.frontends.decoders.decoder_files import is_language_model
+from bricolage.graph.quantised_blocks import QuantisedBlocks
+from bricolage.language.any_decoder import read_any_decoder
+from bricolage.language.language_model import LanguageModel
+from bricolage.language.onnx_decoders import onnx_decoder
+from bricolage.language.onnx_decoders.cache_interface import find_cache_interface
+from bricolage.language.onnx_decoders.decoder_reading import StatedSizes, read_decoder_graph
+from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
+from bricolage.verify.decoder_reference import compute_decoder_logits
+from tests.language.cached_graphs import CachedGraph, Spelling, write_beside
+from tests.language.mixed_decoders import CONTEXT, mixed_decoder
+
+TOKENS = [int(token) for token in np.random.default_rng(0).integers(0, 80, 120)]
+"""More than a window."""
+
+
+def small_decoder() -> DecoderDescription:
+    return mixed_decoder(layers=mixed_decoder().layers[1:])
+
+
+def read(model: onnx.ModelProto, decoder: DecoderDescription) -> DecoderDescription:
+    clean = to_model(model)
+    return read_decoder_graph(clean, find_cache_interface(clean), StatedSizes(CONTEXT, None, decoder.tokenizer))
+
+
+@pytest.mark.parametrize("spelling", get_args(Spelling))
+def test_a_decoder_is_read_back_however_it_is_spelt(spelling: Spelling) -> None:
+    if spelling == "fused":
+        pytest.importorskip("torch", reason="without torch nothing here computes operators of ONNX Runtime in float64")
+    written = mixed_decoder()
+    decoder = read(CachedGraph(written, spelling).model(), written)
+    assert [layer.sliding_window for layer in decoder.layers] == [100, None]
+    assert (decoder.heads, decoder.key_heads, decoder.head_size) == (
+        written.heads,
+        written.key_heads,
+        written.head_size,
+    )
+    assert (decoder.attention_scale is None and decoder.head is None) or spelling == "fused"
+    for layer, original in zip(decoder.layers, written.layers, strict=True):
+        np.testing.assert_allclose(layer.rope.frequencies, original.rope.frequencies, rtol=3e-7)
+        for name in (
+            "attention_norm",
+            "feed_forward_norm",
+            "query_norm",
+            "key_norm",
+            "query_bias",
+            "key_bias",
+            "value_bias",
+        ):
+            np.testing.assert_array_equal(getattr(layer, name), getattr(original, name))
+        for matrix, wanted in zip(layer.matrices, original.matrices, strict=True):
+            np.testing.assert_array_equal(matrix_numbers(matrix), matrix_numbers(wanted))
+            if spelling == "fused":
+                assert type(matrix) is type(wanted) and matrix.nbytes <= wanted.nbytes * 2
+                assert not isinstance(matrix, QuantisedBlocks) or np.array_equal(matrix.packed, wanted.packed)  # type: ignore[union-attr]
+    expected = compute_decoder_logits(written, TOKENS)
+    logits = compute_decoder_logits(decoder, TOKENS)
+    assert np.linalg.norm(logits - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+class _Tanh(CachedGraph):
+    def activate(self, gate: str) -> str:
+        return self.add("Tanh", gate)  # type: ignore[no-any-return]
+
+
+class _Biased(CachedGraph):
+    def mask(self, window: int | None) -> str:
+        """With a slope, as ALiBi has it."""
+        slope = self.add("Mul", self.add("Cast", self.keys, to=1), -0.1)
+        return self.add("Add", super().mask(window), slope)  # type: ignore[no-any-return]
+
+
+class _Centred(CachedGraph):
+    def norm(self, x: str, weight: np.ndarray) -> str:
+        return super().norm(self.add("Sub", x, self.add("ReduceMean", x, np.array([-1]))), weight)
+
+
+class _Partial(CachedGraph):
+    def turn(self, x: str) -> str:
+        """The first half of each head alone."""
+        half, last = np.array([self.decoder.head_size // 2]), np.array([3])
+        whole = super().turn(x)
+        kept, rest = (
+            self.add("Slice", whole, np.array([0]), half, last),
+            self.add("Slice", x, half, np.array([2**31]), last),
+        )
+        return self.add("Concat", kept, rest, axis=-1)  # type: ignore[no-any-return]
+
+
+class _Clipped(CachedGraph):
+    def product(self, x: str, matrix: object, bias: np.ndarray | None = None) -> str:
+        return self.add("Relu", super().product(x, matrix, bias))  # type: ignore[arg-type, no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (_Tanh, "neither SiLU nor GELU"),
+        (_Biased, "is not attention"),
+        (_Centred, "is not a root-mean-square norm"),
+        (_Partial, "whose halves are turned by their positions|no keys that are turned"),
+        (_Clipped, "is not a root-mean-square norm"),
+    ],
+)
+def test_what_no_description_has_is_refused_by_name(kind: type[CachedGraph], words: str) -> None:
+    decoder = small_decoder()
+    with pytest.raises(NotUnderstood, match=words):
+        read(kind(decoder, "elementary").model(), decoder)
+
+
+def _rename(model: onnx.ModelProto, before: str, after: str) -> None:
+    for names in [node.input for node in model.graph.node] + [node.output for node in model.graph.node]:
+        for place, name in enumerate(names):
+            names[place] = after if name == before else name
+    for value in (*model.graph.input, *model.graph.output):
+        value.name = after if value.name == before else value.name
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("attention_mask", "pixels", "nothing is known of its input 'pixels'"),
+        ("past_key_values.0.value", "past_key_values.1.value", "layer 0 has the cache 'past_key_values.0.key' alone"),
+        ("present.0.value", "hidden", "layer 0 has the cache 'present.0.key' alone"),
+    ],
+)
+def test_interfaces_of_another_kind_are_refused_by_name(before: str, after: str, words: str) -> None:
+    decoder = small_decoder()
+    model = CachedGraph(decoder, "elementary").model()
+    _rename(model, before, after)
+    with pytest.raises(NotUnderstood, match=words):
+        find_cache_interface(to_model(model))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small decoder, with a cache of its own for what is read."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    folder = tmp_path / "decoder"
+    (folder / "onnx").mkdir(parents=True)
+    model = CachedGraph(small_decoder(), "elementary").model()
+    onnx.save(model, folder / "onnx" / "model.onnx", save_as_external_data=True, location="w")
+    write_beside(folder, small_decoder())
+    return folder
+
+
+def test_a_file_is_compared_with_onnx_runtime_once_and_then_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    file = folder / "onnx" / "model.onnx"
+    assert is_language_model(folder) and is_language_model(file)
+    decoder = read_any_decoder(folder)
+    reread: list[Path] = []
+
+    def fail(path: Path) -> object:
+        reread.append(path)
+        raise NotALanguageModel(path=path, reason="it is read again")
+
+    monkeypatch.setattr(onnx_decoder, "load_onnx", fail)
+    kept = read_any_decoder(file)
+    assert not reread
+    np.testing.assert_array_equal(compute_decoder_logits(kept, TOKENS), compute_decoder_logits(decoder, TOKENS))
+    (folder / "onnx" / "w").touch()
+    with pytest.raises(NotALanguageModel, match="read again"):
+        read_any_decoder(folder)
+
+
+def test_a_reading_that_answers_otherwise_than_the_file_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(onnx_decoder, "read_decoder_graph", lambda *_: mixed_decoder(layers=mixed_decoder().layers[:1]))
+    with pytest.raises(UnreadDecoderGraph, match="ONNX Runtime's logits differ"):
+        read_any_decoder(folder)
+
+
+def test_what_lies_beside_a_graph(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(NotALanguageModel, match=r"no tokenizer\.json"):
+        read_any_decoder(folder)
+    graph = (folder / "onnx" / "model.onnx").read_bytes()
+    for name in ("a.onnx", "b.onnx"):
+        (folder / "onnx" / name).write_bytes(graph)
+    (folder / "onnx" / "model.onnx").unlink()
+    with pytest.raises(NotALanguageModel, match=r"onnx/a\.onnx, onnx/b\.onnx: give the path of one"):
+        read_any_decoder(folder)
+    for size in (0, 1, 40, len(graph) // 2):
+        (folder / "onnx" / "a.onnx").write_bytes(graph[:size])
+        assert not is_language_model(folder / "onnx" / "a.onnx")
+
+
+def test_load_opens_it_as_a_language_model(folder: Path) -> None:
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("onnxruntime")
+    with load(folder / "onnx" / "model.onnx") as model:
+        assert isinstance(model, LanguageModel)
