@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,9 @@ from bricolage.base.generation_options import GenerationOptions, LanguageSetting
 from bricolage.base.options import available_cores
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.language.decoder_model import DecoderModel
+from bricolage.language.language_model import GenerationStream
 from bricolage.language.open_language import open_language_model
+from bricolage.language.sequence import SequenceEvent, TextPiece
 from bricolage.language.tokenizer import read_tokenizer
 
 _TOLD = 6
@@ -100,26 +103,30 @@ class Product(Writer):
 
     def write(self, prompt: Sequence[int], count: int) -> Timed:
         """See `Writer`. Of several texts, the tokens of all behind the last first one."""
-        import queue
-
-        from bricolage.language.language_model import GenerationStream
-        from bricolage.language.sequence import SequenceEvent
-
         ends = tuple((token, -100.0) for token in self._model.tokenizer.ends)
-        options, streams = GenerationOptions(count, logit_bias=ends), []
+        options = GenerationOptions(count, logit_bias=ends)
+        sinks = [_TimedEvents() for _ in range(self._texts)]
         begun = time.perf_counter()
-        for _ in range(self._texts):
-            events: queue.SimpleQueue[SequenceEvent] = queue.SimpleQueue()
-            streams.append(GenerationStream(*self._model.submit(list(prompt), options, events), events))
-        firsts = list[float]()
-        for stream in streams:
-            next(stream.pieces())
-            firsts.append(time.perf_counter())
-        before = sum(stream.figures.tokens for stream in streams)
+        streams = [GenerationStream(*self._model.submit(list(prompt), options, events), events) for events in sinks]
         for stream in streams:
             list(stream)
-        drawn = sum(stream.figures.tokens for stream in streams) - before
-        return Timed(firsts[0] - begun, drawn / (time.perf_counter() - firsts[-1]))
+        firsts, ended = [events.pieces[0][0] for events in sinks], max(events.pieces[-1][0] for events in sinks)
+        behind = sum(tokens for events in sinks for at, tokens in events.pieces if at > max(firsts))
+        return Timed(min(firsts) - begun, behind / (ended - max(firsts)))
+
+
+class _TimedEvents(queue.SimpleQueue[SequenceEvent]):
+    """Events of one text, with the moments at which they came: its reader may be late."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[float, int]] = []
+        """Seconds, and tokens."""
+
+    def put(self, item: SequenceEvent, block: bool = True, timeout: float | None = None) -> None:
+        """By the thread that runs the model."""
+        if isinstance(item, TextPiece):
+            self.pieces.append((time.perf_counter(), len(item.tokens)))
+        super().put(item, block, timeout)
 
 
 class Server:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.backends.native import loaded_library
 from bricolage.base.generation_options import LanguageSettings
 from bricolage.errors import BricolageError
 from bricolage.frontends.decoders.decoder_description import SourceFile, TokenizerDescription
@@ -45,7 +46,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
 
 @pytest.fixture
 def in_filled(filled: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
-    """Within that cache; the answer."""
+    """Within that cache; the answer. Other libraries of this process lend no weights."""
+    monkeypatch.setattr(loaded_library, "_WEIGHTS", {})
     monkeypatch.setenv("BRICOLAGE_CACHE", str(filled[0]))
     return filled[1]
 

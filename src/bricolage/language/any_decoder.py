@@ -7,8 +7,9 @@ from pathlib import Path
 from bricolage.errors import NotALanguageModel
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
-from bricolage.frontends.decoders.onnx_decoder_files import find_onnx_decoder
-from bricolage.language.onnx_decoders.kept_decoders import KEPT_DESCRIPTION, NO_TOKENIZER, open_kept_decoder
+from bricolage.frontends.decoders.onnx_decoder_files import KEPT_DESCRIPTION, find_onnx_decoder
+
+# Files of other kinds start without what reads graphs: it is imported where it is needed.
 
 
 def read_any_decoder(path: str | Path) -> DecoderDescription:
@@ -26,14 +27,14 @@ def read_any_decoder(path: str | Path) -> DecoderDescription:
     file = None if has_tensors else find_onnx_decoder(path)
     if file is None:
         return read_decoder(path)
-    from bricolage.language.onnx_decoders.onnx_decoder import (
-        read_onnx_decoder,
-    )  # it imports far more than other files need
+    from bricolage.language.onnx_decoders.onnx_decoder import read_onnx_decoder
 
     return read_onnx_decoder(file)
 
 
 def _open_kept(path: Path) -> DecoderDescription:
+    from bricolage.language.onnx_decoders.kept_decoders import NO_TOKENIZER, open_kept_decoder
+
     decoder = open_kept_decoder(path.parent, NO_TOKENIZER)
     if decoder is None:
         raise NotALanguageModel(path=path, reason="it is no reading of a graph, or its files are not what they were")

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from bricolage.base.generation_options import NGRAM, LanguageSettings
 from bricolage.base.options import available_cores
 from bricolage.base.progress import Progress, Silent
 from bricolage.errors import BadOption
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
+from bricolage.frontends.decoders.decoder_files import DECODER_PLAN
 from bricolage.frontends.decoders.decoder_program import CacheType
 from bricolage.language.any_decoder import read_any_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.decoder_programs import Arithmetic
 from bricolage.language.draft_model import ModelDrafter, check_same_tokens
-from bricolage.language.handover_model import HandoverModel
 from bricolage.language.language_model import LanguageModel
-from bricolage.language.planned_decoder import run_planned_decoder
-from bricolage.language.private_cache_model import PrivateCacheModel
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
 from bricolage.language.speculation import NgramDrafter, StepSeconds, measure_steps
 from bricolage.language.tokenizer import Tokenizer
-from bricolage.plan.decoder_plan import read_decoder_plan
+
+if TYPE_CHECKING:
+    from bricolage.language.handover_model import HandoverModel
+    from bricolage.language.private_cache_model import PrivateCacheModel
+    from bricolage.plan.decoder_plan import DecoderPlan
 
 
 def open_language_model(
@@ -45,19 +47,14 @@ def open_language_model(
         ModelBeyondMemory, NotEnoughMemory: its weights, or its cache, do not fit.
     """
     settings = settings or LanguageSettings()
-    plan = read_decoder_plan(path)
+    plan = _read_plan(path)
     decoder = read_any_decoder(path)
     tokenizer = Tokenizer(decoder.tokenizer, path)
     progress = progress or Silent()
     make_drafter = _choose_drafter(settings, tokenizer, progress)
-    if plan is None:
-        model: DecoderModel | PrivateCacheModel | HandoverModel = _prepare_decoder(decoder, settings, progress)
-    else:
-        if settings.cache != LanguageSettings().cache:
-            advice = "An artifact's backends have caches of their own: leave it out, or give the model's file"
-            raise BadOption(option="--cache", value=settings.cache, advice=advice)
-        model = run_planned_decoder(decoder, plan, settings, path)
-        model.prepare(progress, every=settings.prepare or bool(settings.speculate))
+    model: DecoderModel | PrivateCacheModel | HandoverModel
+    model = run_decoder(decoder, settings) if plan is None else _run_artifact(decoder, plan, settings, path)
+    _prepare(model, settings, progress)
     limits = SchedulerSettings(settings.most_sequences, prefix_bytes=settings.prefix_bytes)
     if make_drafter is None:
         return LanguageModel(model, tokenizer, limits, on_close=model.close)
@@ -76,10 +73,32 @@ def run_decoder(decoder: DecoderDescription, settings: LanguageSettings) -> Deco
     return DecoderModel(decoder, threads=threads, config=config, cache=cache)
 
 
-def _prepare_decoder(decoder: DecoderDescription, settings: LanguageSettings, progress: Progress) -> DecoderModel:
-    model = run_decoder(decoder, settings)
+# What plans and other backends need is imported for artifacts alone: a file starts without it.
+
+
+def _read_plan(path: Path) -> DecoderPlan | None:
+    if not (path / DECODER_PLAN).is_file():
+        return None
+    from bricolage.plan.decoder_plan import read_decoder_plan
+
+    return read_decoder_plan(path)
+
+
+def _run_artifact(
+    decoder: DecoderDescription, plan: DecoderPlan, settings: LanguageSettings, path: Path
+) -> DecoderModel | PrivateCacheModel | HandoverModel:
+    from bricolage.language.planned_decoder import run_planned_decoder
+
+    if settings.cache != LanguageSettings().cache:
+        advice = "An artifact's backends have caches of their own: leave it out, or give the model's file"
+        raise BadOption(option="--cache", value=settings.cache, advice=advice)
+    return run_planned_decoder(decoder, plan, settings, path)
+
+
+def _prepare(
+    model: DecoderModel | PrivateCacheModel | HandoverModel, settings: LanguageSettings, progress: Progress
+) -> None:
     model.prepare(progress, every=settings.prepare or bool(settings.speculate))
-    return model
 
 
 def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer, progress: Progress) -> DrafterFactory | None:
@@ -90,5 +109,6 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer, progress: 
     path = Path(settings.speculate)
     decoder = read_any_decoder(path)
     check_same_tokens(tokenizer, Tokenizer(decoder.tokenizer, path))
-    draft_model = _prepare_decoder(decoder, settings, progress)
+    draft_model = run_decoder(decoder, settings)
+    _prepare(draft_model, settings, progress)
     return lambda options: ModelDrafter(draft_model, options)

@@ -30,10 +30,13 @@ _OF_A_PROCESS = 512 << 20
 """Bytes, in addition."""
 _NICENESS = 10
 """Texts come first."""
+_PATIENCE_S = 2.0
+"""Until something is compiled that is not waited for: a short text ends before, and would only be slowed down."""
 
 
 class ProgramCompiler:
-    """A thread with processes that compile programs in their order. It ends with the last program, or when it is closed."""
+    """A thread with processes that compile programs in their order, soon, or at once where one is waited for. It ends with the last
+    program, or when it is closed."""
 
     def __init__(
         self, decoder: DecoderDescription, settings: ProgramSettings, programs: Sequence[DecoderProgram]
@@ -47,6 +50,8 @@ class ProgramCompiler:
         fitting = available_bytes() // (_COPIES * decoder.nbytes + _OF_A_PROCESS)
         self._jobs = max(1, min(available_cores(), len(programs), fitting))
         self._closed = False
+        self._hurry = threading.Event()
+        """Set once a program is waited for, or none is any more."""
         self._thread = threading.Thread(target=self._run, name="bricolage-programs", daemon=True)
         self._thread.start()
 
@@ -56,16 +61,20 @@ class ProgramCompiler:
 
     def wait(self, program: DecoderProgram) -> None:
         """Until it is not compiled here any more: it is ready then, or was refused."""
+        self._hurry.set()
         self._done[program].wait()
 
     def close(self) -> None:
         """Ends the processes."""
         self._closed = True
+        self._hurry.set()
         self._thread.join()
 
     def _run(self) -> None:
+        self._hurry.wait(_PATIENCE_S)
         try:
-            self._compile_all()
+            if not self._closed:
+                self._compile_all()
         except (
             BricolageError,
             OSError,

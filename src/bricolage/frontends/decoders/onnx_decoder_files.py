@@ -13,6 +13,8 @@ from pathlib import Path
 from bricolage.errors import NotALanguageModel
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
 
+KEPT_DESCRIPTION = "decoder.json"
+"""Name of the file by which a reading of a graph is opened that is kept in the cache."""
 _GRAPH, _INPUT, _NAME = 7, 11, 1
 """Numbers of the fields in ModelProto, GraphProto and ValueInfoProto."""
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5

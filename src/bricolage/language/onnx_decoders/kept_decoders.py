@@ -22,9 +22,8 @@ from bricolage import _version
 from bricolage.base.cache import UNFINISHED, cache_directory, discard, trim
 from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, SourceFile, TokenizerDescription
+from bricolage.frontends.decoders.onnx_decoder_files import KEPT_DESCRIPTION
 
-KEPT_DESCRIPTION = "decoder.json"
-"""Name of the file by which a reading is opened."""
 _WEIGHTS, _ARRAY = "weights", "array"
 _ALIGNMENT = 64
 NO_TOKENIZER = TokenizerDescription("gpt2")
