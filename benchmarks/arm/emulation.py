@@ -216,7 +216,6 @@ def emulate(processor: Processor, replace_attribute: Callable[[object, str, obje
         (toolchain, "compiler", lambda: (COMPILER,)),
         # What these keep is of the compiler that was there before.
         (toolchain, "compiler_version", cache(toolchain.compiler_version.__wrapped__)),
-        (toolchain, "compile_shared_object", cache(toolchain.compile_shared_object.__wrapped__)),
         (engine, "_generation", cache(engine._generation.__wrapped__)),
     ]
     for module, attribute, value in changes:

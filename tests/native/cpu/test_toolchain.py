@@ -78,6 +78,20 @@ def test_how_much_is_optimised_is_part_of_what_is_kept(tmp_path: Path, monkeypat
     assert isinstance(Native().status(), Missing)
 
 
+def test_what_libraries_share_is_compiled_again_once_the_cache_is_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for name in ("first", "second"):
+        monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / name))
+        made.append(toolchain.compile_shared_object("int shared_by_tests = 1;\n", "test"))
+        assert made[-1].is_file()
+    made[0].unlink()
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "first"))
+    assert toolchain.compile_shared_object("int shared_by_tests = 1;\n", "test") == made[0]
+    assert made[0].is_file()
+
+
 @pytest.mark.parametrize("name", ARM_SETS)
 def test_zig_takes_the_flags_of_arms_sets(name: str, tmp_path: Path) -> None:
     """It knows no architecture by the name that GCC and Clang have for it."""

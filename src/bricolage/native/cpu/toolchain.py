@@ -99,17 +99,24 @@ def compile_library(text: str, flags: tuple[str, ...], library: Path, title: str
     _compile(text, library.with_suffix(".c"), ("-shared", *flags, "-o", str(library)), behind, title)
 
 
-@cache
+_UNKEPT: dict[str, Path] = {}
+"""Shared objects of this process where the cache folder cannot be written, by the digest of what they are made of."""
+
+
 def compile_shared_object(text: str, title: str) -> Path:
-    """Compiles what many libraries share. It is kept in the cache folder; where that cannot be written, as long as the process.
+    """Compiles what many libraries share. It is kept in the cache folder; where that cannot be written, as long as the process. A
+    cache folder that was emptied meanwhile, or another compiler or level, has it compiled again.
 
     Raises:
         Refused: as `compile_library`.
     """
     words = "\0".join([text, compiler_version() or "", *FLAGS, level() or ""])
-    kept = cache_directory() / "shared" / f"{hashlib.sha256(words.encode()).hexdigest()[:16]}.o"
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+    kept = cache_directory() / "shared" / f"{digest}.o"
     if kept.exists():
         return kept
+    if digest in _UNKEPT:
+        return _UNKEPT[digest]
     folder = scratch.temporary()
     compiled = folder / kept.name
     _compile(text, compiled.with_suffix(".c"), ("-c", "-o", str(compiled)), (), title)
@@ -119,7 +126,7 @@ def compile_shared_object(text: str, title: str) -> Path:
             shutil.copyfile(compiled, partial)
     except OSError:
         atexit.register(scratch.remove, folder)
-        return compiled
+        return _UNKEPT.setdefault(digest, compiled)
     scratch.remove(folder)
     return kept
 
@@ -183,7 +190,9 @@ def _compile(text: str, source: Path, before: tuple[str, ...], behind: tuple[str
         kept = cache_directory() / "failed" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.c"
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(text, encoding="utf-8")
-        message = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr.strip())
+        # Of a linker the first line says what is wrong; the last one, with the word, that something is.
+        lines = [line for line in ran.stderr.splitlines() if line.strip()] or [f"it ended with {ran.returncode}"]
+        message = next((line for line in lines if "error" in line and "ld returned" not in line), lines[0])
         message = message[:_LONGEST_REASON]
         raise Refused(
             backend=title, reason=f"{command[0]} does not compile the generated C (kept in {kept}): {message}"
