@@ -12,7 +12,6 @@ from bricolage.errors import MissingLibrary, NotALanguageModel
 from bricolage.frontends.decoders.decoder_files import is_language_model
 
 if TYPE_CHECKING:
-    from bricolage.base.progress import Progress
     from bricolage.language.language_model import LanguageModel
     from bricolage.verify.text_accuracy import TextAccuracy
 

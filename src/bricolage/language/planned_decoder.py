@@ -27,7 +27,8 @@ def run_planned_decoder(
 
     Raises:
         MissingBackend: one that ships is not installed here.
-        BadOption: another precision is asked for than it was decided with.
+        BadOption: `low` is asked for, and it was decided at `highest`. What was decided at `low` runs so: `highest`, the default of
+            settings, asks for nothing there.
         ModelBeyondMemory, NotEnoughMemory, Refused: as of the models.
     """
     options = plan.provenance.options
