@@ -36,6 +36,8 @@ class BlockOperand(ProductOperand):
     dot: ByteDot = "plain"
     by_lane: bool = False
     """Whether four bytes of a row are a lane of a vector of sixteen."""
+    raised: bool = False
+    """Whether float32 is made of integers as the highest bits of a word."""
 
     def steps(self, k: int) -> int:
         """Blocks."""
@@ -86,7 +88,7 @@ class BlockOperand(ProductOperand):
 
     @property
     def signed(self) -> bool:
-        """Whether integers of 8 bits lie less their middle in memory, as bytes with a sign."""
+        """Whether integers lie less their middle in memory, as numbers with a sign."""
         return False
 
     def preamble(self, _isa: Isa) -> Sequence[str]:

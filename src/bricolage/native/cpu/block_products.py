@@ -45,6 +45,8 @@ _SETS = 2
 in tiles of many rows, so that a row has the same bits however many are multiplied with it."""
 _UNROLLED = 4
 """Numbers along k that are written out where integers are float32 already: blocks are a multiple of it."""
+_RAISED_LANES = 8
+"""Numbers of the vectors in which integers become float32 as the highest bits of a word. Vectors of 16 take them from a table."""
 _SIXTEEN = 16
 """Bytes of a vector whose lanes are multiplied."""
 
@@ -78,6 +80,7 @@ def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> Block
         minima=minima,
         dot=isa.vector_dot,
         by_lane=isa.by_lane,
+        raised=isa.lanes == _RAISED_LANES,
     )
 
 
@@ -98,7 +101,12 @@ class BlockFloats(BlockOperand):
 
     def pack_row(self, x: str, to: str, k: int, _part: int, _peak: str = "") -> str:
         """See `ProductOperand.pack_row`."""
-        return f"pack_block_floats({x}, {to}, {k}, {self.block});"
+        return f"pack_block_floats({x}, {to}, {k}, {self.block}, {f'0x1p-{32 - self.bits}f' if self.raised else '1.0f'});"
+
+    @property
+    def signed(self) -> bool:
+        """See `BlockOperand.signed`."""
+        return self.raised
 
     def unpacked_bytes(self, columns: int) -> int:
         """See `BlockOperand.unpacked_bytes`: scales, what zero points add, and float32 of the integers. Making them takes as many

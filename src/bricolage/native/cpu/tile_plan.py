@@ -130,7 +130,7 @@ def plan_tile(
     levels = operand.planes > 1
     piece = blocks.piece(panel, in_windows=windowed, in_levels=levels) if of_bytes and tiles > 1 else MOST_BYTES
     k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
-    unpacked = operand.unpacked_bytes(packing.wide) if isinstance(operand, BlockOperand) and m > FEW_ROWS else 0
+    unpacked = operand.unpacked_bytes(packing.wide) if isinstance(operand, BlockOperand) and tiles > 1 else 0
     k_blocks = max(k_blocks, packing.steps * unpacked // UNPACKED_BYTES)
     usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
     right_bytes = packing.column * packing.bytes * p.n
