@@ -24,6 +24,8 @@ from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.fuse.slice_pairs import FEW_ROWS
 from bricolage.native.ir.tensors import Conv, MatMul
 
+_UNPACKED_TILES = 2
+"""Up to so many tiles each converts the integers of a panel itself: that costs less than to store floats and to load them."""
 _STREAM_ROWS = 2
 """Of a product that multiplies no longer than it reads: a processor fetches one stream from its last-level cache by itself. Steps
 of recurrences of 256 to 512 units took 4 to 12 % longer with instructions that fetch (AMD EPYC Zen 3)."""
@@ -122,7 +124,7 @@ def plan_tile(
     by_columns = _is_shared_by_columns(packing, target, config)
     conv_windows = None if by_columns or made or config.pack is not None else windows(root, p, operand)
     m = conv_windows.m if conv_windows else p.m
-    mr, group = _most_rows(operand, target, config), operand.row_group
+    mr, group = _most_rows(operand, target, config, m), operand.row_group
     tiles = -(-m // mr)
     blocks, unit = GemmBlocks(target.l2_bytes), isinstance(operand, Tiles)
     of_bytes = unit and operand.k_pack == BYTES_IN_FOURS
@@ -130,7 +132,9 @@ def plan_tile(
     levels = operand.planes > 1
     piece = blocks.piece(panel, in_windows=windowed, in_levels=levels) if of_bytes and tiles > 1 else MOST_BYTES
     k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
-    unpacked = operand.unpacked_bytes(packing.wide) if isinstance(operand, BlockOperand) and tiles > 1 else 0
+    unpacked = (
+        operand.unpacked_bytes(packing.wide) if isinstance(operand, BlockOperand) and tiles > _UNPACKED_TILES else 0
+    )
     k_blocks = max(k_blocks, packing.steps * unpacked // UNPACKED_BYTES)
     usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
     right_bytes = packing.column * packing.bytes * p.n
@@ -166,9 +170,11 @@ def plan_tile(
     )
 
 
-def _most_rows(operand: ProductOperand, target: CpuTarget, config: GemmConfig) -> int:
+def _most_rows(operand: ProductOperand, target: CpuTarget, config: GemmConfig, m: int) -> int:
     """Rows of a tile: whole groups of those that lie together."""
     registers, group = operand.rows(target.isa), operand.row_group
+    if isinstance(operand, BlockOperand) and m <= FEW_ROWS:
+        registers = operand.few_rows(target.isa)
     rows = registers if operand.in_tiles else min(config.rows or registers, registers)
     return max(rows // group * group, group)
 
