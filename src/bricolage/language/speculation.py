@@ -141,8 +141,8 @@ class StepSeconds:
         return (1 - share) * self.seconds[lower] + share * self.seconds[upper]
 
     def observe(self, rows: int, seconds: float, *, guessed: bool) -> None:
-        """A step has taken so long. One without guesses moves all times by as much for each row: attention to a longer context takes
-        that. One with guesses moves that of its rows alone, so that a loss is seen."""
+        """A step has taken so long. One without guesses moves all times by as much for each row, as attention to a longer context
+        does; one with guesses that of its rows alone, so that a loss is seen."""
         before = self.predict(rows)
         seconds = min(seconds, 4 * before)  # another process had the cores
         after = (1 - _TIME_WEIGHT) * before + _TIME_WEIGHT * seconds
@@ -159,7 +159,7 @@ def expected_tokens(acceptance: float, guesses: int) -> float:
 
 
 def predict_loss(times: StepSeconds, sequences: int, guesses: int, guess_s: float) -> float:
-    """Seconds that a step takes longer with so many guesses for each of `sequences`, for each of them; see `choose_guesses`."""
+    """Seconds that a step takes longer with `guesses` for each of `sequences`, divided by these; see `choose_guesses`."""
     return (times.predict(sequences * (1 + guesses)) - times.predict(sequences)) / sequences + guesses * guess_s
 
 

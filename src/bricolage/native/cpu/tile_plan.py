@@ -25,7 +25,7 @@ from bricolage.native.fuse.slice_pairs import FEW_ROWS
 from bricolage.native.ir.tensors import Conv, MatMul
 
 _UNPACKED_TILES = 2
-"""Up to so many tiles each converts the integers of a panel itself: that costs less than to store floats and to load them."""
+"""Up to this number of tiles each converts the integers of a panel itself: that costs less than to store floats and load them."""
 _STREAM_ROWS = 2
 """Of a product that multiplies no longer than it reads: a processor fetches one stream from its last-level cache by itself. Steps
 of recurrences of 256 to 512 units took 4 to 12 % longer with instructions that fetch (AMD EPYC Zen 3)."""
