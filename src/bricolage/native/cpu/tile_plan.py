@@ -24,8 +24,6 @@ from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.fuse.slice_pairs import FEW_ROWS
 from bricolage.native.ir.tensors import Conv, MatMul
 
-_UNPACKED_TILES = 2
-"""Up to this number of tiles each converts the integers of a panel itself: that costs less than to store floats and load them."""
 _STREAM_ROWS = 2
 """Of a product that multiplies no longer than it reads: a processor fetches one stream from its last-level cache by itself. Steps
 of recurrences of 256 to 512 units took 4 to 12 % longer with instructions that fetch (AMD EPYC Zen 3)."""
@@ -132,9 +130,7 @@ def plan_tile(
     levels = operand.planes > 1
     piece = blocks.piece(panel, in_windows=windowed, in_levels=levels) if of_bytes and tiles > 1 else MOST_BYTES
     k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
-    unpacked = (
-        operand.unpacked_bytes(packing.wide) if isinstance(operand, BlockOperand) and tiles > _UNPACKED_TILES else 0
-    )
+    unpacked = operand.unpacked_bytes(packing.wide) if isinstance(operand, BlockOperand) and m > FEW_ROWS else 0
     k_blocks = max(k_blocks, packing.steps * unpacked // UNPACKED_BYTES)
     usual = blocks.made_rows if made else blocks.unit_rows if unit else blocks.rows
     right_bytes = packing.column * packing.bytes * p.n
