@@ -24,7 +24,7 @@ from bricolage.frontends.decoders.decoder_description import (
     matrix_rows,
     matrix_shape,
 )
-from bricolage.frontends.decoders.gguf_blocks import count_unpacked_bytes, decode_blocks
+from bricolage.frontends.decoders.gguf_blocks import count_mapped_bytes, decode_blocks
 from bricolage.frontends.decoders.gguf_file import GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.named_values import NamedValues
@@ -45,7 +45,7 @@ def read_gguf(path: Path) -> DecoderDescription:
     name = NamedValues(path, file.metadata).text("general.architecture")
     if name not in ARCHITECTURES:
         raise UnknownDecoderKind(path=path, kind="architecture", name=name, expected=", ".join(ARCHITECTURES))
-    needed = sum(count_unpacked_bytes(tensor.format, tensor.size) for tensor in file.tensors.values())
+    needed = sum(count_mapped_bytes(tensor.format, tensor.size) for tensor in file.tensors.values())
     present = available_bytes()
     if needed > present:
         raise ModelBeyondMemory(wanted=f"{needed / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
