@@ -34,7 +34,7 @@ def run_planned_decoder(
         ModelBeyondMemory, NotEnoughMemory, Refused: as of the models.
     """
     options = plan.provenance.options
-    prompt, step = (_raise_precision(side, plan, settings, path) for side in (plan.prompt, plan.step))
+    prompt, step = (choose_precision(side, plan, settings, path) for side in (plan.prompt, plan.step))
     for name in dict.fromkeys((prompt.backend, step.backend)):
         status = registry.get(name).status()
         if not isinstance(status, Available):
@@ -46,10 +46,16 @@ def run_planned_decoder(
     return step_side if prompt == step else HandoverModel(_open_side(decoder, prompt, threads), step_side)
 
 
-def _raise_precision(
+def choose_precision(
     shipped: Implementation, plan: DecoderPlan, settings: LanguageSettings, path: Path
 ) -> Implementation:
-    """What runs a side at the precision that is asked for, where that is not the one that was decided.
+    """What runs prompts or steps at the precision that is asked for.
+
+    Args:
+        shipped: what was decided to run them.
+        plan: the decision.
+        settings: a precision, or none: then it is the one that was decided.
+        path: of the artifact, for the error.
 
     Raises:
         BadOption: it cannot.
