@@ -96,7 +96,9 @@ def test_memory_is_asked_for_what_is_loaded(
 def test_bytes_of_a_packing_are_those_of_its_file(filled: tuple[Path, np.ndarray]) -> None:
     (shared,) = filled[0].glob(f"compiled/*/*/weights-*/{WEIGHTS}")
     packed = decoder_memory.count_packed_bytes(mixed_decoder())
-    assert packed <= shared.stat().st_size < 2 * packed, "norms and edges of tiles come to it, which are much of a small one"
+    assert packed <= shared.stat().st_size < 2 * packed, (
+        "norms and edges of tiles come to it, which are much of a small one"
+    )
 
 
 @pytest.mark.parametrize("pattern", ["weights-*/weights.bin", "decoder-*/program.json", "native-*/region.so"])

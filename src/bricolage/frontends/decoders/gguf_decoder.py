@@ -109,9 +109,8 @@ class _Parts:
         """
         keys, name, path = self._keys, self._name, self._file.path
         if keys.integer(f"{name}.expert_count", 0):
-            raise UnknownDecoderKind(
-                path=path, kind="architecture", name=f"{name} with experts", expected="dense layers"
-            )
+            dense = f"dense layers of {', '.join(ARCHITECTURES)}"
+            raise UnknownDecoderKind(path=path, kind="architecture", name=f"{name} with experts", expected=dense)
         turned = keys.integer(f"{name}.rope.dimension_count", self._head_size)
         values = keys.integer(f"{name}.attention.value_length", self._head_size)
         if turned != self._head_size or values != self._head_size:
