@@ -54,7 +54,7 @@ def count_race_bytes(decoder: DecoderDescription, others: Collection[str]) -> in
     """Of a race of our engine with `others`: the reference, and then our engine with one of the others at a time, if there is no
     room for more."""
     pairs = [count_packed_bytes(decoder) + count_program_bytes(decoder, name) for name in others]
-    return max(count_reference_bytes(decoder), decoder.nbytes + max(count_compiling_bytes(decoder), *pairs))
+    return max(count_reference_bytes(decoder), decoder.nbytes + max([count_compiling_bytes(decoder), *pairs]))
 
 
 def require_memory(wanted: int, purpose: str = "") -> None:
