@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from bricolage.base.decoder_options import DecoderOptions, parse_contexts
@@ -14,10 +13,11 @@ from bricolage.base.undo import undo_on_failure
 from bricolage.costs.database import Database
 from bricolage.driver.decoders.decoder_decision import DecoderRequest, decide_decoder
 from bricolage.driver.decoders.stored_decision import complete_decoder_plan, forget_decoder_plan
-from bricolage.errors import BadOption, NotALanguageModel
+from bricolage.errors import ArtifactFails, BadOption, NotALanguageModel
+from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_stored_decoder, model_within, read_decoder
 from bricolage.language.decoder_trial import try_artifact
-from bricolage.plan.decoder_plan import DecoderPlan, read_decoder_plan, write_decoder_artifact
+from bricolage.plan.decoder_plan import DecoderCheck, DecoderPlan, read_decoder_plan, write_decoder_artifact
 
 __all__ = [
     "DecoderOptions",
@@ -74,8 +74,8 @@ def optimize_decoder(
     write_decoder_artifact(plan, within, output)
     if plan.check is None:
         progress.start("the artifact in a fresh process")
-        with undo_on_failure(partial(_withdraw, plan, output)):
-            plan = replace(plan, check=try_artifact(plan, decoder, output))
+        with undo_on_failure(lambda: (output / DECODER_PLAN).unlink(missing_ok=True)):
+            plan = replace(plan, check=_try_on_record(plan, decoder, output))
         write_decoder_artifact(plan, within, output)
         with Database() as database:
             complete_decoder_plan(database, plan)
@@ -83,11 +83,14 @@ def optimize_decoder(
     return plan
 
 
-def _withdraw(plan: DecoderPlan, output: Path) -> None:
-    """The artifact has no decision, and there is none on record."""
-    (output / DECODER_PLAN).unlink(missing_ok=True)
-    with Database() as database:
-        forget_decoder_plan(database, plan)
+def _try_on_record(plan: DecoderPlan, decoder: DecoderDescription, output: Path) -> DecoderCheck:
+    """As `try_artifact`. A decision whose artifact is wrong is on record no more; one whose trial was interrupted is."""
+    try:
+        return try_artifact(plan, decoder, output)
+    except ArtifactFails:
+        with Database() as database:
+            forget_decoder_plan(database, plan)
+        raise
 
 
 def check_decoder_options(options: Options, also: Collection[tuple[str, object]] = ()) -> None:

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.fuzz_loaders.language_files import sound_gguf
+from bricolage.api import optimize_decoder as api_module
 from bricolage.api.optimize_decoder import DecoderOptions, check_decoder_options, optimize_decoder, parse_contexts
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
@@ -22,7 +23,7 @@ from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.driver.decoders import decoder_decision
 from bricolage.driver.decoders.part_choice import choose_part, settle_pair
-from bricolage.errors import BadArtifact, BadOption, ModelBeyondMemory, NewerArtifact, NoBackend
+from bricolage.errors import ArtifactFails, BadArtifact, BadOption, ModelBeyondMemory, NewerArtifact, NoBackend
 from bricolage.frontends.decoders import decoder_memory
 from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_language_model, read_decoder
 from bricolage.language.decoder_trial import KL_BOUNDS
@@ -164,6 +165,30 @@ def test_the_same_question_is_decided_once(
                 optimize_decoder(model, tmp_path / "other", options, wanted, replan=replan)
     with pytest.raises(BadOption, match="--provisional"):
         optimize_decoder(model, tmp_path / "other", OPTIONS, replan=True, provisional=True)
+
+
+def test_a_decision_whose_artifact_is_wrong_is_not_kept(
+    artifact: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    first = read_decoder_plan(artifact)
+    assert first is not None
+    raced: list[DecoderPlan] = []
+
+    def race_again(*_: object) -> tuple[DecoderPlan, bool]:
+        raced.append(replace(first, check=None))
+        return raced[-1], True
+
+    def fail(kind: type[BaseException]) -> None:
+        raise kind(where="on a text", reason="wrong") if kind is ArtifactFails else kind
+
+    monkeypatch.setattr(decoder_decision, "race_decoder", race_again)
+    for kind, races in ((KeyboardInterrupt, 1), (ArtifactFails, 1), (ArtifactFails, 2)):
+        monkeypatch.setattr(api_module, "try_artifact", lambda *_, kind=kind: fail(kind))
+        with pytest.raises(kind):
+            optimize_decoder(model, tmp_path / "none", OPTIONS, DecoderOptions((8,)), provisional=True)
+        assert len(raced) == races
+        assert not (tmp_path / "none" / DECODER_PLAN).exists()
 
 
 def test_what_load_disturbed_is_decided_again_in_quiet(
