@@ -69,7 +69,12 @@ def canonical_cost(model: ir.Model, cost: CostModel, used: Sequence[Rule]) -> fl
         *((PRODUCTS, STARTED, ["Add", "Add", "Concat", "MatMul", "Split"], method) for method in METHODS),
         (KERNELS, OperatorRoofline(), ["Conv"], "backtrack"),
         pytest.param(KERNELS, OperatorRoofline(), ["Conv"], "saturate", marks=pytest.mark.slow),
-        *((BRANCHES, STARTED, ["Concat", "Conv"], method) for method in METHODS),
+        # Every method finds the products, each of the other examples by two or three.
+        *((BRANCHES, STARTED, ["Concat", "Conv"], method) for method in METHODS[:2]),
+        *(
+            pytest.param(BRANCHES, STARTED, ["Concat", "Conv"], method, marks=pytest.mark.slow)
+            for method in METHODS[2:]
+        ),
         # The shipped policy was learned from networks without such a fan, and keeps its keys away from the steps that lead out.
         *(
             (FANNED, OperatorRoofline(), ["Add", "Relu", "Tanh"], method)
@@ -114,7 +119,7 @@ def test_random_models_stay_equal(method: Method) -> None:
         model = random_model(seed, written_rules())
         if seed % 2:
             simplify(model)
-        options = unhurried(150, method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
+        options = unhurried(60, method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
         found = search_graphs(model, written_rules(), odd(seed), options)
         assert found.best.cost <= canonical_cost(model, odd(seed), written_rules()) * (1 + 1e-9)
         better += found.best.cost < found.before
