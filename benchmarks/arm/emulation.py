@@ -115,7 +115,7 @@ def _compile_once(text: str, flags: tuple[str, ...], variables: tuple[str, ...],
 
 def share_library(text: str, flags: tuple[str, ...], library: Path, title: str, *objects: Path) -> None:
     """As `toolchain.compile_library`; what this process just compiled with the same flags is not compiled again. Sets differ in
-    products of bytes and of bfloat16 alone, so that most libraries are the same for all, and the compiler takes most of the time."""
+    products of bytes and of bfloat16 alone, so that most libraries are the same for all, and compiling takes most of the time."""
     library.write_bytes(_compile_once(text, flags, (str(toolchain.level()), title), objects))
 
 
