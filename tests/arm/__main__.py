@@ -62,7 +62,7 @@ def _use_product(debian: EmulatedDebian, chosen: Collection[str]) -> Iterator[tu
         "decide with native alone": ([*decide, "-o", "own.bricolage", "--backend", "native"], "> native"),
         "run": (["bricolage", "run", "digits.bricolage", "--input", "digits.npz"], "scores"),
         "explain": (["bricolage", "explain", "digits.bricolage"], "operators"),
-        "export": (["bricolage", "export", "own.bricolage", "-o", "digits-c"], "neon"),
+        "export": (["bricolage", "export", "own.bricolage", "-o", "digits-c"], "C for dotprod"),
         "tests": (["python", "-m", "pytest", *_TESTED, "--deselect", _GROUPS, *_PYTEST], "passed"),
         "tests of the engine": (["python", "-m", "pytest", *_ENGINE, *_PYTEST], "passed"),
         "demo": (["python", "-m", "examples.demo"], "Nearest neighbours unchanged"),
