@@ -245,7 +245,7 @@ def emulate(processor: Processor, replace_attribute: Callable[[object, str, obje
 
 @contextmanager
 def optimise_less() -> Iterator[None]:
-    """Libraries compiled meanwhile have the compiler's first level, in less than half of the time, unless the environment names one."""
+    """Libraries compiled meanwhile have the compiler's first level, in half of the time, unless the environment names one."""
     if LEVEL_VARIABLE in os.environ:
         yield
         return
