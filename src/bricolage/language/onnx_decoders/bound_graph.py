@@ -13,7 +13,7 @@ from bricolage.errors import InvalidGraph, NoReference, StatedOtherwise
 from bricolage.graph.constant_folding import constant_elements, constant_value, is_known
 from bricolage.graph.contributed_shapes import infer_behind
 from bricolage.graph.graph import describe
-from bricolage.graph.prepare import prepare, symbolic_dimensions
+from bricolage.graph.prepare import bind, simplify, symbolic_dimensions
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
 from bricolage.language.onnx_decoders.part_identity import identify_part
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
@@ -53,7 +53,8 @@ class BoundGraph:
                 bound.graph.inputs.remove(value)
                 value.name = f"{value.name}.input"
                 bound.graph.register_initializer(constant)
-        graph = prepare(bound, _sizes(bound, interface, past, new))
+        # A clean model states what can be inferred: `prepare` would infer it again, and judge what nothing is computed of.
+        graph = simplify(bind(bound, _sizes(bound, interface, past, new)))
         _infer_again(graph.model)
         self.nodes = [operator.node for operator in graph.operators]
         self._model = graph.model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -57,6 +57,7 @@ def keep_distinct_layers(model: ir.Model, interface: CacheInterface, layers: Seq
 def _identify_layers(model: ir.Model, interface: CacheInterface, layers: Sequence[LayerValues]) -> list[Hashable]:
     """Equal for layers that compute the same; of a layer that cannot be told, like no other."""
     values = _list_values(model)
+    sizes = {str(size) for value in model.graph.inputs for size in value.shape or ()}
     identities = list[Hashable]()
     for layer, cache in zip(layers, interface.layers, strict=True):
         names = (*layer.heads, cache.past_key, cache.past_value, cache.present_key, cache.present_value, layer.mixed)
@@ -65,7 +66,7 @@ def _identify_layers(model: ir.Model, interface: CacheInterface, layers: Sequenc
         borders = [values[name] for name in dict.fromkeys(names[: len(layer.heads) + 2])]
         sinks = [values[name] for name in names[len(layer.heads) + 2 :]]
         try:
-            identities.append(identify_part(sinks, borders, _name_leaf).whole())
+            identities.append(identify_part(sinks, borders, lambda value: _name_leaf(value, sizes)).whole())
         except NotUnderstood:
             identities.append(object())
     return identities
@@ -77,8 +78,8 @@ def _list_values(model: ir.Model) -> dict[str, ir.Value]:
     return {value.name: value for value in (*graph.inputs, *made) if value.name}
 
 
-def _name_leaf(value: ir.Value) -> Hashable | None:
-    """Inputs by their names, and sizes by theirs: equal names are equal sizes."""
+def _name_leaf(value: ir.Value, known: Collection[str]) -> Hashable | None:
+    """Inputs by their names, and shapes by the names that sizes of inputs have: equal names are equal sizes."""
     if value.is_graph_input():
         return "input", value.name
     node = value.producer()
@@ -86,7 +87,7 @@ def _name_leaf(value: ir.Value) -> Hashable | None:
         return None
     measured = node.inputs[0]
     shape = None if measured is None else measured.shape
-    if shape is None or not all(isinstance(size, int) or size.value for size in shape):
+    if shape is None or not all(isinstance(size, int) or size.value in known for size in shape):
         return None
     bounds = tuple((name, str(attribute.value)) for name, attribute in sorted(node.attributes.items()))
     return "sizes", tuple(str(size) for size in shape), bounds

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.constant_folding import constant_elements, is_known
@@ -37,7 +38,8 @@ class PartIdentity:
 
     def whole(self) -> Hashable:
         """With the contents of all constants."""
-        return self.structure, tuple(_digest(value) for value in self.constants)
+        arrays = (constant_elements(value) for value in self.constants)
+        return self.structure, tuple(_digest(array) for array in arrays if array is not None)
 
 
 def identify_part(
@@ -80,7 +82,9 @@ def identify_part(
 
 
 def _sizes_of(value: ir.Value) -> tuple[Hashable, ...]:
-    return value.dtype, None if value.shape is None else tuple(map(str, value.shape))
+    """Names of open sizes are left out: they may be another layer's."""
+    shape = value.shape
+    return value.dtype, None if shape is None else tuple(size if isinstance(size, int) else None for size in shape)
 
 
 def _name_constant(value: ir.Value, constants: dict[ir.Value, None]) -> Hashable:
@@ -94,14 +98,17 @@ def _name_constant(value: ir.Value, constants: dict[ir.Value, None]) -> Hashable
 
 
 def _name_attributes(node: ir.Node) -> Hashable:
-    """Their values; bodies and tensors are like no others."""
-    return tuple(
-        (name, attribute.type, str(attribute.value) if attribute.type in _SIMPLE else object())
-        for name, attribute in sorted(node.attributes.items())
-    )
+    return tuple((name, node.attributes[name].type, _name_attribute(node.attributes[name])) for name in sorted(node.attributes))
 
 
-def _digest(value: ir.Value) -> Hashable:
-    array = constant_elements(value)
-    assert array is not None
+def _name_attribute(attribute: ir.Attr) -> Hashable:
+    """Its value; a body of control flow is like no other."""
+    if attribute.type in _SIMPLE:
+        return str(attribute.value)
+    if attribute.type == ir.AttributeType.TENSOR and attribute.value.dtype != ir.DataType.STRING:
+        return _digest(attribute.value.numpy())
+    return object()
+
+
+def _digest(array: np.ndarray) -> Hashable:
     return str(array.dtype), array.shape, hashlib.blake2b(array.tobytes()).digest()
