@@ -8,6 +8,7 @@ from typing import get_args
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from bricolage.api.load_model import load
 from bricolage.base.cache import VARIABLE
@@ -103,9 +104,15 @@ class _Partial(CachedGraph):
         return self.add("Concat", kept, rest, axis=-1)  # type: ignore[no-any-return]
 
 
-class _Clipped(CachedGraph):
+class _Rectified(CachedGraph):
     def product(self, x: str, matrix: object, bias: np.ndarray | None = None) -> str:
         return self.add("Relu", super().product(x, matrix, bias))  # type: ignore[arg-type, no-any-return]
+
+
+class _Clipped(CachedGraph):
+    def turn(self, x: str) -> str:
+        """So wide that no number that is tried reaches it."""
+        return super().turn(self.add("Clip", x, -1e5, 1e5))
 
 
 @pytest.mark.parametrize(
@@ -115,13 +122,57 @@ class _Clipped(CachedGraph):
         (_Biased, "is not attention"),
         (_Centred, "is not a root-mean-square norm"),
         (_Partial, "whose halves are turned by their positions|no keys that are turned"),
-        (_Clipped, "is not a root-mean-square norm"),
+        (_Rectified, r"\(Relu\) has a corner"),
+        (_Clipped, r"\(Clip\) has a corner"),
     ],
 )
 def test_what_no_description_has_is_refused_by_name(kind: type[CachedGraph], words: str) -> None:
     decoder = small_decoder()
     with pytest.raises(NotUnderstood, match=words):
         read(kind(decoder, "elementary").model(), decoder)
+
+
+def _merge(with_cache: onnx.ModelProto, without: onnx.ModelProto) -> onnx.ModelProto:
+    """As Optimum does: an If over `use_cache_branch`, weights around it. `without` gets an empty cache."""
+    graph, branches = with_cache.graph, []
+    caches = [value for value in graph.input if value.name.startswith("past")]
+    for model in (with_cache, without):
+        for node in model.graph.node:
+            node.name = ""
+        nodes = list(model.graph.node)
+        if model is without:
+            shape = [caches[0].type.tensor_type.shape.dim[axis].dim_value for axis in (1, 3)]
+            empty = numpy_helper.from_array(np.zeros((1, shape[0], 0, shape[1]), np.float32))
+            for value in caches:
+                nodes.insert(0, helper.make_node("Constant", [], [f"empty.{value.name}"], value=empty))
+            for node in nodes:
+                node.input[:] = [f"empty.{name}" if name.startswith("past") else name for name in node.input]
+        branches.append(helper.make_graph(nodes, "branch", [], list(model.graph.output)))
+    names = [value.name for value in graph.output]
+    chosen = helper.make_node("If", ["use_cache_branch"], names, then_branch=branches[0], else_branch=branches[1])
+    inputs = [*graph.input, helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])]
+    merged = helper.make_graph([chosen], "merged", inputs, list(graph.output), list(graph.initializer))
+    return helper.make_model(merged, opset_imports=list(with_cache.opset_import), ir_version=10)
+
+
+def test_a_merged_decoder_is_read_by_the_branch_with_a_cache(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    written = small_decoder()
+    first, second = (CachedGraph(written, "elementary").model() for _ in range(2))
+    onnx.save(_merge(first, second), folder / "onnx" / "model.onnx")
+    logits = compute_decoder_logits(read_any_decoder(folder), TOKENS)
+    expected = compute_decoder_logits(written, TOKENS)
+    assert np.linalg.norm(logits - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_a_merged_decoder_whose_branches_differ_is_refused(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    first, second = (CachedGraph(small_decoder(), "elementary").model() for _ in range(2))
+    (product,) = (node for node in second.graph.node if node.op_type == "Sigmoid")
+    product.op_type = "Tanh"
+    onnx.save(_merge(first, second), folder / "onnx" / "model.onnx")
+    with pytest.raises(UnreadDecoderGraph, match="ONNX Runtime's logits differ"):
+        read_any_decoder(folder)
 
 
 def _rename(model: onnx.ModelProto, before: str, after: str) -> None:

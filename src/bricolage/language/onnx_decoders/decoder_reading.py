@@ -28,12 +28,14 @@ from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.onnx_decoders.attention_reading import AttentionReader, AttentionReading
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
+from bricolage.language.onnx_decoders.cache_branch import decide_branch
 from bricolage.language.onnx_decoders.distinct_layers import LayerValues, keep_distinct_layers
 from bricolage.language.onnx_decoders.feed_forward_reading import FeedForwardReading, read_feed_forward
 from bricolage.language.onnx_decoders.fused_operators import take_apart
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.language.onnx_decoders.rotary_frequencies import fit_frequencies
 from bricolage.language.onnx_decoders.score_reading import ScoreReading
+from bricolage.language.onnx_decoders.smooth_operators import check_smoothness
 from bricolage.language.onnx_decoders.stored_weights import is_product, read_embedding, read_product
 from bricolage.language.onnx_decoders.stretch_readings import (
     NormReading,
@@ -84,12 +86,14 @@ def read_decoder_graph(model: ir.Model, interface: CacheInterface, stated: State
     Raises:
         NotUnderstood: a part is something that no description has.
     """
+    decide_branch(model, interface)
     take_apart(model)
     new = next(count for count in _NEW if count not in (interface.key_heads, interface.head_size))
     context = min(stated.context_length, _LONGEST)
     if context <= _PAST + new:
         new = next((count for count in (13, 11, 7) if count + _PAST < context and count != interface.key_heads), 3)
     short = BoundGraph(model, interface, _PAST, new)
+    check_smoothness(short)
     reading = _read_graph(short, interface)
     distinct = keep_distinct_layers(model, interface, [layer.values for layer in reading.layers])
     long = BoundGraph(distinct.model, distinct.interface, context - new, new)

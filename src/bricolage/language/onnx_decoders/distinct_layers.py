@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
 from bricolage.language.onnx_decoders.part_identity import identify_part
@@ -51,6 +52,7 @@ def keep_distinct_layers(model: ir.Model, interface: CacheInterface, layers: Seq
             values[layer.after].replace_all_uses_with(values[layer.before])
             for name in (cache.present_key, cache.present_value):
                 shorter.graph.outputs.remove(values[name])
+    RemoveUnusedNodesPass()(shorter)
     return DistinctLayers(shorter, replace(interface, layers=tuple(interface.layers[i] for i in left)), places)
 
 
