@@ -14,7 +14,7 @@ from bricolage.api.load_model import load
 from bricolage.base.cache import VARIABLE
 from bricolage.errors import NotALanguageModel, UnreadDecoderGraph
 from bricolage.frontends import to_model
-from bricolage.frontends.decoders.decoder_description import DecoderDescription, matrix_numbers
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix, matrix_numbers
 from bricolage.frontends.decoders.decoder_files import is_language_model
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.any_decoder import read_any_decoder
@@ -173,6 +173,50 @@ def test_a_merged_decoder_whose_branches_differ_is_refused(folder: Path) -> None
     onnx.save(_merge(first, second), folder / "onnx" / "model.onnx")
     with pytest.raises(UnreadDecoderGraph, match="ONNX Runtime's logits differ"):
         read_any_decoder(folder)
+
+
+class _InBytes(CachedGraph):
+    axis: int | None = 1
+
+    def product(self, x: str, matrix: Matrix, bias: np.ndarray | None = None) -> str:
+        weights = matrix_numbers(matrix).T
+        scales = np.asarray(np.abs(weights).max(axis=None if self.axis is None else 0) / 100, np.float32)
+        integers = np.round(weights / scales).astype(np.int8)
+        words = {} if self.axis is None else {"axis": self.axis}
+        floats = self.add("DequantizeLinear", integers, scales, np.full(scales.shape, 3, np.int8), **words)
+        y = self.add("MatMul", x, floats)
+        self.wanted = [*getattr(self, "wanted", []), ((integers.astype(np.float32) - 3) * scales).T]
+        return y if bias is None else self.add("Add", y, bias)  # type: ignore[no-any-return]
+
+
+class _InBytesOfAll(_InBytes):
+    axis = None
+
+
+@pytest.mark.parametrize("kind", [_InBytes, _InBytesOfAll])
+def test_bytes_with_a_scale_for_each_column_or_for_all_stay_bytes(kind: type[_InBytes]) -> None:
+    decoder = small_decoder()
+    graph = kind(decoder, "elementary")
+    layer = read(graph.model(), decoder).layers[0]
+    for matrix, wanted in zip((layer.query, layer.key, layer.value, layer.output), graph.wanted[:4], strict=True):
+        assert isinstance(matrix, QuantisedBlocks)
+        np.testing.assert_allclose(matrix_numbers(matrix), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["QInt8", "QUInt8"])
+def test_products_that_round_their_rows_are_read_with_their_integers(folder: Path, kind: str) -> None:
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    file = folder / "onnx" / "model.onnx"
+    words = {"weight_type": quantization.QuantType[kind], "op_types_to_quantize": ["MatMul", "Gather"]}
+    quantization.quantize_dynamic(file, folder / "q.onnx", **words)
+    (folder / "q.onnx").replace(file)
+    kinds = {node.op_type for node in onnx.load(file).graph.node}
+    assert {"DynamicQuantizeLinear", "MatMulInteger"} <= kinds
+    decoder, written = read_any_decoder(folder), small_decoder()
+    for matrix, original in zip(decoder.layers[0].matrices, written.layers[0].matrices, strict=True):
+        assert isinstance(matrix, QuantisedBlocks)
+        numbers, wanted = matrix_numbers(matrix), matrix_numbers(original)
+        assert np.abs(numbers - wanted).max() <= np.ptp(wanted) / 255
 
 
 def _rename(model: onnx.ModelProto, before: str, after: str) -> None:

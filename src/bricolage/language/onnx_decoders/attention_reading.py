@@ -130,7 +130,9 @@ class AttentionReader:
         sources = (
             HeadSource(query.border, query.order, None),
             HeadSource(key.border, key.order, None),
-            HeadSource(value.border, value.order, value.reading.bias if value.border is value.node.outputs[0] else None),
+            HeadSource(
+                value.border, value.order, value.reading.bias if value.border is value.node.outputs[0] else None
+            ),
         )
         return ScoreReader(self._ends, *sources).read()
 

@@ -153,9 +153,7 @@ class BoundGraph:
         constants = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
         return _Part(self._evaluators[identity.structure], constants)
 
-    def _cut_out(
-        self, sinks: Sequence[ir.Value], borders: Sequence[ir.Value], weights: Sequence[ir.Value]
-    ) -> ir.Model:
+    def _cut_out(self, sinks: Sequence[ir.Value], borders: Sequence[ir.Value], weights: Sequence[ir.Value]) -> ir.Model:
         """A model of what computes `sinks`; `weights` are inputs of it."""
         nodes = self.cone(sinks, borders)
         constants = {value for node in nodes for value in node.inputs if value is not None and is_known(value)}

@@ -27,9 +27,10 @@ from bricolage.frontends.decoders.decoder_description import (
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.onnx_decoders.attention_reading import AttentionReader, AttentionReading
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph
-from bricolage.language.onnx_decoders.cache_interface import CacheInterface
 from bricolage.language.onnx_decoders.cache_branch import decide_branch
+from bricolage.language.onnx_decoders.cache_interface import CacheInterface
 from bricolage.language.onnx_decoders.distinct_layers import LayerValues, keep_distinct_layers
+from bricolage.language.onnx_decoders.dynamic_products import read_rows_whole
 from bricolage.language.onnx_decoders.feed_forward_reading import FeedForwardReading, read_feed_forward
 from bricolage.language.onnx_decoders.fused_operators import take_apart
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
@@ -87,6 +88,7 @@ def read_decoder_graph(model: ir.Model, interface: CacheInterface, stated: State
         NotUnderstood: a part is something that no description has.
     """
     decide_branch(model, interface)
+    read_rows_whole(model.graph)
     take_apart(model)
     new = next(count for count in _NEW if count not in (interface.key_heads, interface.head_size))
     context = min(stated.context_length, _LONGEST)

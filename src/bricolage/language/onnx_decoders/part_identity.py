@@ -98,7 +98,9 @@ def _name_constant(value: ir.Value, constants: dict[ir.Value, None]) -> Hashable
 
 
 def _name_attributes(node: ir.Node) -> Hashable:
-    return tuple((name, node.attributes[name].type, _name_attribute(node.attributes[name])) for name in sorted(node.attributes))
+    return tuple(
+        (name, node.attributes[name].type, _name_attribute(node.attributes[name])) for name in sorted(node.attributes)
+    )
 
 
 def _name_attribute(attribute: ir.Attr) -> Hashable:

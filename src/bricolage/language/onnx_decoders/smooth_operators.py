@@ -12,12 +12,10 @@ from bricolage.language.onnx_decoders.bound_graph import BoundGraph
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 
 _CORNERS = frozenset(
-    """Abs ArgMax ArgMin BitCast Ceil Celu Clip Compress DynamicQuantizeLinear Elu Equal Floor GlobalMaxPool Greater GreaterOrEqual
-    HardSigmoid HardSwish Hardmax If LeakyRelu Less LessOrEqual Loop LpNormalization LpPool Max MaxPool MaxRoiPool MaxUnpool Min Mod
-    NonMaxSuppression NonZero PRelu QuantizeLinear ReduceL1 ReduceMax ReduceMin Relu Round Scan Selu Shrink Sign Softsign
-    ThresholdedRelu TopK Unique""".split()
+    ["Abs", "ArgMax", "ArgMin", "BitCast", "Ceil", "Celu", "Clip", "Compress", "Elu", "Equal", "Floor", "GlobalMaxPool", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Hardmax", "If", "LeakyRelu", "Less", "LessOrEqual", "Loop", "LpNormalization", "LpPool", "Max", "MaxPool", "MaxRoiPool", "MaxUnpool", "Min", "Mod", "NonMaxSuppression", "NonZero", "PRelu", "ReduceL1", "ReduceMax", "ReduceMin", "Relu", "Round", "Scan", "Selu", "Shrink", "Sign", "Softsign", "ThresholdedRelu", "TopK", "Unique"]
 )
 """Of ONNX's operators. Where is none: its condition is a constant, or rests on one of these, or on IsNaN, which no finite number is."""
+_ROUNDING = frozenset(["DynamicQuantizeLinear", "QuantizeLinear"])
 
 
 def check_smoothness(graph: BoundGraph) -> None:
@@ -27,8 +25,14 @@ def check_smoothness(graph: BoundGraph) -> None:
     """
     for node in graph.nodes:
         floats = [value for value in node.inputs if value is not None and value in graph.computed and _is_float(value)]
+        if floats and node.op_type in _ROUNDING and not node.domain:
+            raise NotUnderstood(
+                f"'{node.name}' ({node.op_type}) rounds rows to integers, and only weights may be integers"
+            )
         if floats and _has_corners(node):
-            raise NotUnderstood(f"'{node.name}' ({node.op_type}) has a corner: no decoder of these architectures has one")
+            raise NotUnderstood(
+                f"'{node.name}' ({node.op_type}) has a corner: no decoder of these architectures has one"
+            )
 
 
 def _is_float(value: ir.Value) -> bool:
