@@ -5,6 +5,7 @@ What is accepted answers as ONNX Runtime does on the changed file, for texts tha
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -65,10 +66,8 @@ class OnnxDecoders:
         """
         proto = onnx.ModelProto.FromString(choose.of(self._sound))
         for _ in range(1 + choose.number(3)):
-            try:
+            with contextlib.suppress(ValueError, TypeError, OverflowError):  # the change does not fit the field
                 choose.of(_CHANGES)(proto, choose)
-            except (ValueError, TypeError, OverflowError):
-                pass  # the change does not fit the field
         self.read(proto, choose)
 
     def load_sound(self) -> None:

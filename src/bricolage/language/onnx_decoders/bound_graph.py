@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -61,7 +60,7 @@ class BoundGraph:
         self._place = {node: place for place, node in enumerate(self.nodes)}
         self._parts: dict[tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]], _Part] = {}
         self._evaluators: dict[Hashable, Evaluator] = {}
-        self.readings: dict[Hashable, Any] = {}
+        self.readings: dict[Hashable, object] = {}
         """What was read of parts, by what identifies them."""
         named = {value.name: value for value in (*graph.model.graph.inputs, *graph.model.graph.outputs)}
         self.tokens, self.logits = named[interface.tokens], named[interface.logits]

@@ -56,7 +56,7 @@ def _position_ids(past: int, new: int) -> np.ndarray:
     return np.arange(past, past + new)[None]
 
 
-def _uses_cache(past: int, new: int) -> np.ndarray:
+def _uses_cache(past: int, _new: int) -> np.ndarray:
     return np.array([past > 0])
 
 

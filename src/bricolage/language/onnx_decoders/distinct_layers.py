@@ -1,4 +1,4 @@
-"""A graph with one of several layers whose attention is spelt alike at every number of tokens: what is looked at behind a full cache."""
+"""A graph with one of several layers whose attention computes alike at any number of tokens: it is looked at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DistinctLayers:
     model: ir.Model
     interface: CacheInterface
     places: tuple[int, ...]
-    """Of each layer, which one of those that are left stands for it."""
+    """Of each layer, which of those that are left computes the same."""
 
 
 def keep_distinct_layers(model: ir.Model, interface: CacheInterface, layers: Sequence[LayerValues]) -> DistinctLayers:
@@ -76,8 +76,8 @@ def _identify_layers(model: ir.Model, interface: CacheInterface, layers: Sequenc
 
 def _list_values(model: ir.Model) -> dict[str, ir.Value]:
     graph = model.graph
-    made = (value for node in graph for value in node.outputs)
-    return {value.name: value for value in (*graph.inputs, *made) if value.name}
+    results = (value for node in graph for value in node.outputs)
+    return {value.name: value for value in (*graph.inputs, *results) if value.name}
 
 
 def _name_leaf(value: ir.Value, known: Collection[str]) -> Hashable | None:

@@ -1,5 +1,5 @@
-"""Products of ONNX Runtime's `quantize_dynamic`, whose rows are rounded to bytes at each call, as products with the integers of their
-weights: a description rounds no rows.
+"""Products of ONNX Runtime's `quantize_dynamic`, whose rows are rounded to bytes at each call: as products with the integers of
+their weights, since a description rounds no rows.
 
     DynamicQuantizeLinear(x) -> MatMulInteger(bytes, weights) -> Cast -> Mul(scale of x · scales of weights)
 """
@@ -50,8 +50,8 @@ def _replace_product(graph: ir.Graph, node: ir.Node) -> None:
 def _replace_gather(graph: ir.Graph, node: ir.Node) -> None:
     rows, *constants = node.inputs
     gather = None if rows is None else rows.producer()
-    known = all(value is None or is_known(value) for value in constants)
-    if gather is None or (gather.domain, gather.op_type) != ("", "Gather") or not known:
+    constant = all(value is None or is_known(value) for value in constants)
+    if gather is None or (gather.domain, gather.op_type) != ("", "Gather") or not constant:
         return
     table, scale = gather.inputs[0], constants[0]
     if (

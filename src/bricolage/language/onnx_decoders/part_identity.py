@@ -1,7 +1,7 @@
 """What a part of a graph is, whatever its values are called: two parts with the same identity compute the same.
 
-Exporters write the same operators for each layer. So what is prepared for one layer's part serves the others, and what was read of one
-holds for those that have the same constants too.
+Exporters write the same operators for each layer. So what is prepared for one layer's part serves the others, and what was read
+of one holds for those that have the same constants, too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PartIdentity:
 def identify_part(
     sinks: Sequence[ir.Value],
     borders: Sequence[ir.Value],
-    name_leaf: Callable[[ir.Value], Hashable | None] = lambda value: None,
+    name_leaf: Callable[[ir.Value], Hashable | None] | None = None,
 ) -> PartIdentity:
     """The identity of what computes `sinks` from `borders`.
 
@@ -65,7 +65,7 @@ def identify_part(
         value, ready = todo.pop()
         if value in places:
             continue
-        leaf = _name_constant(value, constants) if is_known(value) else name_leaf(value)
+        leaf = _name_constant(value, constants) if is_known(value) else name_leaf and name_leaf(value)
         node = value.producer()
         if leaf is not None:
             places[value] = leaf

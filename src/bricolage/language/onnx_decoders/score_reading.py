@@ -90,7 +90,8 @@ class ScoreReader:
         readings, identity = self._graph.readings, self._identify()
         if identity not in readings:
             readings[identity] = self._read()
-        reading: ScoreReading = readings[identity]
+        reading = readings[identity]
+        assert isinstance(reading, ScoreReading)
         return reading
 
     def _identify(self) -> Hashable:

@@ -12,9 +12,40 @@ from bricolage.language.onnx_decoders.bound_graph import BoundGraph
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 
 _CORNERS = frozenset(
-    ["Abs", "ArgMax", "ArgMin", "BitCast", "Ceil", "Celu", "Clip", "Compress", "Elu", "Equal", "Floor", "GlobalMaxPool", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Hardmax", "If", "LeakyRelu", "Less", "LessOrEqual", "Loop", "LpNormalization", "LpPool", "Max", "MaxPool", "MaxRoiPool", "MaxUnpool", "Min", "Mod", "NonMaxSuppression", "NonZero", "PRelu", "ReduceL1", "ReduceMax", "ReduceMin", "Relu", "Round", "Scan", "Selu", "Shrink", "Sign", "Softsign", "ThresholdedRelu", "TopK", "Unique"]
+    [
+        *(
+            "Abs",
+            "ArgMax",
+            "ArgMin",
+            "BitCast",
+            "Ceil",
+            "Celu",
+            "Clip",
+            "Compress",
+            "Elu",
+            "Equal",
+            "Floor",
+            "GlobalMaxPool",
+        ),
+        *("Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Hardmax", "If", "LeakyRelu", "Less", "LessOrEqual"),
+        *("Loop", "LpNormalization", "LpPool", "Max", "MaxPool", "MaxRoiPool", "MaxUnpool", "Min", "Mod"),
+        *(
+            "NonMaxSuppression",
+            "NonZero",
+            "PRelu",
+            "ReduceL1",
+            "ReduceMax",
+            "ReduceMin",
+            "Relu",
+            "Round",
+            "Scan",
+            "Selu",
+        ),
+        *("Shrink", "Sign", "Softsign", "ThresholdedRelu", "TopK", "Unique"),
+    ]
 )
-"""Of ONNX's operators. Where is none: its condition is a constant, or rests on one of these, or on IsNaN, which no finite number is."""
+"""Of ONNX's operators. Where is none: its condition is a constant, or rests on one of these, or on IsNaN, which finite numbers are
+not."""
 _ROUNDING = frozenset(["DynamicQuantizeLinear", "QuantizeLinear"])
 
 
