@@ -55,7 +55,8 @@ class OnnxDecoders:
         self._folder = folder
         self._sound = [_write_sound(spelling) for spelling in get_args(Spelling)]
         write_beside(folder, _small_decoder())
-        onnx_decoder.answer_by_onnxruntime = _answer_here  # a process for each input would take most of the time
+        # A process for each input would take most of the time.
+        setattr(onnx_decoder, "answer_by_onnxruntime", _answer_here)  # noqa: B010
         self.accepted = 0
 
     def onnx_decoder(self, choose: Choices) -> None:
@@ -115,7 +116,7 @@ def _small_decoder() -> DecoderDescription:
 
 
 def _write_sound(spelling: Spelling) -> bytes:
-    return CachedGraph(_small_decoder(), spelling).model().SerializeToString()
+    return bytes(CachedGraph(_small_decoder(), spelling).model().SerializeToString())
 
 
 def _answer_here(file: Path, interface: CacheInterface, calls: Sequence[Sequence[int]]) -> np.ndarray:
