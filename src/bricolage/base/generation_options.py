@@ -93,8 +93,9 @@ class LanguageSettings:
 
     threads: int | None = None
     """Cores to use; None: all."""
-    precision: str = "highest"
-    """`highest`, or `low`: rows are rounded to bytes, which is faster."""
+    precision: str | None = None
+    """`highest`, or `low`: rows are rounded to bytes, which is faster. None: what an artifact was decided at; of a model's file
+    `highest`."""
     speculate: str = ""
     """What guesses tokens ahead: nothing, `ngram` (the text itself), or the path of a smaller model with the same tokens. Guesses
     are made where they gain."""
@@ -110,7 +111,7 @@ class LanguageSettings:
 
     def __post_init__(self) -> None:
         _check("--threads", self.threads, self.threads is None or self.threads > 0, "Give a number from 1")
-        exists = self.precision in LANGUAGE_PRECISIONS
+        exists = self.precision in (None, *LANGUAGE_PRECISIONS)
         _check("--precision", self.precision, exists, f"Write {' or '.join(LANGUAGE_PRECISIONS)}")
         _check("--cache", self.cache, self.cache in CACHES, f"Write {', '.join(CACHES[:-1])} or {CACHES[-1]}")
         _check("most_sequences", self.most_sequences, self.most_sequences > 0, "Give a number from 1")

@@ -34,7 +34,12 @@ Speculate = Annotated[
 ]
 
 Precision = Annotated[
-    str, typer.Option("--precision", metavar="WORD", help="highest, or low: numbers in bytes, which is faster.")
+    str | None,
+    typer.Option(
+        "--precision",
+        metavar="WORD",
+        help="highest, or low: numbers in bytes, which is faster. Default: what an artifact was decided at; of a file highest.",
+    ),
 ]
 
 Accuracy = Annotated[
@@ -63,7 +68,7 @@ def generate(
     *,
     options: GenerationOptions,
     speculate: Speculate = "",
-    precision: Precision = "highest",
+    precision: Precision = None,
     cache: Cache = "float16",
     threads: a.Threads = None,
     accuracy: Accuracy = None,
