@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from bricolage.api.load_model import load
 from bricolage.base.cache import VARIABLE
-from bricolage.errors import NotALanguageModel, UnreadDecoderGraph
+from bricolage.errors import BadExternalData, NotALanguageModel, UnreadDecoderGraph
 from bricolage.frontends import to_model
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix, matrix_numbers
 from bricolage.frontends.decoders.decoder_files import is_language_model
@@ -297,6 +297,17 @@ def test_what_lies_beside_a_graph(folder: Path) -> None:
     for size in (0, 1, 40, len(graph) // 2):
         (folder / "onnx" / "a.onnx").write_bytes(graph[:size])
         assert not is_language_model(folder / "onnx" / "a.onnx")
+
+
+@pytest.mark.parametrize("location", ["x" * 10_000, "a\0b"])
+def test_a_name_that_no_file_of_weights_can_have(folder: Path, location: str) -> None:
+    file = folder / "onnx" / "model.onnx"
+    model = onnx.load(file, load_external_data=False)
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.external_data)
+    next(entry for entry in tensor.external_data if entry.key == "location").value = location
+    file.write_bytes(model.SerializeToString())
+    with pytest.raises(BadExternalData, match="no file's name"):
+        read_any_decoder(folder)
 
 
 def test_load_opens_it_as_a_language_model(folder: Path) -> None:
