@@ -33,6 +33,7 @@ LOADERS = (
     "arrays",
     "gguf",
     "hugging_face",
+    "onnx_decoder",
 )
 
 

@@ -21,6 +21,7 @@ import onnx
 from benchmarks.fuzz_loaders import mutate
 from benchmarks.fuzz_loaders.choices import Choices
 from benchmarks.fuzz_loaders.language_files import LanguageFiles
+from benchmarks.fuzz_loaders.onnx_decoders import OnnxDecoders
 from benchmarks.fuzz_loaders.record import Finding
 from benchmarks.fuzz_loaders.samples import WEIGHTS, samples
 from bricolage.api.array_files import load_arrays
@@ -53,6 +54,7 @@ class Loaders:
         self._model = folder / "model"
         self._model.mkdir()
         self._language = LanguageFiles(folder / "language")
+        self._decoders = OnnxDecoders(folder / "decoders")
         (folder / mutate.CANARY).mkdir()
         (folder / mutate.CANARY / "secret").write_bytes(b"\0" * 65_536)
         self._reached: list[str] = []
@@ -60,7 +62,7 @@ class Loaders:
         # What is cheap is tried more often: a decoded plan takes a millisecond, a model checked from top to bottom twenty.
         shares = {
             self._plan: 3, self._json: 2, self._artifact_of_plan: 3, self._artifact: 1, self._artifact_of_model: 1, self._onnx: 2,
-            self._arrays: 1, self._language.gguf: 2, self._language.hugging_face: 1,
+            self._arrays: 1, self._language.gguf: 2, self._language.hugging_face: 1, self._decoders.onnx_decoder: 1,
         }  # fmt: skip
         self._targets = tuple(
             target
@@ -145,6 +147,7 @@ class Loaders:
             members = {"plan.json": json.dumps(sample.plan).encode(), **sample.members}
             self._load({"manifest.json": _manifest(members), **members}, Choices(b""))
         self._language.load_sound()
+        self._decoders.load_sound()
 
     def _load(self, members: dict[str, bytes], choose: Choices) -> None:
         self._file.write_bytes(mutate.archive(members, choose))

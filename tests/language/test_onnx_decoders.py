@@ -8,12 +8,13 @@ from typing import get_args
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from bricolage.api.load_model import load
 from bricolage.base.cache import VARIABLE
-from bricolage.errors import NotALanguageModel, UnreadDecoderGraph
+from bricolage.errors import BadExternalData, NotALanguageModel, UnreadDecoderGraph
 from bricolage.frontends import to_model
-from bricolage.frontends.decoders.decoder_description import DecoderDescription, matrix_numbers
+from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix, matrix_numbers
 from bricolage.frontends.decoders.decoder_files import is_language_model
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.any_decoder import read_any_decoder
@@ -103,9 +104,15 @@ class _Partial(CachedGraph):
         return self.add("Concat", kept, rest, axis=-1)  # type: ignore[no-any-return]
 
 
-class _Clipped(CachedGraph):
+class _Rectified(CachedGraph):
     def product(self, x: str, matrix: object, bias: np.ndarray | None = None) -> str:
         return self.add("Relu", super().product(x, matrix, bias))  # type: ignore[arg-type, no-any-return]
+
+
+class _Clipped(CachedGraph):
+    def turn(self, x: str) -> str:
+        """So wide that no number that is tried reaches it."""
+        return super().turn(self.add("Clip", x, -1e5, 1e5))
 
 
 @pytest.mark.parametrize(
@@ -115,13 +122,101 @@ class _Clipped(CachedGraph):
         (_Biased, "is not attention"),
         (_Centred, "is not a root-mean-square norm"),
         (_Partial, "whose halves are turned by their positions|no keys that are turned"),
-        (_Clipped, "is not a root-mean-square norm"),
+        (_Rectified, r"\(Relu\) has a corner"),
+        (_Clipped, r"\(Clip\) has a corner"),
     ],
 )
 def test_what_no_description_has_is_refused_by_name(kind: type[CachedGraph], words: str) -> None:
     decoder = small_decoder()
     with pytest.raises(NotUnderstood, match=words):
         read(kind(decoder, "elementary").model(), decoder)
+
+
+def _merge(with_cache: onnx.ModelProto, without: onnx.ModelProto) -> onnx.ModelProto:
+    """As Optimum does: an If over `use_cache_branch`, weights around it. `without` gets an empty cache."""
+    graph, branches = with_cache.graph, []
+    caches = [value for value in graph.input if value.name.startswith("past")]
+    for model in (with_cache, without):
+        for node in model.graph.node:
+            node.name = ""
+        nodes = list(model.graph.node)
+        if model is without:
+            shape = [caches[0].type.tensor_type.shape.dim[axis].dim_value for axis in (1, 3)]
+            empty = numpy_helper.from_array(np.zeros((1, shape[0], 0, shape[1]), np.float32))
+            for value in caches:
+                nodes.insert(0, helper.make_node("Constant", [], [f"empty.{value.name}"], value=empty))
+            for node in nodes:
+                node.input[:] = [f"empty.{name}" if name.startswith("past") else name for name in node.input]
+        branches.append(helper.make_graph(nodes, "branch", [], list(model.graph.output)))
+    names = [value.name for value in graph.output]
+    chosen = helper.make_node("If", ["use_cache_branch"], names, then_branch=branches[0], else_branch=branches[1])
+    inputs = [*graph.input, helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])]
+    merged = helper.make_graph([chosen], "merged", inputs, list(graph.output), list(graph.initializer))
+    return helper.make_model(merged, opset_imports=list(with_cache.opset_import), ir_version=10)
+
+
+def test_a_merged_decoder_is_read_by_the_branch_with_a_cache(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    written = small_decoder()
+    first, second = (CachedGraph(written, "elementary").model() for _ in range(2))
+    onnx.save(_merge(first, second), folder / "onnx" / "model.onnx")
+    logits = compute_decoder_logits(read_any_decoder(folder), TOKENS)
+    expected = compute_decoder_logits(written, TOKENS)
+    assert np.linalg.norm(logits - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_a_merged_decoder_whose_branches_differ_is_refused(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    first, second = (CachedGraph(small_decoder(), "elementary").model() for _ in range(2))
+    (product,) = (node for node in second.graph.node if node.op_type == "Sigmoid")
+    product.op_type = "Tanh"
+    onnx.save(_merge(first, second), folder / "onnx" / "model.onnx")
+    with pytest.raises(UnreadDecoderGraph, match="ONNX Runtime's logits differ"):
+        read_any_decoder(folder)
+
+
+class _InBytes(CachedGraph):
+    axis: int | None = 1
+
+    def product(self, x: str, matrix: Matrix, bias: np.ndarray | None = None) -> str:
+        weights = matrix_numbers(matrix).T
+        scales = np.asarray(np.abs(weights).max(axis=None if self.axis is None else 0) / 100, np.float32)
+        integers = np.round(weights / scales).astype(np.int8)
+        words = {} if self.axis is None else {"axis": self.axis}
+        floats = self.add("DequantizeLinear", integers, scales, np.full(scales.shape, 3, np.int8), **words)
+        y = self.add("MatMul", x, floats)
+        self.wanted = [*getattr(self, "wanted", []), ((integers.astype(np.float32) - 3) * scales).T]
+        return y if bias is None else self.add("Add", y, bias)  # type: ignore[no-any-return]
+
+
+class _InBytesOfAll(_InBytes):
+    axis = None
+
+
+@pytest.mark.parametrize("kind", [_InBytes, _InBytesOfAll])
+def test_bytes_with_a_scale_for_each_column_or_for_all_stay_bytes(kind: type[_InBytes]) -> None:
+    decoder = small_decoder()
+    graph = kind(decoder, "elementary")
+    layer = read(graph.model(), decoder).layers[0]
+    for matrix, wanted in zip((layer.query, layer.key, layer.value, layer.output), graph.wanted[:4], strict=True):
+        assert isinstance(matrix, QuantisedBlocks)
+        np.testing.assert_allclose(matrix_numbers(matrix), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["QInt8", "QUInt8"])
+def test_products_that_round_their_rows_are_read_with_their_integers(folder: Path, kind: str) -> None:
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    file = folder / "onnx" / "model.onnx"
+    words = {"weight_type": quantization.QuantType[kind], "op_types_to_quantize": ["MatMul", "Gather"]}
+    quantization.quantize_dynamic(file, folder / "q.onnx", **words)
+    (folder / "q.onnx").replace(file)
+    kinds = {node.op_type for node in onnx.load(file).graph.node}
+    assert {"DynamicQuantizeLinear", "MatMulInteger"} <= kinds
+    decoder, written = read_any_decoder(folder), small_decoder()
+    for matrix, original in zip(decoder.layers[0].matrices, written.layers[0].matrices, strict=True):
+        assert isinstance(matrix, QuantisedBlocks)
+        numbers, wanted = matrix_numbers(matrix), matrix_numbers(original)
+        assert np.abs(numbers - wanted).max() <= np.ptp(wanted) / 255
 
 
 def _rename(model: onnx.ModelProto, before: str, after: str) -> None:
@@ -202,6 +297,17 @@ def test_what_lies_beside_a_graph(folder: Path) -> None:
     for size in (0, 1, 40, len(graph) // 2):
         (folder / "onnx" / "a.onnx").write_bytes(graph[:size])
         assert not is_language_model(folder / "onnx" / "a.onnx")
+
+
+@pytest.mark.parametrize("location", ["x" * 10_000, "a\0b"])
+def test_a_name_that_no_file_of_weights_can_have(folder: Path, location: str) -> None:
+    file = folder / "onnx" / "model.onnx"
+    model = onnx.load(file, load_external_data=False)
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.external_data)
+    next(entry for entry in tensor.external_data if entry.key == "location").value = location
+    file.write_bytes(model.SerializeToString())
+    with pytest.raises(BadExternalData, match="no file's name"):
+        read_any_decoder(folder)
 
 
 def test_load_opens_it_as_a_language_model(folder: Path) -> None:

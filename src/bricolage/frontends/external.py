@@ -82,11 +82,17 @@ def locate(tensor: str, location: str, folders: tuple[Path, ...]) -> tuple[Path,
 
     Raises:
         ExternalDataOutside: it leads out of them.
+        BadExternalData: no file can have that name.
     """
     if folders and (os.path.isabs(location) or not location):
         raise ExternalDataOutside(tensor=tensor, path=location)
     file = Path(folders[0] if folders else "", location)
-    real = file.resolve()
+    try:
+        real = file.resolve()
+        real.exists()
+    except (OSError, ValueError) as error:  # a name that is too long, or has a zero in it
+        reason = f"the location is no file's name ({getattr(error, 'strerror', None) or error})"
+        raise BadExternalData(tensor=tensor, reason=reason) from error
     if folders and not any(real.is_relative_to(folder.resolve()) for folder in folders):
         raise ExternalDataOutside(tensor=tensor, path=location)
     return file, real

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bricolage.base.progress import Progress, Silent
 from bricolage.errors import NotALanguageModel
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
@@ -12,9 +13,9 @@ from bricolage.frontends.decoders.onnx_decoder_files import KEPT_DESCRIPTION, fi
 # Files of other kinds start without what reads graphs: it is imported where it is needed.
 
 
-def read_any_decoder(path: str | Path) -> DecoderDescription:
+def read_any_decoder(path: str | Path, progress: Progress | None = None) -> DecoderDescription:
     """The decoder in an ONNX file with a cache or in a folder with one, in a GGUF file, or in a folder of Hugging Face. One that is
-    kept in the cache has no tokenizer.
+    kept in the cache has no tokenizer. `progress` is told of an ONNX file that is read for the first time.
 
     Raises:
         MissingFile, NotALanguageModel, UnknownDecoderKind, ModelBeyondMemory: as `read_decoder`.
@@ -29,7 +30,7 @@ def read_any_decoder(path: str | Path) -> DecoderDescription:
         return read_decoder(path)
     from bricolage.language.onnx_decoders.onnx_decoder import read_onnx_decoder
 
-    return read_onnx_decoder(file)
+    return read_onnx_decoder(file, progress or Silent())
 
 
 def _open_kept(path: Path) -> DecoderDescription:

@@ -48,9 +48,9 @@ def open_language_model(
     """
     settings = settings or LanguageSettings()
     plan = _read_plan(path)
-    decoder = read_any_decoder(path)
-    tokenizer = Tokenizer(decoder.tokenizer, path)
     progress = progress or Silent()
+    decoder = read_any_decoder(path, progress)
+    tokenizer = Tokenizer(decoder.tokenizer, path)
     make_drafter = _choose_drafter(settings, tokenizer, progress)
     model: DecoderModel | PrivateCacheModel | HandoverModel
     model = run_decoder(decoder, settings) if plan is None else _run_artifact(decoder, plan, settings, path)
@@ -107,7 +107,7 @@ def _choose_drafter(settings: LanguageSettings, tokenizer: Tokenizer, progress: 
     if settings.speculate == NGRAM:
         return lambda _: NgramDrafter()
     path = Path(settings.speculate)
-    decoder = read_any_decoder(path)
+    decoder = read_any_decoder(path, progress)
     check_same_tokens(tokenizer, Tokenizer(decoder.tokenizer, path))
     draft_model = run_decoder(decoder, settings)
     _prepare(draft_model, settings, progress)

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.frontends.decoders.decoder_description import Matrix, matrix_rows, matrix_shape
+from bricolage.graph.constant_folding import is_known
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph, read_sizes
 from bricolage.language.onnx_decoders.feed_forward_reading import products_within, read_input_norm, read_post_norm
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
@@ -54,6 +55,10 @@ class AttentionReading:
     norm: NormReading
     post_norm: NormReading | None
     scores: ScoreReading
+    heads: tuple[ir.Value, ...]
+    """Queries, keys and values where they are in order, in front of the rotation."""
+    mixed: ir.Value
+    """What the output's product reads."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,8 @@ class AttentionReader:
             norm=read_input_norm(self._graph, self._hidden, self._products),
             post_norm=read_post_norm(self._graph, self._output, self._added),
             scores=self._read_scores(query, key, value),
+            heads=(query.border, key.border, value.border),
+            mixed=self._mixed,
         )
 
     def read_scores(self) -> ScoreReading:
@@ -123,7 +130,9 @@ class AttentionReader:
         sources = (
             HeadSource(query.border, query.order, None),
             HeadSource(key.border, key.order, None),
-            HeadSource(value.border, value.order, value.reading.bias),
+            HeadSource(
+                value.border, value.order, value.reading.bias if value.border is value.node.outputs[0] else None
+            ),
         )
         return ScoreReader(self._ends, *sources).read()
 
@@ -167,6 +176,7 @@ class AttentionReader:
         source = node.outputs[0]
         sizes = read_sizes(source)
         bias = self._ends.new_rows(self._graph.evaluate([self._present_value], self._borders)[0])
+        border = _follow_bias(source)
         given = self._borders
         given[source] = np.arange(np.prod(sizes), dtype=np.float64).reshape(sizes)
         rows = self._ends.new_rows(self._graph.evaluate([self._present_value], given)[0]) - bias
@@ -178,7 +188,7 @@ class AttentionReader:
             or len(set(places[0])) != rows.shape[1]
         ):
             raise NotUnderstood(f"'{self._present_value.name}' does not hold columns of a product with weights")
-        return _Projection(node, source, order, _projection(node, places[0], bias[0], None))
+        return _Projection(node, border, order, _projection(node, places[0], bias[0], None))
 
     def _read_heads(self, node: ir.Node, sink: ir.Value, heads: int, packed: slice) -> _Projection:
         """Biases and the norm in front of a rotation.
@@ -244,6 +254,19 @@ class AttentionReader:
             return True
         factors = [value for value in node.inputs if value is not None and value not in self._graph.computed]
         return len(factors) == 1 and math.prod(read_sizes(factors[0])) == self._size
+
+
+def _follow_bias(value: ir.Value) -> ir.Value:
+    """The value behind the sum with a constant, where nothing else reads it; else itself."""
+    readers = list(value.uses())
+    node = readers[0].node if len(readers) == 1 and not value.is_graph_output() else None
+    if node is None or node.op_type != "Add" or node.domain:
+        return value
+    (other,) = (each for i, each in enumerate(node.inputs) if i != readers[0].idx)
+    result = node.outputs[0]
+    if other is None or not is_known(other) or read_sizes(result) != read_sizes(value):
+        return value
+    return result
 
 
 def _as_integers(array: np.ndarray, value: ir.Value) -> np.ndarray:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NoReference, StatedOtherwise
-from bricolage.graph.constant_folding import constant_value, is_known
+from bricolage.graph.constant_folding import constant_elements, constant_value, is_known
 from bricolage.graph.contributed_shapes import infer_behind
 from bricolage.graph.graph import describe
-from bricolage.graph.prepare import prepare, symbolic_dimensions
+from bricolage.graph.prepare import bind, simplify, symbolic_dimensions
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
+from bricolage.language.onnx_decoders.part_identity import identify_part
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.verify.reference import Evaluator
 
@@ -20,6 +22,14 @@ _TOLERANCE, _HALF_TOLERANCE = 1e-6, 2e-3
 """Of differences to what is expected, by norm: constants of a graph are rounded to float32, or to 16 bits."""
 _HALVES = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 Arrays = Mapping[ir.Value, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What evaluates a part, and the weights of it by the names of inputs."""
+
+    evaluator: Evaluator
+    constants: dict[str, np.ndarray]
 
 
 class BoundGraph:
@@ -42,12 +52,16 @@ class BoundGraph:
                 bound.graph.inputs.remove(value)
                 value.name = f"{value.name}.input"
                 bound.graph.register_initializer(constant)
-        graph = prepare(bound, _sizes(bound, interface, past, new))
+        # A clean model states what can be inferred: `prepare` would infer it again, and judge what nothing is computed of.
+        graph = simplify(bind(bound, _sizes(bound, interface, past, new)))
         _infer_again(graph.model)
         self.nodes = [operator.node for operator in graph.operators]
         self._model = graph.model
         self._place = {node: place for place, node in enumerate(self.nodes)}
-        self._evaluators: dict[tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]], Evaluator] = {}
+        self._parts: dict[tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]], _Part] = {}
+        self._evaluators: dict[Hashable, Evaluator] = {}
+        self.readings: dict[Hashable, object] = {}
+        """What was read of parts, by what identifies them."""
         named = {value.name: value for value in (*graph.model.graph.inputs, *graph.model.graph.outputs)}
         self.tokens, self.logits = named[interface.tokens], named[interface.logits]
         self.caches = [
@@ -118,19 +132,33 @@ class BoundGraph:
         asked = tuple(sink for sink in sinks if sink not in given)
         key = (asked, borders)
         try:
-            if key not in self._evaluators:
-                self._evaluators[key] = Evaluator(self._part(asked, borders))
-            results = self._evaluators[key]({f"given_{i}": given[value] for i, value in enumerate(borders)})
+            if key not in self._parts:
+                self._parts[key] = self._prepare_part(asked, borders)
+            part = self._parts[key]
+            results = part.evaluator({f"given_{i}": given[value] for i, value in enumerate(borders)} | part.constants)
         except (NoReference, InvalidGraph, StatedOtherwise) as error:
             raise NotUnderstood(f"'{sinks[0].name}' cannot be computed: {error.facts['reason']}") from error
         computed = {sink: np.asarray(results[f"sink_{i}"]) for i, sink in enumerate(asked)}
         return [given[sink] if sink in given else computed[sink] for sink in sinks]
 
-    def _part(self, sinks: Sequence[ir.Value], borders: Sequence[ir.Value]) -> ir.Model:
+    def _prepare_part(self, sinks: Sequence[ir.Value], borders: Sequence[ir.Value]) -> _Part:
+        """Layers share what evaluates them: their weights go in as inputs do."""
+        identity = identify_part(sinks, borders)
+        if identity.structure not in self._evaluators:
+            part = self._cut_out(sinks, borders, identity.constants)
+            self._evaluators[identity.structure] = Evaluator(part)
+        names = (f"given_{len(borders) + i}" for i in range(len(identity.constants)))
+        arrays = (constant_elements(value) for value in identity.constants)
+        constants = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
+        return _Part(self._evaluators[identity.structure], constants)
+
+    def _cut_out(self, sinks: Sequence[ir.Value], borders: Sequence[ir.Value], weights: Sequence[ir.Value]) -> ir.Model:
+        """A model of what computes `sinks`; `weights` are inputs of it."""
         nodes = self.cone(sinks, borders)
         constants = {value for node in nodes for value in node.inputs if value is not None and is_known(value)}
+        constants -= set(weights)
         view = ir.GraphView(
-            list(borders),
+            [*borders, *weights],
             list(sinks),
             nodes=nodes,
             initializers=sorted(constants, key=lambda value: value.name or ""),
@@ -140,7 +168,7 @@ class BoundGraph:
         part = ir.Model(view.clone(), ir_version=self._model.ir_version)
         for kind, values in (("given", part.graph.inputs), ("sink", part.graph.outputs)):
             for number, value in enumerate(values):
-                value.name = f"{kind}_{number}"
+                value.name, value.const_value = f"{kind}_{number}", None
         return part
 
 

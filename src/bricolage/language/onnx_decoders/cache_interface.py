@@ -56,9 +56,16 @@ def _position_ids(past: int, new: int) -> np.ndarray:
     return np.arange(past, past + new)[None]
 
 
+def _uses_cache(past: int, _new: int) -> np.ndarray:
+    return np.array([past > 0])
+
+
+CACHE_BRANCH = "use_cache_branch"
+"""Input of Optimum's merged decoders: whether there is a cache."""
 _CONTROLS: Mapping[str, Callable[[int, int], np.ndarray]] = {
     "attention_mask": _attention_mask,
     "position_ids": _position_ids,
+    CACHE_BRANCH: _uses_cache,
 }
 
 

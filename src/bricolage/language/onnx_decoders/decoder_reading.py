@@ -27,12 +27,16 @@ from bricolage.frontends.decoders.decoder_description import (
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.language.onnx_decoders.attention_reading import AttentionReader, AttentionReading
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph
+from bricolage.language.onnx_decoders.cache_branch import decide_branch
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
+from bricolage.language.onnx_decoders.distinct_layers import LayerValues, keep_distinct_layers
+from bricolage.language.onnx_decoders.dynamic_products import read_rows_whole
 from bricolage.language.onnx_decoders.feed_forward_reading import FeedForwardReading, read_feed_forward
 from bricolage.language.onnx_decoders.fused_operators import take_apart
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.language.onnx_decoders.rotary_frequencies import fit_frequencies
 from bricolage.language.onnx_decoders.score_reading import ScoreReading
+from bricolage.language.onnx_decoders.smooth_operators import check_smoothness
 from bricolage.language.onnx_decoders.stored_weights import is_product, read_embedding, read_product
 from bricolage.language.onnx_decoders.stretch_readings import (
     NormReading,
@@ -53,6 +57,7 @@ _LONGEST = 16384
 class _Layer:
     attention: AttentionReading
     feed_forward: FeedForwardReading
+    values: LayerValues
 
 
 @dataclass(frozen=True)
@@ -82,16 +87,20 @@ def read_decoder_graph(model: ir.Model, interface: CacheInterface, stated: State
     Raises:
         NotUnderstood: a part is something that no description has.
     """
+    decide_branch(model, interface)
+    read_rows_whole(model.graph)
     take_apart(model)
     new = next(count for count in _NEW if count not in (interface.key_heads, interface.head_size))
     context = min(stated.context_length, _LONGEST)
     if context <= _PAST + new:
         new = next((count for count in (13, 11, 7) if count + _PAST < context and count != interface.key_heads), 3)
     short = BoundGraph(model, interface, _PAST, new)
-    long = BoundGraph(model, interface, context - new, new)
+    check_smoothness(short)
     reading = _read_graph(short, interface)
-    long_scores = _read_long_scores(long, interface)
-    return _describe(reading, long_scores, (short, long), interface, stated, context)
+    distinct = keep_distinct_layers(model, interface, [layer.values for layer in reading.layers])
+    long = BoundGraph(distinct.model, distinct.interface, context - new, new)
+    scores = _read_long_scores(long, distinct.interface)
+    return _describe(reading, [scores[i] for i in distinct.places], (short, long), interface, stated, context)
 
 
 def _read_graph(graph: BoundGraph, interface: CacheInterface) -> _Reading:
@@ -101,13 +110,7 @@ def _read_graph(graph: BoundGraph, interface: CacheInterface) -> _Reading:
     for (_, before), (behind, _) in pairwise(sums):
         if not is_unchanged(graph, before, behind):
             raise NotUnderstood(f"'{behind.name}' is not '{before.name}' as it is")
-    layers = [
-        _Layer(
-            AttentionReader(graph, number, sums[2 * number][0], _added(*sums[2 * number])).read(),
-            read_feed_forward(graph, sums[2 * number + 1][0], _added(*sums[2 * number + 1])),
-        )
-        for number in range(len(graph.caches))
-    ]
+    layers = [_read_layer(graph, number, *sums[2 * number : 2 * number + 2]) for number in range(len(graph.caches))]
     last = sums[-1][1]
     heads = [node for node in graph.stretch(last, graph.logits) if is_product(node, graph.computed)]
     if len(heads) != 1:
@@ -117,6 +120,15 @@ def _read_graph(graph: BoundGraph, interface: CacheInterface) -> _Reading:
     norm = read_norm(graph, last, normed)
     cap = read_cap(graph, head.outputs[0], graph.logits)
     return _Reading(read_embedding(embedding), scale, tuple(layers), norm, read_product(head), cap)
+
+
+def _read_layer(
+    graph: BoundGraph, number: int, first: tuple[ir.Value, ir.Value], second: tuple[ir.Value, ir.Value]
+) -> _Layer:
+    reader = AttentionReader(graph, number, first[0], _added(*first))
+    attention, feed = reader.read(), read_feed_forward(graph, second[0], _added(*second))
+    names = [value.name or "" for value in (first[0], second[1], *attention.heads, attention.mixed)]
+    return _Layer(attention, feed, LayerValues(names[0], names[1], tuple(names[2:-1]), names[-1]))
 
 
 def _read_long_scores(graph: BoundGraph, interface: CacheInterface) -> list[ScoreReading]:

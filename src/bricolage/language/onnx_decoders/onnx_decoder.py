@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.base.progress import Progress, Silent
 from bricolage.errors import UnreadDecoderGraph
 from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
@@ -32,8 +33,9 @@ _WHOLE, _ROUNDED = 1e-3, 0.1
 """Differences of logits, by norm, to ONNX Runtime: of float32, and where it rounds to 16 bits or rows to bytes."""
 
 
-def read_onnx_decoder(file: Path) -> DecoderDescription:
+def read_onnx_decoder(file: Path, progress: Progress | None = None) -> DecoderDescription:
     """The decoder of an ONNX file. It is read and compared with what ONNX Runtime answers once, and then kept in the cache.
+    `progress` is told of both.
 
     Raises:
         NotALanguageModel: it has no tokenizer, or sizes do not fit together.
@@ -46,22 +48,26 @@ def read_onnx_decoder(file: Path) -> DecoderDescription:
     context = config.integer("max_position_embeddings")
     stated = StatedSizes(context, _base_of(config), tokenizer)
     place = place_of(file, f"{context} {stated.rope_base}")
-    return open_kept_decoder(place, tokenizer) or _read_graph(file, stated, place)
+    return open_kept_decoder(place, tokenizer) or _read_graph(file, stated, place, progress or Silent())
 
 
-def _read_graph(file: Path, stated: StatedSizes, place: Path) -> DecoderDescription:
-    _LOG.info("reading the graph of '%s', which is done once", file)
+def _read_graph(file: Path, stated: StatedSizes, place: Path, progress: Progress) -> DecoderDescription:
+    progress.start(f"read the graph of {file.name}, which is done once")
     model = load_onnx(file)
     tensors = [value.const_value for value in model.graph.initializers.values()]
     files = sorted({Path(tensor.path) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)})
+    rounded = _is_rounded(model)  # before the model is changed
     try:
         interface = find_cache_interface(model)
         decoder = build_checked_decoder(file, lambda: read_decoder_graph(model, interface, stated))
-        _compare(file, interface, decoder, _is_rounded(model))
+        progress.start(f"compare what was read of {file.name} with ONNX Runtime")
+        _compare(file, interface, decoder, rounded)
     except NotUnderstood as reason:
         raise UnreadDecoderGraph(path=file, reason=reason) from reason
     except (ArithmeticError, LookupError, ValueError) as error:  # sizes that no step expects
         raise UnreadDecoderGraph(path=file, reason=f"its parts do not fit together ({error})") from error
+    finally:
+        progress.finish()
     keep_decoder(place, decoder, files)
     return open_kept_decoder(place, stated.tokenizer) or decoder
 
@@ -83,9 +89,10 @@ def _compare(file: Path, interface: CacheInterface, decoder: DecoderDescription,
 
 
 def _is_rounded(model: ir.Model) -> bool:
-    """Whether ONNX Runtime may round more than float32 does: halves, or rows for products with blocks."""
+    """Whether ONNX Runtime may round more than float32 does: halves, or rows for products with integers."""
     halves = any(value.dtype == ir.DataType.FLOAT16 for value in model.graph.initializers.values())
-    return halves or any(node.op_type == "MatMulNBits" for node in model.graph)
+    kinds = {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph)}
+    return halves or not kinds.isdisjoint(("MatMulNBits", "MatMulInteger"))
 
 
 def _base_of(config: NamedValues) -> float | None:

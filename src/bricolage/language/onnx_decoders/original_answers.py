@@ -47,16 +47,18 @@ def answer_by_onnxruntime(file: Path, interface: CacheInterface, calls: Sequence
         scratch.remove(folder)
 
 
-def _answer(folder: Path) -> None:
-    request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
-    interface = decode(CacheInterface, request["interface"])
-    session = load_onnxruntime().InferenceSession(request["file"], providers=["CPUExecutionProvider"])
+def compute_answers(file: str, interface: CacheInterface, calls: Sequence[Sequence[int]]) -> np.ndarray:
+    """The same in this process, which a fault of the runtime ends. Raises what ONNX Runtime does."""
+    options = load_onnxruntime().SessionOptions()
+    # Sums of bytes with and without sign saturate on processors without VNNI, and are then not what the file says.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = load_onnxruntime().InferenceSession(file, options, providers=["CPUExecutionProvider"])
     types = {given.name: _TYPES[given.type] for given in session.get_inputs()}
     pasts = [name for layer in interface.layers for name in (layer.past_key, layer.past_value)]
     presents = [name for layer in interface.layers for name in (layer.present_key, layer.present_value)]
     caches = {name: np.zeros((1, interface.key_heads, 0, interface.head_size), types[name]) for name in pasts}
     rows, past = [], 0
-    for call in request["calls"]:
+    for call in calls:
         feeds = {interface.tokens: np.array([call], types[interface.tokens]), **caches}
         for name in interface.controls:
             feeds[name] = interface.control_value(name, np.dtype(types[name]), past, len(call))
@@ -64,7 +66,13 @@ def _answer(folder: Path) -> None:
         caches = dict(zip(pasts, news, strict=True))
         past += len(call)
         rows.append(np.asarray(logits, np.float32).reshape(-1, logits.shape[-1])[-1])
-    np.save(folder / _ANSWER, np.stack(rows))
+    return np.stack(rows)
+
+
+def _answer(folder: Path) -> None:
+    request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
+    interface = decode(CacheInterface, request["interface"])
+    np.save(folder / _ANSWER, compute_answers(request["file"], interface, request["calls"]))
 
 
 _TYPES = {

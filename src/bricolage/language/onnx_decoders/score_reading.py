@@ -5,13 +5,14 @@ Then the whole is computed on random heads, and compared with what a description
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.language.onnx_decoders.bound_graph import BoundGraph, read_sizes
+from bricolage.language.onnx_decoders.part_identity import identify_part
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.language.onnx_decoders.stretch_readings import are_alike
 from bricolage.verify.decoder_reference import compute_softmax
@@ -81,11 +82,27 @@ class ScoreReader:
         """Where all three are still together, if they are."""
 
     def read(self) -> ScoreReading:
-        """What scores are made of.
+        """What scores are made of. Layers that compute the same are read once.
 
         Raises:
             NotUnderstood: something else happens between heads and what is mixed.
         """
+        readings, identity = self._graph.readings, self._identify()
+        if identity not in readings:
+            readings[identity] = self._read()
+        reading = readings[identity]
+        assert isinstance(reading, ScoreReading)
+        return reading
+
+    def _identify(self) -> Hashable:
+        ends, parts = self._ends, self._parts.values()
+        borders = [part.border for part in parts] if self._packed is None else [self._packed]
+        sinks = [ends.mixed, ends.present_key, ends.present_value]
+        part = identify_part(sinks, [*borders, ends.past_key, ends.past_value])
+        biases = tuple(None if part.bias is None else part.bias.tobytes() for part in parts)
+        return part.whole(), tuple(part.order.tobytes() for part in parts), biases
+
+    def _read(self) -> ScoreReading:
         cosines, sines = self._read_rotation()
         size = np.sqrt(cosines**2 + sines**2)
         if not are_alike(self._graph, np.ones_like(size), size):

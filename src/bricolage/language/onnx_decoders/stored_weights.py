@@ -70,7 +70,7 @@ def _read_matrix(value: ir.Value, node: ir.Node, *, turned: bool) -> tuple[Matri
     if maker is None or maker.domain or source is None:
         raise _fail(node, "computed")
     if maker.op_type == "DequantizeLinear":
-        blocks, sideways = _read_dequantised(maker)
+        blocks, sideways = _read_dequantised(maker, turned)
         return blocks, turned != sideways
     if maker.op_type == "Transpose":
         order = list(maker.attributes.get_ints("perm", [1, 0]) or ())
@@ -88,8 +88,13 @@ def _upright(matrix: Matrix, turned: bool, node: ir.Node) -> Matrix:
     return np.asarray(matrix.T)
 
 
-def _read_dequantised(node: ir.Node) -> tuple[QuantisedBlocks, bool]:
-    """Blocks along the axis of DequantizeLinear, and whether that is the first one."""
+_ROW_BLOCK = 32
+"""Numbers of a block where a whole row has one scale."""
+
+
+def _read_dequantised(node: ir.Node, turned: bool) -> tuple[QuantisedBlocks, bool]:
+    """Blocks along the axis of DequantizeLinear, and whether that is the first one. Without blocks, rows or columns have a scale
+    each, or all have one; these are `turned` as the matrix is."""
     given = [None if value is None else constant_elements(value) for value in node.inputs]
     stored = node.inputs[0]
     if stored is None or stored.dtype not in _SIGNED or any(array is None for array in given):
@@ -99,12 +104,18 @@ def _read_dequantised(node: ir.Node) -> tuple[QuantisedBlocks, bool]:
     axis, block = node.attributes.get_int("axis", 1) % 2, node.attributes.get_int("block_size", 0)
     offset = _SIGNED[stored.dtype]
     zeros = np.full(scales.shape, offset) if len(given) < 3 or given[2] is None else given[2].astype(np.int16) + offset
-    if integers.ndim != 2 or scales.ndim != 2 or not block:
-        raise _fail(node, "not in blocks")
-    sideways = axis == 0
+    if integers.ndim != 2 or scales.ndim != (2 if block else min(scales.ndim, 1)) or zeros.shape != scales.shape:
+        raise _fail(node, f"{list(scales.shape)} scales of {list(integers.shape)} integers in blocks of {block}")
+    sideways = axis == 0 if block else turned if scales.size == 1 else axis == 1
     if sideways:
         integers, scales, zeros = integers.T, scales.T, zeros.T
     unsigned = (integers.astype(np.int16) + offset).astype(np.uint8)
+    if not block:
+        block = _ROW_BLOCK
+        if scales.size not in (1, len(unsigned)):
+            raise _fail(node, f"{scales.size} scales of {len(unsigned)} rows")
+        shape = (len(unsigned), -(-unsigned.shape[1] // block))
+        scales, zeros = (np.broadcast_to(each.reshape(-1, 1), shape) for each in (scales, zeros))
     if scales.shape != (len(unsigned), -(-unsigned.shape[1] // block)):
         raise _fail(node, f"{list(scales.shape)} scales of {list(unsigned.shape)} integers in blocks of {block}")
     bits = 4 if stored.dtype in (ir.DataType.INT4, ir.DataType.UINT4) else 8

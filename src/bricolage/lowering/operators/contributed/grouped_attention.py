@@ -74,7 +74,7 @@ def group_query_attention(
     ends = seqlens_k.reshape((batch, 1)) + 1
     before = ends * 0 if total == length else ends - length  # words in the cache, by row
     at = before + xp.arange(0, length, 1, before.dtype).reshape((1, length))
-    if do_rotary:
+    if do_rotary == 1:  # as ONNX Runtime reads it: other numbers turn nothing
         turned = at
         if position_ids is not None:  # of a first prompt the first alone counts
             turned = at + position_ids.reshape((-1,))[0] if total == length else position_ids
