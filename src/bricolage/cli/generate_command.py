@@ -24,19 +24,6 @@ Text = Annotated[
 ]
 System = Annotated[str, typer.Option("--system", metavar="TEXT", help="Instruction in front of the chat.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Go on with TEXT as it is, without the model's chat template.")]
-Speculate = Annotated[
-    str,
-    typer.Option(
-        "--speculate",
-        metavar="HOW",
-        help="Guess tokens ahead where that gains: ngram, or a smaller model with the same tokens.",
-    ),
-]
-
-Precision = Annotated[
-    str, typer.Option("--precision", metavar="WORD", help="highest, or low: numbers in bytes, which is faster.")
-]
-
 Accuracy = Annotated[
     Path | None,
     typer.Option(
@@ -45,16 +32,11 @@ Accuracy = Annotated[
         help="Write no text: measure perplexity on a file of text, and how far the model is from float32.",
     ),
 ]
-Cache = Annotated[
-    str,
-    typer.Option(
-        "--cache", metavar="TYPE", help="Numbers of the cache: float16, float32 (twice the memory) or q8_0 (half)."
-    ),
-]
 
 
 @guard_command
 @a.decision_options(of=GenerationOptions)
+@a.decision_options("threads", "precision", "speculate", "cache", of=LanguageSettings, into="settings")
 def generate(
     model: LanguageFile,
     text: Text = None,
@@ -62,10 +44,7 @@ def generate(
     raw: Raw = False,
     *,
     options: GenerationOptions,
-    speculate: Speculate = "",
-    precision: Precision = "highest",
-    cache: Cache = "float16",
-    threads: a.Threads = None,
+    settings: LanguageSettings,
     accuracy: Accuracy = None,
     as_json: a.Json = False,
 ) -> None:
@@ -77,7 +56,6 @@ def generate(
     from bricolage.cli import output, progress_bars
     from bricolage.report.generated_text import generation_json, generation_line
 
-    settings = LanguageSettings(threads, precision, speculate, cache=cache)
     if accuracy is not None:
         _show_accuracy(model, settings, accuracy, text, as_json=as_json)
         return
