@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -19,10 +19,10 @@ def pieces(count: int) -> list[SequenceEvent]:
     return [TextPiece(f"{number} ", ()) for number in range(count)]
 
 
-def read_all(interval_s: float | None, write: Callable[[LoopEvents], None]) -> list[Sequence[SequenceEvent]]:
+def read_all(interval_s: float | None, write: Callable[[LoopEvents], None]) -> list[list[SequenceEvent]]:
     """What a reader gets at each call while another thread writes."""
 
-    async def read() -> list[Sequence[SequenceEvent]]:
+    async def read() -> list[list[SequenceEvent]]:
         events = LoopEvents(interval_s)
         writer = threading.Thread(target=write, args=(events,))
         writer.start()
