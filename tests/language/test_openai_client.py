@@ -228,6 +228,18 @@ def test_what_cannot_be_answered(small: Small, changes: dict[str, Any], param: s
     assert error["param"] == param and said in error["message"]
 
 
+def test_the_shortest_prompts_and_answers(small: Small) -> None:
+    create = small.client.completions.create
+    single = create(model="small", prompt=[65], temperature=0, max_tokens=2)
+    assert single.usage is not None and (single.usage.prompt_tokens, single.usage.completion_tokens) == (1, 2)
+    for stream in (False, True):
+        answer: Any = create(model="small", prompt="x", max_tokens=0, stream=stream)
+        choices = [part.choices[0] for part in answer] if stream else answer.choices
+        assert "".join(choice.text for choice in choices) == "" and choices[-1].finish_reason == "length"
+    cut = create(model="small", prompt="x", temperature=0, max_tokens=1, logit_bias={"195": 100})
+    assert cut.choices[0].text == "" and cut.usage is not None and cut.usage.completion_tokens == 1, "half a character"
+
+
 def test_errors_are_the_client_s_own(small: Small) -> None:
     with pytest.raises(openai.NotFoundError, match="there is no model 'large'") as caught:
         small.client.chat.completions.create(model="large", messages=CHAT)
