@@ -81,11 +81,11 @@ def serve(
         host,
         http_port,
         grpc_port,
-        parse_bytes(request_limit, "--request-limit"),
-        a.positive_seconds(time_limit, "--time-limit"),
-        a.positive_seconds(grace, "--grace"),
-        None if point is None else OperatingPoint.parse(point),
-        parse_milliseconds(stream_interval, "--stream-interval") / 1e3,
+        request_limit=parse_bytes(request_limit, "--request-limit"),
+        time_limit_s=a.positive_seconds(time_limit, "--time-limit"),
+        grace_s=a.positive_seconds(grace, "--grace"),
+        point=None if point is None else OperatingPoint.parse(point),
+        stream_interval_s=parse_milliseconds(stream_interval, "--stream-interval") / 1e3,
     )
 
     def show(listening: Listening) -> None:

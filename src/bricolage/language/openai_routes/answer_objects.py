@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from fastapi_openai_compat import ChatCompletion, Choice, Message
 from pydantic import PrivateAttr
@@ -53,20 +52,20 @@ def usage_object(generation: TextGeneration) -> dict[str, object]:
     }
 
 
-class ChatChunk(ChatCompletion):
+class ChatChunk(ChatCompletion):  # type: ignore[misc]  # of a package without types
     """A part of a chat's answer that has its JSON only: objects of fields, checked and written one by one, took a third of the
     server's time for a stream."""
 
     _json: str = PrivateAttr()
 
-    def model_dump_json(self, *_: Any, **__: Any) -> str:
+    def model_dump_json(self, *_: object, **__: object) -> str:
         """See `pydantic`."""
         return self._json
 
 
 def chat_chunk(
     head: AnswerHead, text: str, records: Sequence[TokenRecord], finish_reason: str | None = None
-) -> ChatChunk:
+) -> ChatCompletion:
     """A part of a chat's answer."""
     choice = {
         "index": 0,
