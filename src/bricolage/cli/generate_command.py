@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, Annotated
 
 import typer
 
@@ -14,8 +15,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 from bricolage.errors import BadOption
 
-if TYPE_CHECKING:
-    from bricolage.language.language_model import GenerationStream, LanguageModel
+Message = dict[str, object]
 
 LanguageFile = Annotated[
     Path,
@@ -90,18 +90,17 @@ def generate(
         with opened:
             if chat:
                 assert not isinstance(prompt, str)
-                _answer_lines(opened, prompt, options, results)
+                _answer_lines(prompt, lambda said: opened.generate(said, options), results)
                 return
-            stream, answer = _show_answer(opened.generate(prompt, options, raw=raw), None if as_json else results)
+            with opened.generate(prompt, options, raw=raw) as stream:
+                answer = _show_pieces(stream, None if as_json else results)
     if as_json:
         output.show_json(generation_json(stream, answer, options.seed))
         return
     output.note(generation_line(stream.figures))
 
 
-def _read_prompt(
-    text: str | None, system: str, messages: Path | None, *, raw: bool, chat: bool
-) -> str | list[dict[str, object]]:
+def _read_prompt(text: str | None, system: str, messages: Path | None, *, raw: bool, chat: bool) -> str | list[Message]:
     """A text, or messages of a chat.
 
     Raises:
@@ -126,23 +125,24 @@ def _read_prompt(
     return compose_chat(text, system) if system else text
 
 
-def _show_answer(stream: GenerationStream, results: IO[str] | None) -> tuple[GenerationStream, str]:
+def _show_pieces(stream: Iterable[str], results: IO[str] | None) -> str:
     """Shows a text while it comes, where there is a place for it; gives the whole of it."""
     from bricolage.cli import output
 
     pieces = []
-    with stream:
-        for piece in stream:
-            pieces.append(piece)
-            if results is not None:
-                output.show_piece(piece, results)
+    for piece in stream:
+        pieces.append(piece)
+        if results is not None:
+            output.show_piece(piece, results)
     if results is not None:
         output.show_piece("\n", results)
-    return stream, "".join(pieces)
+    return "".join(pieces)
 
 
 def _answer_lines(
-    opened: LanguageModel, messages: Sequence[dict[str, object]], options: GenerationOptions, results: IO[str]
+    messages: Sequence[Message],
+    begin: Callable[[Sequence[Message]], AbstractContextManager[Iterable[str]]],
+    results: IO[str],
 ) -> None:
     """Answers messages that are there, then each line of stdin, behind all before it."""
     said = list(messages)
@@ -155,8 +155,8 @@ def _answer_lines(
             if not line.strip():
                 continue
             said.append({"role": "user", "content": line})
-        _, answer = _show_answer(opened.generate(said, options), results)
-        said.append({"role": "assistant", "content": answer})
+        with begin(said) as stream:
+            said.append({"role": "assistant", "content": _show_pieces(stream, results)})
 
 
 def _show_accuracy(model: Path, settings: LanguageSettings, file: Path, text: str | None, *, as_json: bool) -> None:
