@@ -2,6 +2,7 @@
 
     python -m benchmarks.arm --json
     python -m benchmarks.arm --part regions --set neon --count 200
+    python -m benchmarks.arm --part regions --part suite --workers 1 --output out/arm.json
 
 Parts:
     suite     the ONNX backend suite: the same passes and refusals as here
@@ -11,6 +12,8 @@ Parts:
     loops     the inner loop of each micro-kernel: its share of the time of its multiply-adds alone, and what it spills
 
 The baseline runs on two processors without optional instructions, Cortex-A53 and A72: an instruction that they lack ends the run.
+With --output, results of regions, products and the suite are kept in a file of lines next to it, so that a run that was interrupted
+goes on where it stopped, as long as no code changed. A tenth of regions, and of the suite, is compiled at the product's level.
 An emulator says nothing about time, and a model of a core nothing about caches.
 It exits with 1 where an answer differs, or a loop is further from its bound than is known.
 """
@@ -18,6 +21,7 @@ It exits with 1 where an answer differs, or a loop is further from its bound tha
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -27,19 +31,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import bricolage
 from benchmarks.arm.emulation import PROCESSORS, SETS, Processor, emulate, find_lacking_tool
 from benchmarks.arm.exported_networks import NETWORKS, run_network
 from benchmarks.arm.inner_loops import analyse, find_lacking_analyser
 from benchmarks.arm.random_regions import Counts, compare_integer_products, compare_random_regions
 from benchmarks.arm.suite import compare_suite
 from benchmarks.exported.contestants import NotBuilt
-from benchmarks.tools.output import keep
+from benchmarks.tools.output import ResultLines, keep
 from bricolage.base.options import available_cores
 from bricolage.conformance.suite import suite_cases, tenth
 from bricolage.native.cpu.isa import available_isas
 from bricolage.native.cpu.toolchain import LEVEL_VARIABLE
 
 _MOST_TOLD = 10
+_CODE = (".py", ".c", ".h")
+_MADE_BY = "made by"
+"""Name of the line of kept results with a digest of the code."""
 _BASELINE = (Processor("neon", "cortex-a53"), Processor("neon", "cortex-a72"))
 
 
@@ -51,17 +59,17 @@ def _processors(sets: list[str]) -> list[Processor]:
 def _run_suite(asked: argparse.Namespace) -> list[dict[str, Any]]:
     cases = [case for case in suite_cases() if asked.match in case.name]
     processors = [_BASELINE[1], *_processors([name for name in asked.set if name != "neon"])]
-    rows = compare_suite(tenth(cases) if asked.tenth else cases, asked.workers, processors)
+    rows = compare_suite(tenth(cases) if asked.tenth else cases, asked.workers, processors, asked.kept)
     return [{**asdict(row), "right": not row.differences and not row.illegal} for row in rows]
 
 
 def _run_regions(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    return _rows(compare_random_regions(_processors(asked.set), asked.count, asked.workers))
+    return _rows(compare_random_regions(_processors(asked.set), asked.count, asked.workers, asked.kept))
 
 
 def _run_products(asked: argparse.Namespace) -> list[dict[str, Any]]:
     processors = [*_processors(asked.set), *_BASELINE[1:]]
-    return _rows(compare_integer_products(processors, asked.count, asked.workers))
+    return _rows(compare_integer_products(processors, asked.count, asked.workers, asked.kept))
 
 
 def _rows(counts: list[Counts]) -> list[dict[str, Any]]:
@@ -125,6 +133,21 @@ def describe_rows(part: str, rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _kept_lines(output: Path | None) -> ResultLines:
+    """Results of an earlier run with this code and the same level of optimisation, which another run goes on with."""
+    kept = ResultLines(output and output.with_suffix(".jsonl"))
+    made_by = hashlib.sha256(os.environ.get(LEVEL_VARIABLE, "").encode())
+    for folder in (Path(bricolage.__file__).parent, Path(__file__).parent):
+        for file in sorted(folder.rglob("*")):
+            made_by.update(file.read_bytes() if file.suffix in _CODE else b"")
+    if kept.values.get(_MADE_BY) != [made_by.hexdigest()]:
+        if kept.values:
+            print("the code changed since the results that were kept: it begins again", file=sys.stderr)
+        kept.forget()
+        kept.add(_MADE_BY, made_by.hexdigest())
+    return kept
+
+
 def main() -> int:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
@@ -143,9 +166,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
     asked = parser.parse_args()
     asked.set = asked.set or list(SETS)
-    os.environ.setdefault(
-        LEVEL_VARIABLE, "1"
-    )  # of the libraries that are compared; loops and networks have the product's
+    asked.kept = _kept_lines(asked.output)
     rows: dict[str, list[dict[str, Any]]] = {}
     for part in asked.part or PARTS:
         lacking = find_lacking_tool() or (find_lacking_analyser() if part == "loops" else "")

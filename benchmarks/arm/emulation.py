@@ -16,9 +16,10 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from bricolage.device.caches import Cache, Caches
 from bricolage.errors import Refused
 from bricolage.native.c import read_header
 from bricolage.native.cpu import toolchain
+from bricolage.native.cpu.toolchain import LEVEL_VARIABLE
 from bricolage.native.library_files import LIBRARY, TITLE, WEIGHTS, weights_header
 
 ARM_VARIABLE = "BRICOLAGE_ARM"
@@ -97,6 +99,24 @@ def _flushes_subnormals() -> bool:
     """Whether this thread's floating-point mode does, which a run takes over."""
     smallest = np.array([1], np.uint32).view(np.float32)
     return not (smallest * np.float32(1)).view(np.uint32)[0]
+
+
+_compile_library = toolchain.compile_library
+_SHARED_LIBRARIES = 8
+
+
+@lru_cache(_SHARED_LIBRARIES)
+def _compile_once(text: str, flags: tuple[str, ...], variables: tuple[str, ...], objects: tuple[Path, ...]) -> bytes:
+    """A compiled library. Of the `variables` the first is the level of this process, the second the title in a refusal."""
+    with scratch.using(scratch.temporary()) as folder:
+        _compile_library(text, flags, folder / LIBRARY, variables[-1], *objects)
+        return (folder / LIBRARY).read_bytes()
+
+
+def share_library(text: str, flags: tuple[str, ...], library: Path, title: str, *objects: Path) -> None:
+    """As `toolchain.compile_library`; what this process just compiled with the same flags is not compiled again. Sets differ in
+    products of bytes and of bfloat16 alone, so that most libraries are the same for all, and compiling takes most of the time."""
+    library.write_bytes(_compile_once(text, flags, (str(toolchain.level()), title), objects))
 
 
 class EmulatedLibrary:
@@ -214,12 +234,26 @@ def emulate(processor: Processor, replace_attribute: Callable[[object, str, obje
         (host, "_whole", lambda threads: replace(described, cores=tuple(range(threads)))),
         *((module, "NativeKernel", kernel) for module in (loaded_library, engine, kernel_space, region_builder)),
         (toolchain, "compiler", lambda: (COMPILER,)),
+        (toolchain, "compile_library", share_library),
         # What these keep is of the compiler that was there before.
         (toolchain, "compiler_version", cache(toolchain.compiler_version.__wrapped__)),
         (engine, "_generation", cache(engine._generation.__wrapped__)),
     ]
     for module, attribute, value in changes:
         replace_attribute(module, attribute, value)
+
+
+@contextmanager
+def optimise_less() -> Iterator[None]:
+    """Libraries compiled meanwhile have the compiler's first level, in half of the time, unless the environment names one."""
+    if LEVEL_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[LEVEL_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[LEVEL_VARIABLE]
 
 
 if os.environ.get(ARM_VARIABLE):

@@ -186,7 +186,7 @@ def measure_share(isa: str, loop: InnerLoop, core: str, *, whole: bool = True) -
     if core in _SMALL and _LACKING.fullmatch(loop.instruction):
         return None
     sample = next(line for line in loop.multiplies if _MULTIPLIES.search(line)[1] == loop.instruction)  # type: ignore[index]
-    cycles = _cycles(loop.lines, core)
+    cycles = count_cycles(loop.lines, core)
     bound = len(loop.multiplies) * _multiply_cycles(sample, core)
     return LoopShare(
         isa,
@@ -209,10 +209,10 @@ def _multiply_cycles(sample: str, core: str) -> float:
     behind = [re.sub(r"(,\s*)v\d+\.", r"\1v31.", line) for line in independent]
     if "s[" in sample or "4b[" in sample:  # an element lies in one of the lower registers where elements are of 16 bits
         behind = [re.sub(r"v31\.(4?[sb]\[)", r"v30.\1", line) for line in behind]
-    return _cycles(tuple(behind), core) / len(behind)
+    return count_cycles(tuple(behind), core) / len(behind)
 
 
-def _cycles(lines: Sequence[str], core: str) -> float:
+def count_cycles(lines: Sequence[str], core: str) -> float:
     """Of a turn of a loop."""
     few, many = (_total_cycles(lines, core, turns) for turns in (_FEW, _MANY))
     return (many - few) / (_MANY - _FEW)

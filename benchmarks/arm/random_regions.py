@@ -5,16 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import random
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from benchmarks.arm.emulation import EmulatorEnded, Processor, emulate
+from benchmarks.arm.emulation import EmulatorEnded, Processor, emulate, optimise_less
+from benchmarks.tools.output import ResultLines
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
 from bricolage.conformance.regions import answers
@@ -43,14 +45,18 @@ class Counts:
     refused: int = 0
 
 
-def compare_random_regions(processors: Sequence[Processor], count: int, workers: int) -> list[Counts]:
+def compare_random_regions(
+    processors: Sequence[Processor], count: int, workers: int, kept: ResultLines
+) -> list[Counts]:
     """`count` random regions on each processor, against float64."""
-    return _gather(compare_regions, processors, range(_FIRST_SEED, _FIRST_SEED + count), workers)
+    return _gather(compare_regions, processors, range(_FIRST_SEED, _FIRST_SEED + count), workers, kept)
 
 
-def compare_integer_products(processors: Sequence[Processor], count: int, workers: int) -> list[Counts]:
+def compare_integer_products(
+    processors: Sequence[Processor], count: int, workers: int, kept: ResultLines
+) -> list[Counts]:
     """`count` products of bytes on each processor, bit for bit."""
-    return _gather(compare_products, processors, range(_FIRST_SEED, _FIRST_SEED + count), workers)
+    return _gather(compare_products, processors, range(_FIRST_SEED, _FIRST_SEED + count), workers, kept)
 
 
 def _gather(
@@ -58,22 +64,49 @@ def _gather(
     processors: Sequence[Processor],
     seeds: range,
     workers: int,
+    kept: ResultLines,
 ) -> list[Counts]:
-    """Counts by processor of all seeds, whose groups several processes take."""
+    """Counts by processor of all seeds, whose groups several processes take. What is kept is not compared again."""
     groups = [seeds[start : start + _GROUP] for start in range(0, len(seeds), _GROUP)]
-    totals = {processor: Counts(processor, 0, (), 0) for processor in processors}
+
+    def name(processor: Processor, group: range) -> str:
+        return f"{compare.__name__} {processor.isa} {processor.model} {group.start}:{group.stop}"
+
     with ProcessPoolExecutor(workers, mp_context=_SPAWN) as pool:
-        for counts in pool.map(partial(compare, processors), groups):
-            for each in counts:
-                total = totals[each.processor]
-                totals[each.processor] = Counts(
-                    each.processor,
-                    total.regions + each.regions,
-                    total.differences + each.differences,
-                    total.illegal + each.illegal,
-                    total.refused + each.refused,
+        futures = {}
+        for group in groups:
+            missing = [processor for processor in processors if name(processor, group) not in kept.values]
+            if missing:
+                futures[pool.submit(compare_at_level, compare, missing, group)] = group
+        for future in as_completed(futures):
+            for each in future.result():
+                kept.add(
+                    name(each.processor, futures[future]), each.regions, each.differences, each.illegal, each.refused
                 )
-    return list(totals.values())
+    return [
+        _sum_counts(processor, [kept.values[name(processor, group)] for group in groups]) for processor in processors
+    ]
+
+
+def _sum_counts(processor: Processor, rows: Sequence[Sequence[Any]]) -> Counts:
+    """Counts of a processor's groups together."""
+    differences = tuple(text for _, texts, _, _ in rows for text in texts)
+    return Counts(
+        processor,
+        sum(regions for regions, *_ in rows),
+        differences,
+        sum(illegal for _, _, illegal, _ in rows),
+        sum(refused for *_, refused in rows),
+    )
+
+
+def compare_at_level(
+    compare: Callable[[Sequence[Processor], range], list[Counts]], processors: Sequence[Processor], seeds: range
+) -> list[Counts]:
+    """What `compare` says of a group. A tenth of groups is compiled at the product's level, half of them for two threads."""
+    whole = seeds.start // _GROUP % 20 in (0, 11)
+    with nullcontext() if whole else optimise_less():
+        return compare(processors, seeds)
 
 
 def compare_regions(processors: Sequence[Processor], seeds: range) -> list[Counts]:

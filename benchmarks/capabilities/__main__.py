@@ -19,13 +19,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import onnx
 
 from benchmarks.capabilities.document import document
 from benchmarks.capabilities.lowerings import changed, changed_operators, digests
 from benchmarks.capabilities.tabulate import make_table, merged, to_json
+from benchmarks.tools.output import ResultLines
 from bricolage.backends import registry
 from bricolage.backends.capabilities import FOLDER, command, committed_table, is_current
 from bricolage.base.cache import cache_directory
@@ -225,52 +226,40 @@ def _probes() -> list[OperatorTrial]:
 def _results(options: argparse.Namespace, version: str, made: list[OperatorTrial]) -> tuple[dict[str, Result], str]:
     """Outcome of every trial, from the cache or from a run now, and the day on which the first of them was known."""
     folder = cache_directory() / "capabilities"
-    folder.mkdir(parents=True, exist_ok=True)
     resting_on = hashlib.sha256(json.dumps(digests(options.backend)).encode()).hexdigest()[:12]
     path = folder / f"{options.backend}-{version}-onnx-{onnx.__version__}-{resting_on}.jsonl"
     if options.fresh:
         path.unlink(missing_ok=True)
-    results: dict[str, Result] = {}
-    begun = date.today().isoformat()
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.endswith("]"):  # a line cut off by an interruption is not a result
-                name, outcome, reason = json.loads(line)
-                if name == _BEGUN:
-                    begun = reason
-                else:
-                    results[name] = Result(outcome, reason)
-    else:
-        path.write_text(json.dumps([_BEGUN, "", begun]) + "\n", encoding="utf-8")
-    todo = [trial for trial in made if trial.name not in results]
+    kept = ResultLines(path)
+    if _BEGUN not in kept.values:
+        kept.add(_BEGUN, "", date.today().isoformat())
+    todo = [trial for trial in made if trial.name not in kept.values]
     print(f"{len(made)} trials, {len(todo)} to run on {options.backend} {version}", file=sys.stderr)
-    with path.open("a", encoding="utf-8") as file:
-        progress = _Progress(len(todo), file, results)
-        with Pool() as pool:
-            run_trials(
-                pool,
-                options.backend,
-                todo,
-                progress.report,
-                jobs=options.jobs,
-                batch=options.batch,
-                limit_s=options.time_limit,
-            )
-    return results, begun
+    progress = _Progress(len(todo), kept)
+    with Pool() as pool:
+        run_trials(
+            pool,
+            options.backend,
+            todo,
+            progress.report,
+            jobs=options.jobs,
+            batch=options.batch,
+            limit_s=options.time_limit,
+        )
+    results = {name: Result(*values) for name, values in kept.values.items() if name != _BEGUN}
+    return results, kept.values[_BEGUN][-1]
 
 
 class _Progress:
     """Keeps every result at once, and tells how far the run is every ten seconds."""
 
-    def __init__(self, total: int, file: TextIO, results: dict[str, Result]) -> None:
-        self._total, self._file, self._results = total, file, results
+    def __init__(self, total: int, kept: ResultLines) -> None:
+        self._total, self._kept = total, kept
         self._done, self._begin = 0, time.monotonic()
         self._told = self._begin
 
     def report(self, trial: OperatorTrial, result: Result) -> None:
-        self._results[trial.name] = result
-        self._file.write(json.dumps([trial.name, result.outcome, result.reason]) + "\n")
-        self._file.flush()
+        self._kept.add(trial.name, result.outcome, result.reason)
         self._done += 1
         now = time.monotonic()
         if now - self._told > 10:

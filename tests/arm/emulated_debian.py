@@ -65,14 +65,16 @@ class EmulatedDebian:
         if not (self.root / "opt/venv/bin/python").exists():
             self.run("python3", "-m", "venv", "/opt/venv").check_returncode()
 
-    def run(self, *words: str, folder: str = "/") -> subprocess.CompletedProcess[str]:
-        """A command in it, in one of its folders, as this user with root's rights in there. What it prints is captured."""
+    def run(self, *words: str, folder: str = "/", path: str = "") -> subprocess.CompletedProcess[str]:
+        """A command in it, in one of its folders, as this user with root's rights in there. What it prints is captured.
+        Python finds packages in `path` as well."""
         variables = {
             "PATH": "/opt/venv/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": "/root",
             "LANG": "C.UTF-8",
             "QEMU_CPU": self.core,
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": path,
         }
         outside = [
             "unshare",
@@ -95,9 +97,7 @@ class EmulatedDebian:
         """Copies the tracked files of a checkout to `/opt/bricolage`, and installs them there with what they need. Wheels are
         fetched here, and pip in there chooses among them."""
         wheels = self.root / "opt/wheels"
-        platforms = [word for name in _PLATFORMS for word in ("--platform", f"{name}_aarch64")]
-        fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", _PYTHON]
-        fetch += ["--implementation", "cp", *platforms, "-d", str(wheels), "-c", str(source / "constraints.txt")]
+        fetch = [*_for_arm("download"), "-d", str(wheels), "-c", str(source / "constraints.txt")]
         needs = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
         subprocess.run([*fetch, *needs, *requirements, "setuptools>=77"], check=True, stdout=sys.stderr)
         copied = self.root / "opt/bricolage"
@@ -118,6 +118,24 @@ class EmulatedDebian:
             *requirements,
             folder="/opt/bricolage",
         )
+
+    def unpack(self, folder: str, requirements: Sequence[str]) -> None:
+        """Unpacks exactly these wheels, without what they need, into a folder there: pip here does it, in a tenth of the time.
+
+        Raises:
+            subprocess.CalledProcessError: one cannot be fetched.
+        """
+        target = self.root / folder.strip("/")
+        shutil.rmtree(target, ignore_errors=True)
+        words = [*_for_arm("install"), "--no-deps", "--no-compile", "--target", str(target), *requirements]
+        subprocess.run(words, check=True, stdout=sys.stderr)
+
+
+def _for_arm(command: str) -> list[str]:
+    """A command of pip here for wheels of the Debian."""
+    platforms = [word for name in _PLATFORMS for word in ("--platform", f"{name}_aarch64")]
+    words = [sys.executable, "-m", "pip", command, "--quiet", "--only-binary=:all:", "--python-version", _PYTHON]
+    return [*words, "--implementation", "cp", *platforms]
 
 
 def find_lacking_tools() -> list[str]:

@@ -7,19 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.arm import emulation
 from benchmarks.arm.emulation import COMPILER, EmulatedLibrary, EmulatorEnded, Processor, emulate, find_lacking_tool
 from benchmarks.arm.inner_loops import (
     FLOORS,
     InnerLoop,
     compile_inner_loop,
+    count_cycles,
     find_inner_loop,
     find_lacking_analyser,
     list_micro_kernels,
     measure_share,
 )
 from benchmarks.arm.random_regions import compare_products, compare_regions
+from benchmarks.arm.suite import compare_suite
+from benchmarks.tools.output import ResultLines
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
+from bricolage.conformance.suite import suite_cases
 from bricolage.native.cpu.isa import available_isas
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
@@ -50,6 +55,67 @@ def test_random_regions_are_right_on_arm() -> None:
 def test_products_of_bytes_are_exact_with_every_instruction() -> None:
     for counts in compare_products(SMALLEST, range(3)):
         assert (counts.regions, counts.differences, counts.illegal) == (3, (), 0)
+
+
+@needs_emulator
+@pytest.mark.usefixtures("undone")
+def test_sets_share_a_library_that_is_the_same_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[tuple[str, ...]] = []
+    compile_library = emulation._compile_library
+
+    def count(text: str, flags: tuple[str, ...], *others: object) -> None:
+        compiled.append(flags)
+        compile_library(text, flags, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(emulation, "_compile_library", count)
+    emulation._compile_once.cache_clear()
+    floats = compare_regions(SMALLEST[:2], range(1))
+    assert [counts.differences for counts in floats] == [(), ()] and len(compiled) == 1
+    compare_products(SMALLEST[:2], range(1))
+    assert len(compiled) == 3 and compiled[1] != compiled[2]
+
+
+def test_a_run_goes_on_behind_the_last_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / "kept" / "arm.jsonl"
+    kept = ResultLines(path)
+    kept.add("first", 8, ["a\nb"])
+    kept.add("second", 1)
+    path.write_bytes(path.read_bytes()[:-2])
+    again = ResultLines(path)
+    assert again.values == {"first": [8, ["a\nb"]]}
+    again.add("third", None)
+    assert ResultLines(path).values == {"first": [8, ["a\nb"]], "third": [None]}
+    again.forget()
+    assert ResultLines(path).values == {}
+
+
+@needs_emulator
+def test_what_is_kept_is_not_tried_again_and_a_case_is_compared_with_the_same_here(tmp_path: Path) -> None:
+    (case,) = [case for case in suite_cases(["Abs"], ["node"]) if case.name == "test_abs"]
+    kept = ResultLines(tmp_path / "kept.jsonl")
+    kept.add("here test_abs", "passes", "")
+    kept.add("neon cortex-a72 test_abs", "wrong", "an illegal instruction")
+    (comparison,) = compare_suite([case], 1, [Processor("neon", "cortex-a72")], kept)
+    assert comparison.here == {"passes": 1} and comparison.there == {"wrong": 1} and comparison.illegal == 1
+    assert len(comparison.differences) == 1
+    (there,) = compare_suite([case], 1, [Processor("dotprod", "neoverse-n1")], kept)
+    assert there.there == {"passes": 1} and not there.differences
+    assert kept.values["dotprod neoverse-n1 test_abs"] == ["passes", ""]
+
+
+@needs_analyser
+def test_wider_vectors_multiply_no_faster() -> None:
+    """Why there is no set for SVE of 256 bits: Neoverse V1 begins two of them in the time of four of NEON."""
+    for neon, wide in (
+        ("fmla v{0}.4s, v30.4s, v31.s[0]", "fmla z{0}.s, z30.s, z7.s[0]"),
+        ("sdot v{0}.4s, v30.16b, v31.4b[0]", "sdot z{0}.s, z30.b, z7.b[0]"),
+        ("usmmla v{0}.4s, v30.16b, v31.16b", "usmmla z{0}.s, z30.b, z31.b"),
+        ("bfmmla v{0}.4s, v30.8h, v31.8h", "bfmmla z{0}.s, z30.h, z31.h"),
+    ):
+        sums = [register for register in range(25) if register != 7]
+        lines = [tuple(f"\t{form.format(register)}" for register in sums) for form in (neon, wide)]
+        cycles = [count_cycles(each, "neoverse-v1") for each in lines]
+        assert cycles[1] >= 1.95 * cycles[0], f"{wide} is faster by bits than {neon}"
 
 
 @needs_emulator

@@ -13,7 +13,8 @@ import pytest
 
 from bricolage.backends.native import loaded_library
 from bricolage.base.generation_options import LanguageSettings
-from bricolage.errors import BricolageError
+from bricolage.errors import BricolageError, ModelBeyondMemory
+from bricolage.frontends.decoders import decoder_memory
 from bricolage.frontends.decoders.decoder_description import SourceFile, TokenizerDescription
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.frontends.decoders.decoder_program import DecoderProgram
@@ -73,6 +74,31 @@ def test_programs_are_opened_again_and_share_one_file_of_weights(
     assert len(headers) == 1, "all programs pack weights alike"
     (shared,) = filled[0].glob(f"compiled/*/*/weights-*/{WEIGHTS}")
     assert shared.read_bytes()[:HEADER_BYTES] == headers.pop()
+
+
+def test_memory_is_asked_for_what_is_loaded(
+    in_filled: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that are there map their packing alone; compiling takes copies of it."""
+    packed = decoder_memory.count_packed_bytes(mixed_decoder())
+    monkeypatch.setattr(decoder_memory, "available_bytes", lambda: packed)
+    assert np.array_equal(answer(), in_filled)
+    monkeypatch.setattr(decoder_memory, "available_bytes", lambda: packed - 1)
+    with pytest.raises(ModelBeyondMemory):
+        answer()
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path))
+    for spare, why in ((packed, "compiled"), (decoder_memory.count_compiling_bytes(mixed_decoder()) - 1, "compiled")):
+        monkeypatch.setattr(decoder_memory, "available_bytes", lambda spare=spare: spare)
+        with pytest.raises(ModelBeyondMemory, match=why):
+            answer()
+
+
+def test_bytes_of_a_packing_are_those_of_its_file(filled: tuple[Path, np.ndarray]) -> None:
+    (shared,) = filled[0].glob(f"compiled/*/*/weights-*/{WEIGHTS}")
+    packed = decoder_memory.count_packed_bytes(mixed_decoder())
+    assert packed <= shared.stat().st_size < 2 * packed, (
+        "norms and edges of tiles come to it, which are much of a small one"
+    )
 
 
 @pytest.mark.parametrize("pattern", ["weights-*/weights.bin", "decoder-*/program.json", "native-*/region.so"])

@@ -1,4 +1,5 @@
 import json
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -36,17 +37,24 @@ def a_plan() -> Plan:
     return Plan("m", "d0", inputs, outputs, (bucket,), provenance)
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def saved_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact that many tests take copies of."""
+    folder = tmp_path_factory.mktemp("saved")
     g = graph("a=MatMul(x,w) y=Relu(a)", "float[3,64] x", "float[3,64] y", w=np.ones((64, 64), np.float32))
     Store(folder).share([g.model])
     write_model(g.model, folder / artifact.MODEL)
     write_model(g.model, folder / "graph-0.onnx")
-    path = tmp_path / "a.bricolage"
+    path = folder.with_name(f"{folder.name}.bricolage")
     artifact.save(a_plan(), folder, path)
     return path
+
+
+@pytest.fixture
+def saved(saved_once: Path, tmp_path: Path) -> Path:
+    """A test's own, with the folder that it was written from."""
+    shutil.copytree(saved_once.with_suffix(""), tmp_path / "work")
+    return Path(shutil.copyfile(saved_once, tmp_path / "a.bricolage"))
 
 
 def test_an_artifact_round_trips(saved: Path) -> None:

@@ -23,9 +23,9 @@ from bricolage.base.codec import encode
 from bricolage.errors import BadArtifact, CacheNotWritable
 from bricolage.plan import artifact
 from bricolage.plan.plan import FORMAT
-from tests.plan.test_artifact import a_plan, cache, saved
+from tests.plan.test_artifact import a_plan, cache, saved, saved_once
 
-__all__ = ["cache", "saved"]
+__all__ = ["cache", "saved", "saved_once"]
 
 Members = dict[str, bytes]
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from bricolage.base.decoder_options import DecoderOptions
-from bricolage.base.generation_options import LanguageSettings
 from bricolage.base.option_words import constant_word, sizes_of
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
@@ -80,7 +79,8 @@ def optimize(
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
     if decoder is not None or (isinstance(source, str | Path) and is_stored_decoder(source)):
-        return cast(Executable, _optimize_language_model(Path(source), output, options, decoder, progress))
+        again = {"replan": replan, "provisional": provisional}
+        return cast(Executable, _optimize_language_model(Path(source), output, options, decoder, progress, again))
     options, progress = _settle_options(options or Options(), shapes or {}, constants or {}), progress or Silent()
     check_again(replan, provisional)
     model = GivenModel(source, example_inputs, dynamic, inputs, _give_data(calibrate, evaluate, options))
@@ -101,8 +101,10 @@ def _optimize_language_model(
     options: Options | None,
     decoder: DecoderOptions | None,
     progress: Progress | None,
+    again: Mapping[str, bool],
 ) -> LanguageModel:
-    """
+    """`again`: by name, what becomes of a decision on record.
+
     Raises:
         BadOption: it is not said where the artifact goes.
     """
@@ -112,8 +114,8 @@ def _optimize_language_model(
     if output is None:
         advice = "The artifact of a language model holds the model; give the folder that it goes to"
         raise BadOption(option="output", value=None, advice=advice)
-    plan = optimize_decoder(source, Path(output), options, decoder, progress)
-    return open_text_model(Path(output), LanguageSettings(precision=plan.provenance.options.precision))
+    optimize_decoder(source, Path(output), options, decoder, progress, **again)
+    return open_text_model(Path(output))
 
 
 def _settle_options(

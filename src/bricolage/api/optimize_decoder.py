@@ -10,11 +10,14 @@ from bricolage.base.decoder_options import DecoderOptions, parse_contexts
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
 from bricolage.base.undo import undo_on_failure
-from bricolage.driver.decoders.decoder_decision import decide_decoder
-from bricolage.errors import BadOption, NotALanguageModel
+from bricolage.costs.database import Database
+from bricolage.driver.decoders.decoder_decision import DecoderRequest, decide_decoder
+from bricolage.driver.decoders.stored_decision import complete_decoder_plan, forget_decoder_plan
+from bricolage.errors import ArtifactFails, BadOption, NotALanguageModel
+from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_stored_decoder, model_within, read_decoder
 from bricolage.language.decoder_trial import try_artifact
-from bricolage.plan.decoder_plan import DecoderPlan, read_decoder_plan, write_decoder_artifact
+from bricolage.plan.decoder_plan import DecoderCheck, DecoderPlan, read_decoder_plan, write_decoder_artifact
 
 __all__ = [
     "DecoderOptions",
@@ -35,6 +38,9 @@ def optimize_decoder(
     options: Options | None = None,
     decoder_options: DecoderOptions | None = None,
     progress: Progress | None = None,
+    *,
+    replan: bool = False,
+    provisional: bool = False,
 ) -> DecoderPlan:
     """Decides who reads the prompts of a language model and who takes its steps, by races at stated lengths, and writes the
     artifact: a folder with the decision and the model. A fresh process loads it and is compared with float64.
@@ -45,10 +51,12 @@ def optimize_decoder(
         options: precision, effort, threads, backends.
         decoder_options: lengths, and whether texts keep their bits.
         progress: is told what happens.
+        replan: decide afresh, whatever is on record for the same model, options, versions and hardware.
+        provisional: take a decision on record as it is, though other processes disturbed it.
 
     Raises:
         MissingFile, NotALanguageModel, UnknownDecoderKind, ModelBeyondMemory: the model cannot be read.
-        BadOption: an option says nothing of a language model, or `output` is the model.
+        BadOption: an option says nothing of a language model, `output` is the model, or `replan` and `provisional` are both given.
         MissingBackend, NoBackend, NotAccurate: no backend can run it, or not accurately.
         NotWritable, ArtifactFails: the artifact cannot be written, or does not do in a fresh process what was measured of it; it
             has no decision then, and is no artifact.
@@ -61,14 +69,28 @@ def optimize_decoder(
         raise BadOption(option="--output", value=output, advice="It would overwrite the model")
     progress.start(f"read {source.name}")
     decoder = read_decoder(source)
-    plan = decide_decoder(decoder, source, options, decoder_options or DecoderOptions(), progress)
+    request = DecoderRequest(source, options, decoder_options or DecoderOptions(), replan, provisional)
+    plan = decide_decoder(decoder, request, progress)
     write_decoder_artifact(plan, within, output)
-    with undo_on_failure(lambda: (output / DECODER_PLAN).unlink(missing_ok=True)):
+    if plan.check is None:
         progress.start("the artifact in a fresh process")
-        plan = replace(plan, check=try_artifact(plan, decoder, output))
-    write_decoder_artifact(plan, within, output)
-    progress.finish()
+        with undo_on_failure(lambda: (output / DECODER_PLAN).unlink(missing_ok=True)):
+            plan = replace(plan, check=_try_on_record(plan, decoder, output))
+        write_decoder_artifact(plan, within, output)
+        with Database() as database:
+            complete_decoder_plan(database, plan)
+        progress.finish()
     return plan
+
+
+def _try_on_record(plan: DecoderPlan, decoder: DecoderDescription, output: Path) -> DecoderCheck:
+    """As `try_artifact`. A decision whose artifact is wrong is on record no more; one whose trial was interrupted is."""
+    try:
+        return try_artifact(plan, decoder, output)
+    except ArtifactFails:
+        with Database() as database:
+            forget_decoder_plan(database, plan)
+        raise
 
 
 def check_decoder_options(options: Options, also: Collection[tuple[str, object]] = ()) -> None:

@@ -97,13 +97,13 @@ class LanguageSettings:
     """
 
     threads: int | None = declare_option(None, flag="--threads", metavar="N", help="Cores to use; default: all.")
-    precision: str = declare_option(
-        "highest",
+    precision: str | None = declare_option(
+        None,
         flag="--precision",
         metavar="WORD",
-        help="highest, or low: numbers in bytes, which is faster.",
+        help="highest, or low: numbers in bytes, which is faster. Default: what an artifact was decided at; of a file highest.",
     )
-    """`highest`, or `low`: rows are rounded to bytes."""
+    """`highest`, or `low`: rows are rounded to bytes. None: what an artifact was decided at; of a model's file `highest`."""
     speculate: str = declare_option(
         "",
         flag="--speculate",
@@ -135,7 +135,7 @@ class LanguageSettings:
 
     def __post_init__(self) -> None:
         _check("--threads", self.threads, self.threads is None or self.threads > 0, "Give a number from 1")
-        exists = self.precision in LANGUAGE_PRECISIONS
+        exists = self.precision in (None, *LANGUAGE_PRECISIONS)
         _check("--precision", self.precision, exists, f"Write {' or '.join(LANGUAGE_PRECISIONS)}")
         _check("--cache", self.cache, self.cache in CACHES, f"Write {', '.join(CACHES[:-1])} or {CACHES[-1]}")
         _check("--sequences", self.most_sequences, self.most_sequences > 0, "Give a number from 1")

@@ -222,13 +222,17 @@ def report(
     as_json: a.Json = False,
 ) -> None:
     """Write a self-contained HTML page: contestants, region graph, times, transfer costs, errors. Of a pack the page has that of
-    each target, or of that of --target alone."""
+    each target, or of that of --target alone. Of a language model: the races of prompts and steps."""
     from bricolage.cli import output
     from bricolage.report.html import render
     from bricolage.report.pack import pack_page
 
     written = out if out is not None else Path(artifact.with_suffix(".html").name)
     output.check_writable(written)
+    page = _language_model_page(artifact)
+    if page is not None:
+        _write_page(written, page, as_json=as_json)
+        return
     plans = _read(artifact, target)
     pages: dict[str, str] = {}
     for name, opened in plans.items():
@@ -239,10 +243,26 @@ def report(
         pages[name] = render(opened.plan, graphs, output.command_line(), insides)
     entries = [opened.entry for opened in plans.values() if opened.entry is not None]
     text = pages.get("") or pack_page(artifact.name, entries, pages)
-    output.write_text(written, text)
+    _write_page(written, text, as_json=as_json)
+
+
+def _language_model_page(artifact: Path) -> str | None:
+    """The page of an artifact of a language model; None of any other path."""
+    from bricolage.api.optimize_decoder import read_decision
+    from bricolage.cli import output
+    from bricolage.report.decoder_page import decoder_page
+
+    plan = read_decision(artifact)
+    return None if plan is None else decoder_page(plan, output.command_line())
+
+
+def _write_page(path: Path, text: str, *, as_json: bool) -> None:
+    from bricolage.cli import output
+
+    output.write_text(path, text)
     if as_json:
-        output.show_json({"report": str(written), "bytes": len(text.encode())})
-    output.note(f"wrote {written}")
+        output.show_json({"report": str(path), "bytes": len(text.encode())})
+    output.note(f"wrote {path}")
 
 
 def _insides(opened: UnpackedPlan, graphs: Sequence[Graph]) -> list[dict[int, Anatomy]]:

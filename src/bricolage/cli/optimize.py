@@ -52,7 +52,7 @@ SameBits = Annotated[
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An ONNX file, a language model, or an artifact to plan again.")
 ]
-_FOR_GRAPHS = ("--input", "--calibrate", "--evaluate", "--report", "--target", "--require-gain", "--provisional")
+_FOR_GRAPHS = ("--input", "--calibrate", "--evaluate", "--target", "--require-gain")
 """Of these options a language model has none."""
 
 
@@ -88,9 +88,10 @@ def optimize(
     from bricolage.api.optimize_decoder import is_stored_decoder
 
     if is_stored_decoder(model):
-        asked = (data, calibrate, evaluate, report, target, require_gain, provisional)
-        unfit = dict(zip(_FOR_GRAPHS, asked, strict=True))
-        return _optimize_language_model(_DecoderCall(model, out, contexts, same_bits, as_json), options, unfit)
+        unfit = dict(zip(_FOR_GRAPHS, (data, calibrate, evaluate, target, require_gain), strict=True))
+        call = _DecoderCall(model, out, contexts, same_bits, report=report, as_json=as_json)
+        call = replace(call, replan=replan, provisional=provisional)
+        return _optimize_language_model(call, options, unfit)
     from bricolage.api.array_files import load_arrays
     from bricolage.cli import crash, output, progress_bars
 
@@ -127,25 +128,33 @@ class _DecoderCall:
     out: Path | None
     contexts: str
     same_bits: bool
+    report: Path | None
     as_json: bool
+    replan: bool = False
+    provisional: bool = False
 
 
 def _optimize_language_model(call: _DecoderCall, options: Options, unfit: Mapping[str, object]) -> int:
     """Decides who runs prompts and steps. `unfit`: flags, with their values, that are for other models."""
     from bricolage.api.optimize_decoder import DecoderOptions, check_decoder_options, optimize_decoder, parse_contexts
     from bricolage.cli import output, progress_bars
+    from bricolage.report.decoder_page import decoder_page
     from bricolage.report.decoder_tables import decoder_decision, decoder_json
 
     check_decoder_options(options, list(unfit.items()))
     wanted = DecoderOptions(parse_contexts(call.contexts), call.same_bits)
     folder = call.out or Path(f"{call.model.stem}.bricolage")
+    output.check_writable(call.report)
     with output.stdout_kept(), progress_bars.show_progress(lambda _: None) as shown:
-        plan = optimize_decoder(call.model, folder, options, wanted, shown)
+        decide = partial(optimize_decoder, replan=call.replan, provisional=call.provisional)
+        plan = decide(call.model, folder, options, wanted, shown)
+    if call.report is not None:
+        output.write_text(call.report, decoder_page(plan, output.command_line()))
     if call.as_json:
         output.show_json(decoder_json(plan))
     else:
         output.show_result(decoder_decision(plan))
-    output.note(f"wrote {folder}")
+    output.note(f"wrote {folder}" + (f" and {call.report}" if call.report is not None else ""))
     return errors.OK
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ import typer
 from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
+from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
     from bricolage.api.result_types import Plan
@@ -42,6 +45,15 @@ Point = Annotated[
 ]
 AnyMachine = Annotated[
     bool, typer.Option("--any-machine", help="Run an artifact that was made on other hardware or versions.")
+]
+
+Contexts = Annotated[
+    str | None,
+    typer.Option(
+        "--contexts",
+        metavar="N,N",
+        help="Of a language model: lengths of prompts, and in front of steps, in tokens; default: 16,2048, or the artifact's.",
+    ),
 ]
 
 
@@ -101,23 +113,35 @@ def bench(
         ),
     ] = None,
     target: a.Target = "",
+    contexts: Contexts = None,
     as_json: a.Json = False,
     *,
     options: Options,
+    given: frozenset[str],
 ) -> None:
     """Race all backends on MODEL, with intervals and accuracy; of an artifact, its plan takes part.
 
     Of a pack each plan races by itself, with its target's threads, instructions, precision and memory, or that of --target alone.
+
+    Of a language model (a GGUF file, a folder of Hugging Face, or an artifact of one) chunks of prompts and steps race.
     """
+    from bricolage.api.optimize_decoder import is_stored_decoder
+
+    if is_stored_decoder(model):
+        unfit = {"--input": data, "--rival": rival, "--target": target}
+        _bench_language_model(_DecoderBench(model, contexts, given, as_json), options, unfit)
+        return
+    if contexts is not None:
+        raise BadOption(option="--contexts", value=contexts, advice="It is for language models: leave it out")
     from bricolage.api.bench import bench as race
     from bricolage.api.bench import planned_targets
     from bricolage.cli import crash, output, progress_bars
 
     options, inputs = a.open_options(model, data, options)
     raced: dict[str, Plan] = {}
-    given = planned_targets(model, target, options)
+    targets = planned_targets(model, target, options)
     with output.stdout_kept(), progress_bars.show_progress() as shown:
-        for name, target_options in given.items():
+        for name, target_options in targets.items():
             raced[name] = race(model, target_options, inputs=inputs, rivals=rival or (), progress=shown, target=name)
             crash.remember(raced[name])
     if as_json:
@@ -133,3 +157,30 @@ def bench(
         if name:
             output.show_result(plain_text(f"target '{name}'", "bold"))
         output.show_parts(race_parts(plan, output.console().width))
+
+
+@dataclass(frozen=True)
+class _DecoderBench:
+    """What is asked for of a language model."""
+
+    model: Path
+    contexts: str | None
+    given: frozenset[str]
+    as_json: bool
+
+
+def _bench_language_model(asked: _DecoderBench, options: Options, unfit: Mapping[str, object]) -> None:
+    """Races prompts and steps. `unfit`: flags, with their values, that are for other models."""
+    from bricolage.api.bench_decoder import bench_decoder
+    from bricolage.api.optimize_decoder import check_decoder_options, parse_contexts
+    from bricolage.cli import output, progress_bars
+    from bricolage.report.decoder_tables import decoder_json, decoder_race
+
+    check_decoder_options(options, list(unfit.items()))
+    contexts = None if asked.contexts is None else parse_contexts(asked.contexts)
+    with output.stdout_kept(), progress_bars.show_progress(lambda _: None) as shown:
+        outcome = bench_decoder(asked.model, options, contexts, asked.given, shown)
+    if asked.as_json:
+        output.show_json(decoder_json(outcome.raced))
+    else:
+        output.show_result(decoder_race(outcome.raced, outcome.shipped))

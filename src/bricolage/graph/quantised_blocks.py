@@ -72,6 +72,11 @@ class QuantisedBlocks:
         """Bytes of integers, scales and zero points."""
         return self.packed.nbytes + self.scales.nbytes + (0 if self.zeros is None else self.zeros.nbytes)
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes in our engine's packing, at most: halves are looked for when they are packed."""
+        return self.nbytes
+
     def take_rows(self, rows: np.ndarray) -> QuantisedBlocks:
         """Some rows, in their order."""
         zeros = None if self.zeros is None else self.zeros[rows]

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bricolage.base.progress import Progress
-from bricolage.device.memory import available_bytes
-from bricolage.errors import BadOption, ContextFull, ModelBeyondMemory
+from bricolage.errors import BadOption, ContextFull
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix
+from bricolage.frontends.decoders.decoder_memory import count_packed_bytes, require_memory
 from bricolage.frontends.decoders.decoder_program import (
     PROMPT_ROWS,
     SCALED,
@@ -153,9 +153,7 @@ class DecoderModel:
         """
         self.vocabulary = decoder.vocabulary
         self.context_length = min(context_length or decoder.context_length, decoder.context_length)
-        wanted, present = decoder.nbytes, available_bytes()
-        if wanted > present:
-            raise ModelBeyondMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
+        require_memory(count_packed_bytes(decoder))
         if cache == "q8_0" and decoder.head_size % SCALED:
             advice = f"Heads of this model have {decoder.head_size} numbers, and scales are for {SCALED}: take float16"
             raise BadOption(option="--cache", value=cache, advice=advice)

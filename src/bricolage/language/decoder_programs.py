@@ -11,6 +11,7 @@ from bricolage.backends.kernel import Call, Kernel
 from bricolage.device.buffers import allocate_aligned
 from bricolage.errors import Refused
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
+from bricolage.frontends.decoders.decoder_memory import count_compiling_bytes, require_memory
 from bricolage.frontends.decoders.decoder_program import DecoderProgram
 from bricolage.graph.region_model import KeptEnds
 from bricolage.language.cache_pool import CachePool
@@ -100,6 +101,7 @@ class DecoderPrograms:
 
         Raises:
             Refused, MissingBackend, NotWritable: the engine does not compile it.
+            ModelBeyondMemory: it is not there yet, and there is no memory to compile it.
         """
         if self._is_awaited(programs[0]):
             for program in programs:
@@ -113,6 +115,7 @@ class DecoderPrograms:
 
         Raises:
             Refused, MissingBackend, NotWritable: the engine does not compile it.
+            ModelBeyondMemory: it is not there yet, and there is no memory to compile it.
         """
         ready = self._ready.get(program)
         if ready is None and self._is_awaited(program):
@@ -120,6 +123,7 @@ class DecoderPrograms:
             self._compiler.wait(program)
         ready = ready or self._find_kept(program)
         if ready is None:
+            require_memory(count_compiling_bytes(self._decoder), " where programs are compiled, the first time")
             compiled = compile_decoder_program(self._decoder, self._identity, program, self._settings)
             ready = self._ready[program] = ReadyProgram(*compiled, program)
         return ready

@@ -84,7 +84,7 @@ def _write(path: str, files: str, read: int) -> dict[str, object]:
     plan, decoder = read_decoder_plan(folder), read_decoder(folder)
     assert plan is not None
     tokens = np.load(Path(files) / "tokens.npy").tolist()
-    model = run_planned_decoder(decoder, plan, LanguageSettings(precision=plan.provenance.options.precision), folder)
+    model = run_planned_decoder(decoder, plan, LanguageSettings(), folder)
     state = model.open_sequence()
     pieces = [tokens[:read], *([token] for token in tokens[read:])]
     np.save(Path(files) / "logits.npy", np.concatenate([model.extend([(state, piece)])[0] for piece in pieces]))

@@ -11,6 +11,11 @@ from bricolage.base.generation_options import LanguageSettings
 from bricolage.base.progress import Progress, Silent
 from bricolage.errors import BadOption, MissingFile, UndefinedLogits, UnusableText
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
+from bricolage.frontends.decoders.decoder_memory import (
+    count_packed_bytes,
+    count_reference_bytes,
+    require_memory,
+)
 from bricolage.language.any_decoder import read_any_decoder
 from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.open_language import run_decoder
@@ -43,6 +48,7 @@ def measure_text_accuracy(
         raise BadOption(option="--accuracy", value=path, advice="Give the model's file: an artifact has other backends")
     decoder = read_any_decoder(path)
     windows = read_windows(text, Tokenizer(decoder.tokenizer, path), decoder.context_length)
+    require_memory(count_reference_bytes(decoder) + count_packed_bytes(decoder), " next to those of the reference")
     model = run_decoder(decoder, settings)
     return compare_predictions(windows, reference_of(decoder), lambda window: _predict(model, window), progress)
 

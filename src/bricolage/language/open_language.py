@@ -68,7 +68,7 @@ def run_decoder(decoder: DecoderDescription, settings: LanguageSettings) -> Deco
     Raises:
         ModelBeyondMemory, NotEnoughMemory, Refused, BadOption: as `DecoderModel`.
     """
-    config: Arithmetic = "f32" if settings.precision == "highest" else "int8"
+    config: Arithmetic = "int8" if settings.precision == "low" else "f32"
     threads, cache = settings.threads or available_cores(), cast(CacheType, settings.cache)
     return DecoderModel(decoder, threads=threads, config=config, cache=cache)
 

@@ -15,8 +15,10 @@ from bricolage.language.decoder_model import DecoderModel
 from bricolage.language.handover_model import HandoverModel, SideModel
 from bricolage.language.private_cache_model import PrivateCacheModel
 from bricolage.plan.decoder_plan import DecoderPlan
-from bricolage.work.implementation import OWN_ENGINE, Implementation
+from bricolage.work.implementation import OWN_ENGINE, Implementation, KernelConfig
 
+_FLOATS = "f32-alike"
+"""Our engine's products in float32, with the same bits for any number of rows."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -27,23 +29,46 @@ def run_planned_decoder(
 
     Raises:
         MissingBackend: one that ships is not installed here.
-        BadOption: `low` is asked for, and it was decided at `highest`. What was decided at `low` runs so: `highest`, the default of
-            settings, asks for nothing there.
+        BadOption: a precision is asked for that it was not decided at. What was decided at a lower one than `highest` runs at
+            `highest` where our engine does, from the same weights; another backend that ships in bytes is decided anew.
         ModelBeyondMemory, NotEnoughMemory, Refused: as of the models.
     """
     options = plan.provenance.options
-    if settings.precision not in ("highest", options.precision):
-        advice = f"It was decided at '{options.precision}'; decide again: bricolage optimize {path} --precision"
-        raise BadOption(option="--precision", value=settings.precision, advice=f"{advice} {settings.precision}")
-    for name in dict.fromkeys((plan.prompt.backend, plan.step.backend)):
+    prompt, step = (choose_precision(side, plan, settings, path) for side in (plan.prompt, plan.step))
+    for name in dict.fromkeys((prompt.backend, step.backend)):
         status = registry.get(name).status()
         if not isinstance(status, Available):
             raise MissingBackend(name=name, reason=status.reason, cure=status.cure)
     if select_device(options.isa, options.cores).fingerprint() != plan.provenance.fingerprint:
         _LOG.warning("%s was decided on another machine (%s): decide again here", path, plan.provenance.hardware)
     threads = settings.threads or options.threads
-    step = _open_side(decoder, plan.step, threads)
-    return step if plan.prompt == plan.step else HandoverModel(_open_side(decoder, plan.prompt, threads), step)
+    step_side = _open_side(decoder, step, threads)
+    return step_side if prompt == step else HandoverModel(_open_side(decoder, prompt, threads), step_side)
+
+
+def choose_precision(
+    shipped: Implementation, plan: DecoderPlan, settings: LanguageSettings, path: Path
+) -> Implementation:
+    """What runs prompts or steps at the precision that is asked for.
+
+    Args:
+        shipped: what was decided to run them.
+        plan: the decision.
+        settings: a precision, or none: then it is the one that was decided.
+        path: of the artifact, for the error.
+
+    Raises:
+        BadOption: it cannot.
+    """
+    asked, decided = settings.precision, plan.provenance.options.precision
+    if asked in (None, decided):
+        return shipped
+    if asked == "highest" and not shipped.config.in_bytes:
+        return shipped
+    if asked == "highest" and shipped.backend == OWN_ENGINE:
+        return Implementation(OWN_ENGINE, KernelConfig(_FLOATS))
+    advice = f"It was decided at '{decided}', where {shipped} won; decide again: bricolage optimize {path} --precision {asked}"
+    raise BadOption(option="--precision", value=asked, advice=advice)
 
 
 def _open_side(decoder: DecoderDescription, implementation: Implementation, threads: int) -> SideModel:

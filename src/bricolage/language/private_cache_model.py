@@ -19,8 +19,9 @@ from bricolage.backends.kernel import Call, Kernel
 from bricolage.base.progress import Progress
 from bricolage.device.buffers import allocate_aligned
 from bricolage.device.memory import available_bytes
-from bricolage.errors import ContextFull, ModelBeyondMemory, NotEnoughMemory
+from bricolage.errors import ContextFull, NotEnoughMemory
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
+from bricolage.frontends.decoders.decoder_memory import count_private_bytes, require_memory
 from bricolage.frontends.decoders.decoder_program import PROMPT_ROWS
 from bricolage.frontends.decoders.private_cache_graph import (
     PrivateCacheProgram,
@@ -34,6 +35,9 @@ from bricolage.language.decoder_model import STEP_ROWS, embedded_rows
 from bricolage.language.token_model import Logits, SequenceState
 from bricolage.runtime.cache_rows import put_cache_rows, take_cache_rows
 from bricolage.work.implementation import Implementation
+
+_PROGRAMS = 2
+"""That every text needs: steps, and the smallest chunks of a prompt."""
 
 
 class PrivateSequence:
@@ -136,9 +140,8 @@ class PrivateCacheModel:
         """
         self.vocabulary = decoder.vocabulary
         self.context_length = min(context_length or decoder.context_length, decoder.context_length)
-        wanted, present = decoder.nbytes, available_bytes()
-        if wanted > present:
-            raise ModelBeyondMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
+        wanted = count_private_bytes(decoder, implementation.backend, _PROGRAMS)
+        require_memory(wanted, f" in {implementation.backend}")
         self._decoder, self._implementation, self._threads = decoder, implementation, threads
         self._form = choose_cache_form(implementation.backend)
         self._programs: dict[PrivateCacheProgram, _CompiledProgram] = {}

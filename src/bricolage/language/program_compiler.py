@@ -17,6 +17,7 @@ from bricolage.device.host import host
 from bricolage.device.memory import available_bytes
 from bricolage.errors import BricolageError
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
+from bricolage.frontends.decoders.decoder_memory import count_compiling_bytes
 from bricolage.frontends.decoders.decoder_program import DecoderProgram
 from bricolage.language.decoder_code import ProgramSettings, compile_decoder_program
 from bricolage.language.decoder_identity import identify_decoder
@@ -24,8 +25,6 @@ from bricolage.language.decoder_identity import identify_decoder
 _LOG = logging.getLogger(__name__)
 _LIMIT_S = 600.0
 """For one program."""
-_COPIES = 4
-"""Of the weights, in a process that compiles: as they are read, in the graph's file, packed, and packed as one block."""
 _OF_A_PROCESS = 512 << 20
 """Bytes, in addition."""
 _NICENESS = 10
@@ -47,7 +46,7 @@ class ProgramCompiler:
         self._settings = settings
         self._done = {program: threading.Event() for program in programs}
         """Set when a program is compiled, or is not going to be by this."""
-        fitting = available_bytes() // (_COPIES * decoder.nbytes + _OF_A_PROCESS)
+        fitting = available_bytes() // (count_compiling_bytes(decoder) + _OF_A_PROCESS)
         self._jobs = max(1, min(available_cores(), len(programs), fitting))
         self._closed = False
         self._hurry = threading.Event()

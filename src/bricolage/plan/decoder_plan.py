@@ -86,6 +86,11 @@ class DecoderPlan:
     """That parts of the decision took."""
     format: Annotated[int, Within(DECODER_FORMAT, DECODER_FORMAT)] = DECODER_FORMAT
 
+    @property
+    def provisional(self) -> bool:
+        """Whether other processes disturbed the races: it is decided again once they do not."""
+        return any(each.race.under_load for each in self.races)
+
 
 def list_model_files(source: Path) -> list[Path]:
     """The files of a model: its GGUF file, or those of its folder."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bricolage.base.codec import JsonObject, encode
-from bricolage.plan.decoder_plan import DecoderPlan, DecoderRace
+from bricolage.plan.decoder_plan import DecoderPart, DecoderPlan, DecoderRace
 from bricolage.plan.race_outcome import Contestant
 from bricolage.report import words
+from bricolage.report.decoder_sentences import COLUMNS, decoder_sentences, describe_load
 from bricolage.report.tables import plain_table, plain_text
 
 _HEADS = (
@@ -24,70 +27,59 @@ _HEADS = (
 def decoder_decision(plan: DecoderPlan) -> RenderableType:
     """Who runs what, then the race of each program."""
     parts: list[RenderableType] = [*map(plain_text, decoder_sentences(plan)), Text("")]
+    parts += _race_parts(plan, {"prompt": str(plan.prompt), "step": str(plan.step)})
+    return Group(*parts, plain_text(COLUMNS, "dim"), _footer(plan))
+
+
+def decoder_race(plan: DecoderPlan, shipped: DecoderPlan | None) -> RenderableType:
+    """The races alone, in which nothing ships. `shipped`: the decision in the artifact that was raced, which is marked."""
+    marks: dict[DecoderPart, str] = (
+        {} if shipped is None else {"prompt": str(shipped.prompt), "step": str(shipped.step)}
+    )
+    notes = [plain_text(COLUMNS, "dim")]
+    if shipped is not None:
+        notes.insert(0, plain_text(f"> the artifact: prompts run on {shipped.prompt}, steps on {shipped.step}"))
+    load = [plain_text(line) for line in describe_load(plan)[:1]]
+    return Group(*_race_parts(plan, marks), *notes, *load, _footer(plan))
+
+
+def _race_parts(plan: DecoderPlan, marks: Mapping[DecoderPart, str]) -> list[RenderableType]:
+    parts: list[RenderableType] = []
     for each in plan.races:
-        parts += [_race_table(each), *_reasons(each), Text("")]
+        parts += [_race_table(each, marks.get(each.part, "")), *_reasons(each), Text("")]
+    return parts
+
+
+def _footer(plan: DecoderPlan) -> RenderableType:
     options, origin = plan.provenance.options, plan.provenance
     threads = words.count(options.threads, "thread")
-    parts.append(
-        plain_text(f"{plan.model}: {options.precision}, {options.effort}, {threads}; {origin.hardware}", "dim")
-    )
-    return Group(*parts)
+    about = f"{plan.model}: {options.precision}, {options.effort}, {threads}; {origin.hardware}; {origin.created}"
+    return plain_text(about, "dim")
 
 
-def decoder_sentences(plan: DecoderPlan) -> list[str]:
-    """The decision in words."""
-    lines = [f"prompts run on {plan.prompt}, steps on {plan.step}"]
-    if plan.prompt != plan.step:
-        lines[0] += f"; handing over the cache of a chunk takes {words.milliseconds(plan.handover_ms)}"
-    if plan.same_bits:
-        lines.append("a text has the same bits however its tokens come")
-    else:
-        lines.append("a text may have other bits when its tokens come in other chunks, or behind a kept prefix")
-    lines += _left_behind(plan)
-    if plan.check is not None:
-        check = plan.check
-        lines.append(
-            f"checked in a fresh process, {words.count(check.tokens, 'token')}: error {check.error:.1e} (bound {check.bound:.1e}), "
-            f"KL {check.kl:.1e} nats (bound {check.kl_bound:.1e})"
-        )
-    return lines
+def _race_table(each: DecoderRace, marked: str) -> RenderableType:
+    rows = [_row(each, contestant, marked) for contestant in each.race.contestants if contestant.median_ms is not None]
+    return plain_table(_HEADS, rows, title=race_title(each))
 
 
-def _left_behind(plan: DecoderPlan) -> list[str]:
-    """Where another tool was faster, and does not ship because of a text's bits."""
-    lines = []
-    for each in plan.races:
-        other = each.race.other
-        ratio, interval = each.race.winner.over_other, each.race.winner.over_other_ci
-        if (
-            plan.decoder.same_bits
-            and other is not None
-            and ratio is not None
-            and interval is not None
-            and interval[1] < 1.0
-        ):
-            lines.append(
-                f"{other.name} is {1 / ratio:.2f} times as fast for the {each.part} at {each.context}, and does not keep bits: "
-                "--any-bits lets it ship"
-            )
-    return lines
+def race_title(each: DecoderRace) -> str:
+    """What a call of a race is."""
+    return f"{each.part} at {each.context} tokens, {words.count(each.rows, 'token')} a call"
 
 
-def _race_table(each: DecoderRace) -> RenderableType:
-    rows = [_row(each, contestant) for contestant in each.race.contestants if contestant.median_ms is not None]
-    title = f"{each.part} at {each.context} tokens, {words.count(each.rows, 'token')} a call"
-    return plain_table(_HEADS, rows, title=title)
+def token_rate(each: DecoderRace, contestant: Contestant) -> float:
+    """Tokens a second; 0 where it was not timed."""
+    return 1e3 * each.rows / contestant.median_ms if contestant.median_ms else 0.0
 
 
-def _row(each: DecoderRace, contestant: Contestant) -> list[str | Text]:
-    ships = contestant.name == each.race.chosen
-    rate = 1e3 * each.rows / contestant.median_ms if contestant.median_ms else 0.0
+def _row(each: DecoderRace, contestant: Contestant, marked: str) -> list[str | Text]:
+    ships = contestant.name == marked
     over = words.MISSING if contestant.over_other is None else f"{contestant.over_other:.2f}"
     return [
         plain_text(("> " if ships else "  ") + contestant.name, "bold green" if ships else ""),
         words.milliseconds(contestant.median_ms),
         words.interval(contestant.ci_ms),
-        f"{rate:.1f}",
+        f"{token_rate(each, contestant):.1f}",
         over,
         words.error(contestant.error),
     ]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from bricolage.plan.disturbance_record import QUIET
 from bricolage.plan.other_pattern import PAUSE_S
 from bricolage.plan.plan import Bucket
-from bricolage.plan.race_outcome import Contestant
+from bricolage.plan.race_outcome import Contestant, RaceOutcome
 
 MISSING = "-"
 _LOSS = 0.95
@@ -143,10 +143,13 @@ def is_predicted(bucket: Bucket) -> bool:
 
 def disturbance(bucket: Bucket) -> str:
     """How busy the machine was while the decision was measured, and what that did to it; empty where it was quiet."""
-    load = bucket.race.disturbance
-    given = load.given_back_s > QUIET * sum(bucket.record.seconds.values())
-    if not bucket.race.under_load and not given:
-        return ""
+    given = bucket.race.disturbance.given_back_s > QUIET * sum(bucket.record.seconds.values())
+    return describe_disturbance(bucket.race, given=given) if bucket.race.under_load or given else ""
+
+
+def describe_disturbance(race: RaceOutcome, *, given: bool = False) -> str:
+    """What others did during a race, and how it was decided all the same. `given`: seconds that they took were added to it."""
+    load = race.disturbance
     taken = [f"other processes took {percent(load.others)} of the cores"] if load.others > QUIET else []
     taken += [f"the hypervisor gave {percent(load.stolen)} of the cores to others"] if load.stolen > QUIET else []
     taken += [f"{seconds(load.given_back_s)} that others took were added to the budget"] if given else []
@@ -157,7 +160,7 @@ def disturbance(bucket: Bucket) -> str:
         "prior evidence": "earlier measurements decided",
         "learnt costs": "learnt costs decided",
         "predicted costs": "predicted times decided, and answers of emulated instructions",
-    }[bucket.race.decided_by]
+    }[race.decided_by]
     return f"machine busy: {'; '.join([*taken, samples, did])}"
 
 

@@ -12,24 +12,32 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.fuzz_loaders.language_files import sound_gguf
+from bricolage.api import optimize_decoder as api_module
 from bricolage.api.optimize_decoder import DecoderOptions, check_decoder_options, optimize_decoder, parse_contexts
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.base.generation_options import LanguageSettings
 from bricolage.base.options import Options
 from bricolage.cli.main import app
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.driver.decoders import decoder_decision
 from bricolage.driver.decoders.part_choice import choose_part, settle_pair
-from bricolage.errors import BadArtifact, BadOption, ModelBeyondMemory, NewerArtifact, NoBackend
+from bricolage.errors import ArtifactFails, BadArtifact, BadOption, ModelBeyondMemory, NewerArtifact, NoBackend
+from bricolage.frontends.decoders import decoder_memory
 from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_language_model, read_decoder
 from bricolage.language.decoder_trial import KL_BOUNDS
+from bricolage.language.planned_decoder import choose_precision
 from bricolage.measure.race_record import Race
-from bricolage.plan.decoder_plan import read_decoder_plan
+from bricolage.plan.decoder_plan import DecoderPlan, read_decoder_plan
+from bricolage.plan.disturbance_record import Disturbance
+from bricolage.report.decoder_page import decoder_page
+from bricolage.report.decoder_sentences import decoder_sentences
 from bricolage.work.implementation import Implementation, KernelConfig
 
 OURS = Implementation("native", KernelConfig("f32-alike"))
 OTHER = Implementation("onnxruntime")
+OPTIONS = Options(effort="instant", backends=("native", "onnxruntime"), threads=1, budget_s=2.0)
 NAMES = {str(each): each for each in (OURS, OTHER)}
 
 
@@ -101,8 +109,9 @@ def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not isinstance(registry.get("onnxruntime").status(), Available):
         pytest.skip("onnxruntime")
     folder = tmp_path_factory.mktemp("decided") / "small.bricolage"
-    options = Options(effort="instant", backends=("native", "onnxruntime"), threads=1, budget_s=2.0)
-    optimize_decoder(model, folder, options, DecoderOptions((8,)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRICOLAGE_CACHE", str(folder.parent / "cache"))
+        optimize_decoder(model, folder, OPTIONS, DecoderOptions((8,)))
     return folder
 
 
@@ -129,6 +138,133 @@ def test_commands_read_an_artifact(artifact: Path) -> None:
     assert read_decoder(artifact).vocabulary == read_decoder(artifact / "model.gguf").vocabulary
 
 
+def test_the_same_question_is_decided_once(
+    artifact: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(artifact.parent / "cache"))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("it is raced again")
+
+    first = read_decoder_plan(artifact)
+    assert first is not None
+    renamed = tmp_path / "renamed.gguf"
+    renamed.write_bytes(model.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder_decision, "race_decoder", refuse)
+        patch.setattr(decoder_decision, "share_taken", lambda _: 1.0)
+        again = optimize_decoder(renamed, tmp_path / "again", OPTIONS, DecoderOptions((8,)), provisional=True)
+        assert again == replace(first, model="renamed")
+        assert read_decoder_plan(tmp_path / "again") == again
+        for options, wanted, replan in (
+            (replace(OPTIONS, precision="low"), DecoderOptions((8,)), False),
+            (OPTIONS, DecoderOptions((9,)), False),
+            (OPTIONS, DecoderOptions((8,)), True),
+        ):
+            with pytest.raises(AssertionError, match="raced again"):
+                optimize_decoder(model, tmp_path / "other", options, wanted, replan=replan)
+    with pytest.raises(BadOption, match="--provisional"):
+        optimize_decoder(model, tmp_path / "other", OPTIONS, replan=True, provisional=True)
+
+
+def test_a_decision_whose_artifact_is_wrong_is_not_kept(
+    artifact: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    first = read_decoder_plan(artifact)
+    assert first is not None
+    raced: list[DecoderPlan] = []
+
+    def race_again(*_: object) -> tuple[DecoderPlan, bool]:
+        raced.append(replace(first, check=None))
+        return raced[-1], True
+
+    def fail(kind: type[BaseException]) -> None:
+        raise kind(where="on a text", reason="wrong") if kind is ArtifactFails else kind
+
+    monkeypatch.setattr(decoder_decision, "race_decoder", race_again)
+    for kind, races in ((KeyboardInterrupt, 1), (ArtifactFails, 1), (ArtifactFails, 2)):
+        monkeypatch.setattr(api_module, "try_artifact", lambda *_, kind=kind: fail(kind))
+        with pytest.raises(kind):
+            optimize_decoder(model, tmp_path / "none", OPTIONS, DecoderOptions((8,)), provisional=True)
+        assert len(raced) == races
+        assert not (tmp_path / "none" / DECODER_PLAN).exists()
+
+
+def test_what_load_disturbed_is_decided_again_in_quiet(
+    artifact: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    first, raced = read_decoder_plan(artifact), []
+    assert first is not None
+
+    def race_disturbed(*_: object) -> tuple[DecoderPlan, bool]:
+        busy = replace(first.races[0].race, disturbance=Disturbance(others=0.5))
+        raced.append(replace(first, races=(replace(first.races[0], race=busy), *first.races[1:])))
+        return raced[-1], True
+
+    monkeypatch.setattr(decoder_decision, "race_decoder", race_disturbed)
+    for share, races in ((1.0, 1), (1.0, 1), (0.0, 2)):
+        monkeypatch.setattr(decoder_decision, "share_taken", lambda _, share=share: share)
+        plan = optimize_decoder(model, tmp_path / "small.bricolage", OPTIONS, DecoderOptions((8,)))
+        assert len(raced) == races
+        assert any(line.startswith("provisional") for line in decoder_sentences(plan))
+
+
+def test_bench_races_afresh_what_an_artifact_ships(artifact: Path) -> None:
+    result = CliRunner().invoke(app, ["bench", str(artifact), "--budget", "1s"])
+    assert result.exit_code == 0, result.output
+    assert "> the artifact: prompts run on native f32-alike" in result.output
+    assert "Over tool: how many times as fast as the best other tool" in result.output.replace("\n", " ")
+    for words in (["--rival", str(artifact)], ["--contexts", "none"]):
+        refused = CliRunner().invoke(app, ["bench", str(artifact), *words])
+        assert refused.exit_code == 2
+        assert words[0] in refused.output
+
+
+def test_the_page_of_a_language_model_has_its_races(artifact: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(app, ["report", str(artifact), "-o", str(page)])
+    assert result.exit_code == 0, result.output
+    text = page.read_text()
+    for words in ("Prompt at 8 tokens", "Step at 8 tokens", "native f32-alike", "onnxruntime f32", "Over tool"):
+        assert words in text
+    assert "://" not in text, "nothing is loaded from outside"
+    assert text.count('class="ships"') == 2
+    plan = read_decoder_plan(artifact)
+    assert plan is not None
+    refused = tuple(
+        replace(c, median_ms=None, ci_ms=None, accepted=False, reason="<wrong>") if str(OTHER) == c.name else c
+        for c in plan.races[0].race.contestants
+    )
+    race = replace(plan.races[0], race=replace(plan.races[0].race, contestants=refused, best_other=""))
+    changed = decoder_page(replace(plan, model="<script>", races=(race,)))
+    assert "&lt;wrong&gt;" in changed
+    assert "<script>" not in changed
+
+
+def test_the_precision_that_is_not_written_is_the_artifacts(artifact: Path) -> None:
+    plan = read_decoder_plan(artifact)
+    assert plan is not None
+    ours, other = (
+        Implementation("native", KernelConfig("int8-alike")),
+        Implementation("onnxruntime", KernelConfig("int8-blocks")),
+    )
+    low = replace(plan, provenance=replace(plan.provenance, options=replace(OPTIONS, precision="low")))
+
+    def choose(shipped: Implementation, decided: DecoderPlan, precision: str | None) -> Implementation:
+        return choose_precision(shipped, decided, LanguageSettings(precision=precision), artifact)
+
+    assert choose(ours, low, None) == choose(ours, low, "low") == ours
+    assert choose(ours, low, "highest") == OURS, "our engine has the same weights at any precision"
+    assert choose(other, low, None) == other
+    assert choose(OTHER, low, "highest") == OTHER, "it computes in float32 as it is"
+    assert choose(OURS, plan, None) == choose(OURS, plan, "highest") == OURS
+    for shipped, decided, precision in ((other, low, "highest"), (OURS, plan, "low")):
+        with pytest.raises(BadOption, match=f"bricolage optimize .* --precision {precision}"):
+            choose(shipped, decided, precision)
+
+
 def test_damaged_and_newer_artifacts_are_refused(artifact: Path, tmp_path: Path) -> None:
     text = (artifact / DECODER_PLAN).read_text()
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
@@ -146,10 +282,13 @@ def test_a_decision_that_cannot_be_made_is_refused(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder = read_decoder(model)
-    monkeypatch.setattr(decoder_decision, "available_bytes", lambda: 2 * decoder.nbytes - 1)
+    needed = decoder_memory.count_race_bytes(decoder, ["onnxruntime"])
+    assert needed >= decoder_memory.count_race_bytes(decoder, [])  # our engine alone
+    assert needed > decoder_memory.count_compiling_bytes(decoder) > decoder_memory.count_packed_bytes(decoder)
+    monkeypatch.setattr(decoder_memory, "available_bytes", lambda: needed - 1)
     with pytest.raises(ModelBeyondMemory):
-        optimize_decoder(model, tmp_path / "none")
-    monkeypatch.setattr(decoder_decision, "available_bytes", lambda: 1 << 60)
+        optimize_decoder(model, tmp_path / "none", Options(backends=("native", "onnxruntime")))
+    monkeypatch.setattr(decoder_memory, "available_bytes", lambda: 1 << 60)
     with pytest.raises(NoBackend, match="torch unpack"):
         monkeypatch.setattr(registry, "available", lambda _: (registry.get("torch"),))
         optimize_decoder(model, tmp_path / "none", Options(backends=("torch",)))
@@ -163,8 +302,8 @@ def test_options_that_say_nothing_of_a_language_model_are_refused() -> None:
     for options in (replace(Options(), objective="throughput"), replace(Options(), shapes={"n": (1,)})):
         with pytest.raises(BadOption, match="language model"):
             check_decoder_options(options)
-    with pytest.raises(BadOption, match="--report"):
-        check_decoder_options(Options(), [("--report", Path("page.html"))])
+    with pytest.raises(BadOption, match="--target"):
+        check_decoder_options(Options(), [("--target", Path("device.toml"))])
     for text in ("", "16,", "-3", "many"):
         with pytest.raises(BadOption):
             parse_contexts(text)

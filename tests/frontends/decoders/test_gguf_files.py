@@ -153,7 +153,7 @@ LIES: dict[str, tuple[Callable[[Gguf], None], type[BricolageError], str]] = {
     "no tensor type": (with_tensor("token_embd.weight", kind=99), UnknownDecoderKind, "tensor type '99'"),
     "scaling": (with_key("llama.rope.scaling.type", "yarn", STRING), UnknownDecoderKind, "rotary scaling 'yarn'"),
     "turning": (with_key("llama.rope.dimension_count", 8), UnknownDecoderKind, "8 that turn"),
-    "experts": (with_key("llama.expert_count", 8), UnknownDecoderKind, "llama with experts"),
+    "experts": (with_key("llama.expert_count", 8), UnknownDecoderKind, "llama with experts.*dense.*gemma3"),
     "more": (with_more, UnknownDecoderKind, r"tensor 'blk\.0\.ffn_gate_inp\.weight'"),
 }  # fmt: skip
 
@@ -168,10 +168,11 @@ def test_files_that_lie_are_refused_by_name(name: str, tmp_path: Path) -> None:
         read_decoder(write(model, tmp_path / "model.gguf"))
 
 
-def test_an_unknown_name_is_said_with_those_that_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["rwkv7", "gemma2", "qwen3moe", "phi3"])
+def test_an_unknown_name_is_said_with_those_that_are_read(name: str, tmp_path: Path) -> None:
     model = sound_gguf("llama", 2, "gpt2")
-    with_key("general.architecture", "rwkv7")(model)
-    with pytest.raises(UnknownDecoderKind, match="the architecture 'rwkv7'.*It reads: llama, qwen2, qwen3, gemma3"):
+    with_key("general.architecture", name)(model)
+    with pytest.raises(UnknownDecoderKind, match=f"architecture '{name}'.*It reads: llama, qwen2, qwen3, gemma3"):
         read_decoder(write(model, tmp_path / "model.gguf"))
 
 
@@ -194,7 +195,7 @@ def test_memory_that_does_not_suffice_is_said_before_loading(tmp_path: Path) -> 
         os.truncate(path, 2 * size)
     except OSError as error:
         pytest.skip(f"no file of 2 TB here: {error}")
-    with pytest.raises(ModelBeyondMemory, match=r"take 1.22e\+03 GB"):
+    with pytest.raises(ModelBeyondMemory, match=r"take 1.1e\+03 GB"):
         read_decoder(path)
 
 

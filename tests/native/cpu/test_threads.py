@@ -278,6 +278,7 @@ def sanitized(folder: Path, driver: str, *flags: str, **defined: object) -> subp
     return run(built(folder, driver, "-fsanitize=thread", *flags, **defined), fixed=True)
 
 
+@pytest.mark.thinned("lingers")
 @pytest.mark.parametrize(("shares", "most"), [(2, 2), (3, 3), (5, 2)])
 @pytest.mark.parametrize("lingers", [0, 1], ids=["sleeping", "lingering"])
 def test_no_race(shares: int, most: int, lingers: int, tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from bricolage.base import scratch
 from bricolage.base.decoder_options import DecoderOptions
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress
+from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import select_device
-from bricolage.device.memory import available_bytes
-from bricolage.driver.context import DecisionContext, open_context
+from bricolage.driver.context import DecisionContext, check_again, open_context
 from bricolage.driver.decoders.decoder_programs_raced import (
     DecoderTask,
     RacedPrograms,
@@ -29,19 +29,26 @@ from bricolage.driver.decoders.decoder_programs_raced import (
     list_decoder_tasks,
 )
 from bricolage.driver.decoders.part_choice import PartChoice, choose_part, settle_pair
+from bricolage.driver.decoders.stored_decision import (
+    hash_decoder_question,
+    recall_decoder_plan,
+    store_decoder_plan,
+)
 from bricolage.driver.sources import working_folder
-from bricolage.errors import ModelBeyondMemory, NoBackend, NotAccurate
+from bricolage.errors import NoBackend, NotAccurate
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import model_within
+from bricolage.frontends.decoders.decoder_memory import count_race_bytes, require_memory
 from bricolage.frontends.decoders.decoder_program import PROMPT_ROWS
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import Limits, TimingPolicy
+from bricolage.measure.time_taken import share_taken
 from bricolage.measure.turns import make_turn, time_in_turns
 from bricolage.plan.decoder_plan import DecoderPart, DecoderPlan, DecoderRace, digest_files, list_model_files
-from bricolage.plan.disturbance_record import Disturbance
+from bricolage.plan.disturbance_record import QUIET, Disturbance
 from bricolage.plan.plan import Provenance
 from bricolage.plan.race_outcome import Contestant, Quality, RaceOutcome
 from bricolage.runtime.cache_rows import put_cache_rows, take_cache_rows
@@ -49,7 +56,6 @@ from bricolage.work.implementation import OWN_ENGINE, Implementation
 
 _LOG = logging.getLogger(__name__)
 _COPIES = 9
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -59,42 +65,106 @@ class _Raced:
     race: Race
 
 
-def decide_decoder(
-    decoder: DecoderDescription, source: Path, options: Options, wanted: DecoderOptions, progress: Progress
-) -> DecoderPlan:
-    """Races prompts and steps, and says who runs them. Nothing is written.
+@dataclass(frozen=True)
+class DecoderRequest:
+    """What is decided on, and how."""
+
+    source: Path
+    """The model's file or folder, or an artifact of it."""
+    options: Options
+    """Precision, effort, threads, backends."""
+    wanted: DecoderOptions
+    """Lengths, and whether bits are kept."""
+    replan: bool = False
+    provisional: bool = False
+    """These two are those of `optimize`."""
+
+
+def decide_decoder(decoder: DecoderDescription, request: DecoderRequest, progress: Progress) -> DecoderPlan:
+    """Who runs a language model: the decision on record, or a new one, which is put on record. No artifact is written.
+
+    A decision that other processes disturbed is made again once the machine is quiet.
 
     Args:
-        decoder: what `source` holds.
-        source: the model's file or folder, or an artifact of it.
-        options: precision, effort, threads, backends.
-        wanted: lengths, and whether bits are kept.
+        decoder: what the request's source holds.
+        request: lengths and options.
         progress: is told what happens.
+
+    Raises:
+        As `race_decoder`; BadOption: a decision on record is to be made again, and to be taken as it is.
+    """
+    check_again(request.replan, request.provisional)
+    request = _within_context(decoder, request)
+    options = request.options
+    backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
+    versions = {backend.name: registry.version(backend.name) for backend in backends}
+    within = model_within(request.source)
+    digest = digest_files(list_model_files(within))
+    key = hash_decoder_question(digest, options, request.wanted, versions, device.fingerprint())
+    with Database() as database:
+        stored = None if request.replan else recall_decoder_plan(database, key)
+        if stored is not None and (request.provisional or not _goes_on(stored, device)):
+            progress.start("the stored decision")
+            progress.finish()
+            return replace(stored, model=request.source.stem, files=_list_sizes(within))
+    plan, complete = race_decoder(decoder, request, progress)
+    if complete:
+        with Database() as database:
+            store_decoder_plan(database, plan)
+    else:
+        _LOG.warning("worker processes were ended from outside or by --memory-limit: the same command decides again")
+    return plan
+
+
+def _within_context(decoder: DecoderDescription, request: DecoderRequest) -> DecoderRequest:
+    """With lengths that the model has."""
+    longest = decoder.context_length - 1
+    lengths = tuple(max(1, min(context, longest)) for context in request.wanted.contexts)
+    return replace(request, wanted=replace(request.wanted, contexts=lengths))
+
+
+def _goes_on(stored: DecoderPlan, device: Device) -> bool:
+    """Whether a decision on record is made again: where other processes disturbed it, and do not now."""
+    return stored.provisional and share_taken(device.cores) <= QUIET
+
+
+def race_decoder(
+    decoder: DecoderDescription, request: DecoderRequest, progress: Progress, database: Path | None = None
+) -> tuple[DecoderPlan, bool]:
+    """Races prompts and steps, and says who runs them. Nothing is put on record.
+
+    Args:
+        decoder: what the request's source holds.
+        request: lengths and options.
+        progress: is told what happens.
+        database: of costs; the user's by default.
+
+    Returns:
+        The decision, and whether all contestants could do what they can: False where one was ended from outside.
 
     Raises:
         ModelBeyondMemory: a contestant would have no room for the weights; nothing has been loaded then.
         MissingBackend, UnknownBackend, NoBackend: there is none of those asked for, or none that runs a decoder.
         NotAccurate: none is right at the precision.
     """
-    begun = time.monotonic()
-    present, needed = available_bytes(), 2 * decoder.nbytes
-    if needed > present:
-        raise ModelBeyondMemory(wanted=f"{needed / 1e9:.3g} GB to race it", present=f"{present / 1e9:.3g} GB")
+    begun, options = time.monotonic(), request.options
     backends, device = registry.available(options.backends), select_device(options.isa, options.cores)
     entered = list_decoder_backends(backends, options, device)
     if not entered:
         names = ", ".join(backend.name for backend in backends)
         raise NoBackend(why=f" for a language model: {names} unpack weights in blocks")
-    longest = decoder.context_length - 1
-    wanted = replace(wanted, contexts=tuple(max(1, min(context, longest)) for context in wanted.contexts))
-    folder = working_folder()
-    with scratch.using(folder), open_context(options, backends, device, progress) as context:
+    others = {each.backend for each in entered} - {OWN_ENGINE}
+    require_memory(count_race_bytes(decoder, others), " where it is raced")
+    request, folder = _within_context(decoder, request), working_folder()
+    with (
+        scratch.using(folder),
+        open_context(options, backends, device, progress, database=database) as context,
+    ):
         hold = _Races(context, decoder, folder, entered)
-        raced = [hold.run(task) for task in list_decoder_tasks(wanted.contexts)]
-        disturbance = hold.disturbance
+        raced = [hold.run(task) for task in list_decoder_tasks(request.wanted.contexts)]
     raced_s = time.monotonic() - begun
-    plan = _make_plan(decoder, source, raced, entered, context, wanted, disturbance)
-    return replace(plan, seconds={"races": raced_s})
+    plan = _make_plan(decoder, request.source, raced, entered, context, request.wanted, hold.disturbance)
+    return replace(plan, seconds={"races": raced_s}), not hold.lost
 
 
 class _Races:
@@ -120,6 +190,11 @@ class _Races:
     def disturbance(self) -> Disturbance:
         """What other processes did meanwhile."""
         return self._log.tally.found
+
+    @property
+    def lost(self) -> bool:
+        """Whether a worker was ended from outside."""
+        return bool(self._log.lost)
 
     def run(self, task: DecoderTask) -> _Raced:
         """All contestants in one call, interleaved."""
@@ -179,12 +254,11 @@ def _make_plan(
         prompt = settle_pair(prompt, step, races, handover_ms)
     choices = {"prompt": prompt, "step": step}
     _tell_bits(choices, wanted)
-    files = list_model_files(model_within(source))
-    single = not model_within(source).is_dir()
+    within = model_within(source)
     return DecoderPlan(
         model=source.stem,
-        digest=digest_files(files),
-        files={"model.gguf" if single else path.name: path.stat().st_size for path in files},
+        digest=digest_files(list_model_files(within)),
+        files=_list_sizes(within),
         prompt=prompt.chosen,
         step=step.chosen,
         same_bits=prompt.chosen == step.chosen and step.chosen.backend == OWN_ENGINE,
@@ -193,6 +267,12 @@ def _make_plan(
         races=tuple(_describe_race(each, choices[each.task.part], by_name, disturbance) for each in raced),
         provenance=_provenance(context.options, context.backends, context.device),
     )
+
+
+def _list_sizes(model: Path) -> dict[str, int]:
+    """Bytes of each file of a model, as they are called in an artifact."""
+    single = not model.is_dir()
+    return {"model.gguf" if single else path.name: path.stat().st_size for path in list_model_files(model)}
 
 
 def _tell_bits(choices: Mapping[str, PartChoice], wanted: DecoderOptions) -> None:

@@ -42,6 +42,16 @@ _UNPACKED: Mapping[str, int] = {
 """Bytes of a block's integers, scales and zero points here."""
 
 
+_SHARED_PARTS: Mapping[str, int] = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 34, "Q5_1": 36, "Q8_0": 34}
+"""Bytes of a block where its scale and minimum stay halves, as they are in the file: our engine's packing."""
+
+
+def count_mapped_bytes(form: BlockFormat, size: int) -> int:
+    """Bytes of memory that `size` bytes of a file take at least, packed for our engine: none for floats, which stay where they are
+    mapped until they are packed."""
+    return size // form.size * _SHARED_PARTS.get(form.name, _UNPACKED.get(form.name, 0))
+
+
 def count_unpacked_bytes(form: BlockFormat, size: int) -> int:
     """Bytes of memory that `size` bytes of a file take: none for floats, which stay where they are mapped."""
     return size // form.size * _UNPACKED.get(form.name, 0)
@@ -66,6 +76,11 @@ class StoredBlocks(QuantisedBlocks):
     def nbytes(self) -> int:
         """Bytes of integers, scales and zero points, once they are decoded."""
         return count_unpacked_bytes(self.__dict__["_form"], self.__dict__["_rows"].nbytes)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes in our engine's packing."""
+        return count_mapped_bytes(self.__dict__["_form"], self.__dict__["_rows"].nbytes)
 
     @cached_property
     def packed(self) -> np.ndarray:

@@ -24,7 +24,7 @@ from bricolage.frontends.decoders.decoder_description import (
     matrix_rows,
     matrix_shape,
 )
-from bricolage.frontends.decoders.gguf_blocks import count_unpacked_bytes, decode_blocks
+from bricolage.frontends.decoders.gguf_blocks import count_mapped_bytes, decode_blocks
 from bricolage.frontends.decoders.gguf_file import GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.named_values import NamedValues
@@ -45,7 +45,7 @@ def read_gguf(path: Path) -> DecoderDescription:
     name = NamedValues(path, file.metadata).text("general.architecture")
     if name not in ARCHITECTURES:
         raise UnknownDecoderKind(path=path, kind="architecture", name=name, expected=", ".join(ARCHITECTURES))
-    needed = sum(count_unpacked_bytes(tensor.format, tensor.size) for tensor in file.tensors.values())
+    needed = sum(count_mapped_bytes(tensor.format, tensor.size) for tensor in file.tensors.values())
     present = available_bytes()
     if needed > present:
         raise ModelBeyondMemory(wanted=f"{needed / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
@@ -109,9 +109,8 @@ class _Parts:
         """
         keys, name, path = self._keys, self._name, self._file.path
         if keys.integer(f"{name}.expert_count", 0):
-            raise UnknownDecoderKind(
-                path=path, kind="architecture", name=f"{name} with experts", expected="dense layers"
-            )
+            dense = f"dense layers of {', '.join(ARCHITECTURES)}"
+            raise UnknownDecoderKind(path=path, kind="architecture", name=f"{name} with experts", expected=dense)
         turned = keys.integer(f"{name}.rope.dimension_count", self._head_size)
         values = keys.integer(f"{name}.attention.value_length", self._head_size)
         if turned != self._head_size or values != self._head_size:
