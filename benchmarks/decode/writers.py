@@ -170,7 +170,7 @@ class Clients(Writer):
             settings = {"max_tokens": count, "temperature": 0, "stream": True, "logit_bias": self._bias}
             usage = {"stream_options": {"include_usage": True}}
             for chunk in client.completions.create(model="model", prompt=body, **settings, **usage):
-                if chunk.choices and chunk.choices[0].text:
+                if chunk.choices:
                     chunks[place].append(time.perf_counter())
                 elif chunk.usage is not None:
                     numbers[place] = chunk.usage.completion_tokens
@@ -184,7 +184,7 @@ class Clients(Writer):
         if any(len(times) < 2 for times in chunks) or any(number != count for number in numbers):
             raise RuntimeError(f"of {count} tokens each, {numbers} came")
         last_first, ended = max(times[0] for times in chunks), max(times[-1] for times in chunks)
-        # The first chunk is the first token; the others come together for as long as the server's interval, and share the rest.
+        # The first chunk is the first token; the others, whose tokens come together, share the rest.
         behind = sum(
             sum(at > last_first for at in times) * (number - 1) / (len(times) - 1)
             for times, number in zip(chunks, numbers, strict=True)
