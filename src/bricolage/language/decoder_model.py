@@ -158,10 +158,12 @@ class DecoderModel:
             advice = f"Heads of this model have {decoder.head_size} numbers, and scales are for {SCALED}: take float16"
             raise BadOption(option="--cache", value=cache, advice=advice)
         self._decoder, self._cache = decoder, cache
+        self._embedding = _EmbeddingRows(decoder.embedding, decoder.embedding_scale)
         self._programs = DecoderPrograms(decoder, ProgramSettings(threads, config))
         self.pool = CachePool(list_pools(decoder, cache), _SEQUENCES * self.context_length)
         """Memory of all sequences."""
         self._memory = _LogitsMemory()
+        self._described: dict[tuple[int, bool], DecoderProgram] = {}
         self._window = next((layer.sliding_window for layer in decoder.layers if layer.sliding_window), None)
 
     def open_sequence(self) -> DecoderSequence:
@@ -265,26 +267,57 @@ class DecoderModel:
 
     def _describe_program(self, rows: int, *, last: bool) -> DecoderProgram:
         """`last`: logits of one row alone, as for prompts."""
-        return DecoderProgram(rows, self.context_length, _SEQUENCES * self.context_length, last, self._cache)
+        program = self._described.get((rows, last))
+        if program is None:
+            program = DecoderProgram(rows, self.context_length, _SEQUENCES * self.context_length, last, self._cache)
+            self._described[rows, last] = program
+        return program
 
     def _fill(self, program: ReadyProgram, rows: Sequence[_Row]) -> None:
         """Writes a program's inputs; rows that are not used see nothing, and write to row 0 of the cache."""
         count, inputs = len(rows), program.inputs
         tokens, starts, positions = np.array(rows, np.int64).T
         x = inputs["x"]
-        x[:count] = embedded_rows(self._decoder.embedding, tokens)
-        if self._decoder.embedding_scale != 1.0:
-            x[:count] *= np.float32(self._decoder.embedding_scale)
+        self._embedding.write(tokens, x)
         lengths = positions + 1
         values = {"places": starts + positions, "starts": starts, "lengths": lengths}
         if self._window is not None:
             seen = np.minimum(lengths, self._window)
             values |= {"window_starts": starts + lengths - seen, "window_lengths": seen}
         for name, numbers in values.items():
-            inputs[name].reshape(-1)[:count] = numbers
+            program.flat[name][:count] = numbers
         if count < len(x):
             for name in ("x", *values):
                 inputs[name][count:] = 0
+
+
+class _EmbeddingRows:
+    """Rows of an embedding. Those of steps are kept: a text repeats most of its tokens, and decoding a row of a file's blocks takes
+    a third of what Python does in a step."""
+
+    _MOST_BYTES = 8 << 20
+
+    def __init__(self, matrix: Matrix, scale: float) -> None:
+        self._matrix, self._scale = matrix, np.float32(scale)
+        self._kept: dict[int, np.ndarray] = {}
+
+    def write(self, tokens: np.ndarray, to: np.ndarray) -> None:
+        """Into the first rows of `to`, float32 [rows, width]."""
+        if len(tokens) > STEP_ROWS[-1]:
+            to[: len(tokens)] = self._make(tokens)
+            return
+        for place, token in enumerate(tokens.tolist()):
+            row = self._kept.get(token)
+            if row is None:
+                (row,) = self._make(tokens[place : place + 1])
+                if len(self._kept) * row.nbytes >= self._MOST_BYTES:
+                    self._kept.clear()
+                self._kept[token] = row
+            to[place] = row
+
+    def _make(self, tokens: np.ndarray) -> np.ndarray:
+        rows = embedded_rows(self._matrix, tokens)
+        return rows if self._scale == 1.0 else rows * self._scale
 
 
 def embedded_rows(matrix: Matrix, tokens: np.ndarray) -> np.ndarray:

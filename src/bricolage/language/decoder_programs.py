@@ -42,6 +42,8 @@ class ReadyProgram:
             if info.name not in pools
         }
         """By name, but for the pools."""
+        self.flat = {name: array.reshape(-1) for name, array in self.inputs.items()}
+        """The same memory without dimensions."""
         logits = next(info for info in ends.outputs if info.name == "logits")
         self.logits = allocate_aligned(logits.sizes, logits.numpy)
         self._order = [info.name for info in ends.inputs]

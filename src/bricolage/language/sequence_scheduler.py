@@ -178,8 +178,12 @@ class SequenceScheduler:
         begun = time.perf_counter()
         logits = self._model.extend(rows, every_row=guessed)
         if self._drafts is not None:
-            count = sum(len(tokens) for _, tokens in rows)
-            self._drafts[0].observe(count, time.perf_counter() - begun, guessed=guessed)
+            count, seconds = sum(len(tokens) for _, tokens in rows), time.perf_counter() - begun
+            more = seconds - self._drafts[0].predict(len(rows))
+            for sequence, draft in zip(sharing, drafts, strict=True):
+                if sequence.speculation is not None and draft.tokens:
+                    sequence.speculation.bear(more * len(draft.tokens) / (count - len(rows)))
+            self._drafts[0].observe(count, seconds, guessed=guessed)
         for sequence, draft, answered in zip(sharing, drafts, logits, strict=True):
             self._draw(sequence, answered, draft)
 

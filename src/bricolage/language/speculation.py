@@ -5,10 +5,14 @@ has the distribution p, and at temperature 0 it is the same text (Leviathan et a
 Speculative Decoding", 2023). With k guesses, each accepted with probability α, a step gives E = (1 - α^(k+1))/(1 - α) tokens on
 average. It gains where E · v(B) > v(B(k+1)) + d(k): v(n) is the time of a step of n rows, B the sequences in it, d(k) the time to
 guess.
+
+A prediction may be wrong, so each text has an account: what its guesses took more, less what they saved. A step with guesses is
+taken only where the account allows for all of them being refused.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -22,7 +26,13 @@ MOST_GUESSES = 7
 _LEAST_GAIN = 1.03
 """Predicted, below which no guess is made: what is nearer to 1 is noise of the times."""
 _WEIGHT = 0.1
-"""Of the latest observation in a running mean."""
+"""Of the latest outcome of a guess in a running mean."""
+_TIME_WEIGHT = 0.25
+"""Of the latest step's time in a running mean: the first steps of a text tell how long its context is."""
+_LOSS = 0.01
+"""Share of a text's time that its guesses may lose."""
+_ADVANCE = 64
+"""Tokens that a text is taken to have written before its first. Of a text of as many, guesses thus lose 2 % at most."""
 _MEASURED_ROWS = (1, 2, 3, 4, 6, 8)
 _MEASURED_STEPS = 5
 _MEASURED_CONTEXT = 16
@@ -131,14 +141,15 @@ class StepSeconds:
         return (1 - share) * self.seconds[lower] + share * self.seconds[upper]
 
     def observe(self, rows: int, seconds: float, *, guessed: bool) -> None:
-        """A step has taken so long. One without guesses moves all times in proportion, as the context's length does; one with
-        guesses that of its rows alone, so that a loss is seen."""
+        """A step has taken so long. One without guesses moves all times by as much for each row, as attention to a longer context
+        does; one with guesses that of its rows alone, so that a loss is seen."""
         before = self.predict(rows)
         seconds = min(seconds, 4 * before)  # another process had the cores
-        after = (1 - _WEIGHT) * before + _WEIGHT * seconds
+        after = (1 - _TIME_WEIGHT) * before + _TIME_WEIGHT * seconds
         if not guessed:
             for measured in self.seconds:
-                self.seconds[measured] *= after / before
+                moved = self.seconds[measured] + (after - before) * measured / rows
+                self.seconds[measured] = max(moved, after * min(1.0, measured / rows))
         self.seconds[rows] = after
 
 
@@ -147,7 +158,19 @@ def expected_tokens(acceptance: float, guesses: int) -> float:
     return sum(acceptance**power for power in range(guesses + 1))
 
 
-def choose_guesses(times: StepSeconds, acceptance: float, sequences: int, most_rows: int, guess_s: float) -> int:
+def predict_loss(times: StepSeconds, sequences: int, guesses: int, guess_s: float) -> float:
+    """Seconds that a step takes longer with `guesses` for each of `sequences`, divided by these; see `choose_guesses`."""
+    return (times.predict(sequences * (1 + guesses)) - times.predict(sequences)) / sequences + guesses * guess_s
+
+
+def choose_guesses(
+    times: StepSeconds,
+    acceptance: float,
+    sequences: int,
+    most_rows: int,
+    guess_s: float,
+    most_loss_s: float = math.inf,
+) -> int:
     """How many guesses each of `sequences` is to have: the number of the highest predicted gain, and 0 where none is predicted.
 
     Args:
@@ -156,13 +179,14 @@ def choose_guesses(times: StepSeconds, acceptance: float, sequences: int, most_r
         sequences: B, which share a step.
         most_rows: that a step may have.
         guess_s: time to make one guess for one sequence, d(1).
+        most_loss_s: that a sequence may lose if all its guesses are refused.
     """
     plain = times.predict(sequences)
     best, best_gain = 0, _LEAST_GAIN
     for guesses in range(1, min(MOST_GUESSES, most_rows // sequences - 1) + 1):
         seconds = times.predict(sequences * (1 + guesses)) + sequences * guesses * guess_s
         gain = expected_tokens(acceptance, guesses) * plain / seconds
-        if gain > best_gain:
+        if gain > best_gain and predict_loss(times, sequences, guesses, guess_s) <= most_loss_s:
             best, best_gain = guesses, gain
     return best
 
@@ -181,10 +205,17 @@ class SequenceSpeculation:
     _trial_steps: int = _TRIAL_STEPS
     _pause: int = 0
     _next_pause: int = _FIRST_PAUSE
+    _token_s: float = 0.0
+    """That a token of the latest step would have taken without guesses."""
+    _written_s: float = 0.0
+    """That all tokens would have taken without guesses."""
+    lost_s: float = 0.0
+    """Seconds that guesses took more than they have saved."""
     counts: dict[str, int] = field(default_factory=lambda: {"guessed": 0, "accepted": 0})
 
     def guess(self, tokens: Sequence[int], sequences: int, most: int) -> Draft:
         """Guesses for the next step, which `sequences` share; at most `most`."""
+        self._token_s = self.times.predict(sequences) / sequences
         count = min(most, self._choose(sequences))
         if count == 0 and not self.drafter.watches:
             return Draft()
@@ -193,6 +224,7 @@ class SequenceSpeculation:
         if draft.tokens:
             seconds = (time.perf_counter() - begun) / len(draft.tokens)
             self.guess_s = seconds if self.guess_s == 0.0 else (1 - _WEIGHT) * self.guess_s + _WEIGHT * seconds
+            self.lost_s += 0.0 if self.drafter.watches else seconds * len(draft.tokens)
         self._watched = draft.tokens[0] if draft.tokens and count == 0 else None
         return draft if count else Draft()
 
@@ -201,21 +233,30 @@ class SequenceSpeculation:
             self._pause -= 1
             self._trial_steps = _TRIAL_STEPS if self._pause == 0 else self._trial_steps
             return 0
-        acceptance = self.acceptance
-        if not self.drafter.watches and self._trial_steps > 0:
-            self._trial_steps -= 1
+        acceptance, tried = self.acceptance, not self.drafter.watches and self._trial_steps > 0
+        if tried:
             acceptance = max(acceptance, _TRIAL_SHARE)
         guess_s = 0.0 if self.drafter.watches else self.guess_s  # what is made in any case costs nothing more
         count = choose_guesses(self.times, acceptance, sequences, self.most_rows, guess_s)
         if count == 0 and not self.drafter.watches:
             self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
+        most_loss_s = _LOSS * (self._written_s + _ADVANCE * self._token_s) - self.lost_s
+        if count and predict_loss(self.times, sequences, count, guess_s) > most_loss_s:
+            count = choose_guesses(self.times, acceptance, sequences, self.most_rows, guess_s, most_loss_s)
+        self._trial_steps -= tried and count > 0
         return count
+
+    def bear(self, seconds: float) -> None:
+        """The step has taken so much longer for this sequence's guesses."""
+        self.lost_s += seconds
 
     def observe(self, draft: Draft, accepted: int, token: int) -> None:
         """Of a draft the first `accepted` guesses were; `token` is the first one that the step has drawn."""
+        self._written_s += (1 + accepted) * self._token_s
         if draft.tokens:
             self.counts["guessed"] += len(draft.tokens)
             self.counts["accepted"] += accepted
+            self.lost_s -= accepted * self._token_s
             outcomes = [1.0] * accepted + [0.0] * (accepted < len(draft.tokens))
         else:
             outcomes = [] if self._watched is None else [float(self._watched == token)]

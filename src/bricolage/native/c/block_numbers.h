@@ -1,3 +1,14 @@
+#if LANES == 8
+/* The integer of some bits from bit `shift` on, which lies less its middle: as the highest bits, where it has its sign, it is
+   2^(32 - bits) times as large. Rows are as much smaller. All integers take the same mask, which stays in a register: masks of
+   their own, and a float's exponent to be taken off again, were loaded for each. */
+static inline vec block_number4(block_ints w, int shift) {
+  return __builtin_convertvector((w << (28 - shift)) & (int32_t)0xf0000000, vec);
+}
+static inline vec block_number8(block_ints w, int shift) {
+  return __builtin_convertvector((w << (24 - shift)) & (int32_t)0xff000000, vec);
+}
+#else
 /* The integer of some bits from bit `shift` on, less `middle`. Within the bits of a float whose last place is worth 2^-at, it is added
    to 2^(23 - at), which a subtraction takes off with the middle: exact, and a step less than a shift and a conversion. */
 static inline vec block_number(block_ints w, int shift, int mask, float middle) {
@@ -15,3 +26,4 @@ static inline vec block_number4(block_ints w, int shift) {
 static inline vec block_number4(block_ints w, int shift) { return block_number(w, shift, 15, 8.0f); }
 #endif
 static inline vec block_number8(block_ints w, int shift) { return block_number(w, shift, 255, 128.0f); }
+#endif

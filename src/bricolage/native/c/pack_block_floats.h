@@ -1,5 +1,6 @@
-/* k numbers in blocks, filled up with zeros; behind each block a word, and its sum. */
-static __attribute__((noinline)) void pack_block_floats(const float *restrict x, uint8_t *restrict to, long k, long block) {
+/* k numbers in blocks times a power of two, filled up with zeros; behind each block a word, and the sum of the numbers. */
+static __attribute__((noinline)) void pack_block_floats(const float *restrict x, uint8_t *restrict to, long k, long block,
+                                                        float power) {
   for (long from = 0; from < k; from += block, to += 4 * block + 16) {
     const long some = k - from < block ? k - from : block;
     float *restrict own = (float *)to;
@@ -8,6 +9,7 @@ static __attribute__((noinline)) void pack_block_floats(const float *restrict x,
     for (long i = some; i < block; i++) own[i] = 0;
     for (long i = 0; i < block; i += 4)
       for (long lane = 0; lane < 4; lane++) sums[lane] += own[i + lane];
+    for (long i = 0; i < block; i++) own[i] *= power;
     own[block + 1] = (sums[0] + sums[2]) + (sums[1] + sums[3]);
   }
 }

@@ -18,6 +18,7 @@ results, 16 · 15 · 127 = 30,480, fit there before they must be widened. Intege
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.graph.quantised_blocks import QuantisedBlocks
@@ -45,6 +46,8 @@ _SETS = 2
 in tiles of many rows, so that a row has the same bits however many are multiplied with it."""
 _UNROLLED = 4
 """Numbers along k that are written out where integers are float32 already: blocks are a multiple of it."""
+_RAISED_LANES = 8
+"""Numbers of the vectors in which integers become float32 as the highest bits of a word. Vectors of 16 take them from a table."""
 _SIXTEEN = 16
 """Bytes of a vector whose lanes are multiplied."""
 
@@ -78,6 +81,7 @@ def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> Block
         minima=minima,
         dot=isa.vector_dot,
         by_lane=isa.by_lane,
+        raised=isa.lanes == _RAISED_LANES,
     )
 
 
@@ -92,13 +96,30 @@ class BlockFloats(BlockOperand):
         """Each row takes two vectors of sums and two of a block's."""
         return {16: 6, 8: 3}.get(isa.lanes, 3 if self.by_lane else 2)
 
+    def few_rows(self, isa: Isa) -> int:
+        """See `BlockOperand.few_rows`: four, of one vector after the other."""
+        return 4 if self.raised else self.rows(isa)
+
+    def vectors_together(self, tile: MicroTile) -> Sequence[range]:
+        """See `BlockOperand.vectors_together`."""
+        return (
+            [range(v, v + 1) for v in range(tile.vectors)] if self.raised and tile.rows > 3 else [range(tile.vectors)]
+        )
+
     def helpers(self, _isa: Isa) -> dict[str, str]:
         """What packs rows and makes numbers of integers."""
         return {"block_ints": INTS, "block_numbers": NUMBERS, "pack_block_floats": PACK_FLOATS}
 
     def pack_row(self, x: str, to: str, k: int, _part: int, _peak: str = "") -> str:
         """See `ProductOperand.pack_row`."""
-        return f"pack_block_floats({x}, {to}, {k}, {self.block});"
+        return (
+            f"pack_block_floats({x}, {to}, {k}, {self.block}, {f'0x1p-{32 - self.bits}f' if self.raised else '1.0f'});"
+        )
+
+    @property
+    def signed(self) -> bool:
+        """See `BlockOperand.signed`."""
+        return self.raised
 
     def unpacked_bytes(self, columns: int) -> int:
         """See `BlockOperand.unpacked_bytes`: scales, what zero points add, and float32 of the integers. Making them takes as many
@@ -149,7 +170,10 @@ class BlockFloats(BlockOperand):
         lines = [f"const vec scale_{v} = *(const vec *)(b + {v * wide});" for v in vectors]
         if self.offsets:
             lines += [f"const vec offset_{v} = *(const vec *)(b + {(tile.vectors + v) * wide});" for v in vectors]
-        lines += [*self.begin(tile), f"const uint8_t *x = a, *w = b + {tile.vectors * wide * (1 + self.offsets)};"]
+        lines += [
+            *self.begin(tile, vectors),
+            f"const uint8_t *x = a, *w = b + {tile.vectors * wide * (1 + self.offsets)};",
+        ]
         lines += [f"for (long i = 0; i < {self.block}; i += {_UNROLLED}) {{"]
         for i in range(_UNROLLED):
             lines += [
@@ -158,9 +182,9 @@ class BlockFloats(BlockOperand):
             lines += [
                 f"    const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[1:]
             ]
-            lines += [f"    {line}" for line in self._products(i, i, tile)]
+            lines += [f"    {line}" for line in self._products(i, i, tile, vectors)]
             lines += ["  }"]
-        lines += [f"  x += {4 * _UNROLLED}; w += {_UNROLLED * tile.vectors * wide};", "}", *self.end(tile)]
+        lines += [f"  x += {4 * _UNROLLED}; w += {_UNROLLED * tile.vectors * wide};", "}", *self.end(tile, vectors)]
         lines += [f"a += {self.row_step}; b += {self.unpacked_bytes(tile.vectors * tile.lanes)};"]
         return name, "\n".join(
             [
@@ -178,12 +202,12 @@ class BlockFloats(BlockOperand):
             ]
         )
 
-    def begin(self, tile: MicroTile) -> list[str]:
+    def begin(self, tile: MicroTile, vectors: range) -> list[str]:
         """Sums of a block."""
-        names = (f"p{s}_{r}_{v} = {{0}}" for s in range(_SETS) for r in range(tile.rows) for v in range(tile.vectors))
+        names = (f"p{s}_{r}_{v} = {{0}}" for s in range(_SETS) for r in range(tile.rows) for v in vectors)
         return [f"vec {', '.join(names)};"]
 
-    def groups(self, count: int, tile: MicroTile) -> list[str]:
+    def groups(self, count: int, tile: MicroTile, vectors: range) -> list[str]:
         """Integer after integer along k."""
         wide = 4 * tile.lanes
         lines: list[str] = []
@@ -191,31 +215,29 @@ class BlockFloats(BlockOperand):
             lines += ["{"]
             lines += [
                 f"  const block_ints w_{v} = *(const block_ints *)(w + {(g * tile.vectors + v) * wide});"
-                for v in range(tile.vectors)
+                for v in vectors
             ]
             for i in range(self.group):
                 lines += ["  {"]
-                lines += [
-                    f"    const vec n_{v} = block_number{self.bits}(w_{v}, {_shift(i)});" for v in range(tile.vectors)
-                ]
-                lines += [f"    {line}" for line in self._products(i, g * self.group + i, tile)]
+                lines += [f"    const vec n_{v} = block_number{self.bits}(w_{v}, {_shift(i)});" for v in vectors]
+                lines += [f"    {line}" for line in self._products(i, g * self.group + i, tile, vectors)]
                 lines += ["  }"]
             lines += ["}"]
         return lines
 
-    def _products(self, i: int, at: int, tile: MicroTile) -> list[str]:
+    def _products(self, i: int, at: int, tile: MicroTile, vectors: range) -> list[str]:
         """C that adds to the sums the products of the numbers n_vector with rows, `at` numbers from `x` on."""
         return [
             f"p{i % _SETS}_{r}_{v} += *(const float *)(x + {r * tile.lda + 4 * at}) * n_{v};"
             for r in range(tile.rows)
-            for v in range(tile.vectors)
+            for v in vectors
         ]
 
-    def end(self, tile: MicroTile) -> list[str]:
+    def end(self, tile: MicroTile, vectors: range) -> list[str]:
         """Scaled."""
         lines: list[str] = []
         for r in range(tile.rows):
-            for v in range(tile.vectors):
+            for v in vectors:
                 total = " + ".join(f"p{s}_{r}_{v}" for s in range(_SETS))
                 lines += [f"t_{r}_{v} += ({total}) * scale_{v};", *self._of_zero_points(r, v, tile.lda)]
         return lines
@@ -283,12 +305,12 @@ class BlockBytes(BlockOperand):
         """See `ProductOperand.pack_row`."""
         return f"pack_block_bytes({x}, {to}, {k}, {self.block}, {0 if self.signed else self.middle});"
 
-    def begin(self, tile: MicroTile) -> list[str]:
+    def begin(self, tile: MicroTile, vectors: range) -> list[str]:
         """Sums of a block start from what the middle takes off."""
         lines: list[str] = []
         for r in range(tile.rows):
             start = f"*(const int32_t *)(a + {r * tile.lda + self.block + 8})"
-            for v in range(tile.vectors):
+            for v in vectors:
                 lines += [f"block_sums i_{r}_{v} = BLOCK_START({start});"]
                 lines += [f"block_sums j_{r}_{v} = BLOCK_START(0);"] if self._upper else []
         return lines
@@ -298,9 +320,9 @@ class BlockBytes(BlockOperand):
         """Whether products of the upper halves of bytes have sums of their own, 16 times as large."""
         return self._vnni and self.bits == 4
 
-    def groups(self, count: int, tile: MicroTile) -> list[str]:
+    def groups(self, count: int, tile: MicroTile, vectors: range) -> list[str]:
         """Four neighbours along k after four."""
-        wide, every = 4 * tile.lanes, [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        wide, every = 4 * tile.lanes, [(r, v) for r in range(tile.rows) for v in vectors]
         narrow = self._narrow
         lines: list[str] = []
         if narrow:
@@ -315,13 +337,13 @@ class BlockBytes(BlockOperand):
         ]
         for g in range(count):
             lines += ["{"]
-            for v in range(tile.vectors):
+            for v in vectors:
                 lines += [f"  const block_bytes w_{v} = BLOCK_LOAD(w + {(g * tile.vectors + v) * wide});"]
             for upper in (False, True) if self.bits == 4 or self._halves else (None,):
                 at = g * self.group + (4 if upper and self.bits == 4 else 0)
                 taken = {None: "{}", False: "BLOCK_LOW({})", True: "BLOCK_HIGH({})"}[upper]
                 lines += ["  {"]
-                lines += [f"    const block_bytes n_{v} = {taken.format(f'w_{v}')};" for v in range(tile.vectors)]
+                lines += [f"    const block_bytes n_{v} = {taken.format(f'w_{v}')};" for v in vectors]
                 sums = "s" if narrow else "i"
                 if upper and (self._halves or self._upper):
                     sums = "u" if self._halves else "j"
@@ -329,7 +351,7 @@ class BlockBytes(BlockOperand):
                     four = f"x_{r}_{at - at % _SIXTEEN}" if at < whole else f"BLOCK_FOUR(x + {r * tile.lda + at})"
                     lane = f", {at % _SIXTEEN // 4 if at < whole else 0}" if self.by_lane else ""
                     lines += [f"    {{ const block_four four = {four};"]
-                    lines += [f"      {dot}({sums}_{r}_{v}, n_{v}, four{lane});" for v in range(tile.vectors)]
+                    lines += [f"      {dot}({sums}_{r}_{v}, n_{v}, four{lane});" for v in vectors]
                     lines += ["    }"]
                 lines += ["  }"]
             lines += ["}"]
@@ -338,12 +360,12 @@ class BlockBytes(BlockOperand):
             lines += [f"BLOCK_WIDEN(i_{r}_{v}, u_{r}_{v}, 4);" for r, v in every] if self._halves else []
         return lines
 
-    def end(self, tile: MicroTile) -> list[str]:
+    def end(self, tile: MicroTile, vectors: range) -> list[str]:
         """Scaled."""
         lines: list[str] = []
         for r in range(tile.rows):
             lines += [f"const float scale_of_{r} = *(const float *)(a + {r * tile.lda + self.block});"]
-            for v in range(tile.vectors):
+            for v in vectors:
                 total = f"i_{r}_{v} + (j_{r}_{v} >> 4)" if self._upper else f"i_{r}_{v}"
                 float_sum = f"__builtin_convertvector((block_ints)({total}), vec)"
                 lines += [

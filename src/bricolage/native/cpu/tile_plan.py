@@ -122,7 +122,7 @@ def plan_tile(
     by_columns = _is_shared_by_columns(packing, target, config)
     conv_windows = None if by_columns or made or config.pack is not None else windows(root, p, operand)
     m = conv_windows.m if conv_windows else p.m
-    mr, group = _most_rows(operand, target, config), operand.row_group
+    mr, group = _most_rows(operand, target, config, m), operand.row_group
     tiles = -(-m // mr)
     blocks, unit = GemmBlocks(target.l2_bytes), isinstance(operand, Tiles)
     of_bytes = unit and operand.k_pack == BYTES_IN_FOURS
@@ -166,9 +166,11 @@ def plan_tile(
     )
 
 
-def _most_rows(operand: ProductOperand, target: CpuTarget, config: GemmConfig) -> int:
+def _most_rows(operand: ProductOperand, target: CpuTarget, config: GemmConfig, m: int) -> int:
     """Rows of a tile: whole groups of those that lie together."""
     registers, group = operand.rows(target.isa), operand.row_group
+    if isinstance(operand, BlockOperand) and m <= FEW_ROWS:
+        registers = operand.few_rows(target.isa)
     rows = registers if operand.in_tiles else min(config.rows or registers, registers)
     return max(rows // group * group, group)
 
