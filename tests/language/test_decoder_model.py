@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
+from bricolage.device.memory import total_bytes
 from bricolage.errors import BadOption, ContextFull, ModelBeyondMemory, NotEnoughMemory, Refused
 from bricolage.language import decoder_model
 from bricolage.language.cache_pool import FIRST_SPAN, CachePool
@@ -175,6 +176,16 @@ def test_weights_that_memory_does_not_hold_are_told_before_anything_is_compiled(
     monkeypatch.setattr(decoder_model, "available_bytes", lambda: decoder.nbytes - 1)
     with pytest.raises(ModelBeyondMemory, match="the model's weights take"):
         DecoderModel(decoder, threads=1)
+
+
+def test_caches_of_all_sequences_may_be_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program's tensors are as long as the longest texts of all sequences; their memory is taken as they grow."""
+    row_bytes = DecoderModel(mixed_decoder(), threads=1, cache="float32").pool.row_bytes
+    monkeypatch.setattr(decoder_model, "_SEQUENCES", 2 * total_bytes() // (CONTEXT * row_bytes))
+    model = DecoderModel(mixed_decoder(), threads=1, cache="float32")
+    (logits,) = model.extend([(model.open_sequence(), TOKENS[:1])])
+    right = compute_decoder_logits(mixed_decoder(), TOKENS[:1])
+    assert np.abs(logits - right).max() < 1e-5 * np.abs(right).max()
 
 
 def test_spans_of_the_cache_never_meet() -> None:

@@ -86,19 +86,23 @@ def test_a_seed_gives_its_text_again_and_none_gives_another(small: Small) -> Non
 
 
 def test_a_stream_is_the_same_text_in_pieces(small: Small) -> None:
-    chunks = list(
-        small.client.chat.completions.create(
-            model="small",
-            messages=CHAT,
-            temperature=0,
-            max_tokens=50,
-            stream=True,
-            stream_options={"include_usage": True},
+    small.model.seconds_a_call = 0.004
+    try:
+        chunks = list(
+            small.client.chat.completions.create(
+                model="small",
+                messages=CHAT,
+                temperature=0,
+                max_tokens=50,
+                stream=True,
+                stream_options={"include_usage": True},
+            )
         )
-    )
+    finally:
+        small.model.seconds_a_call = 0.0
     *pieces, last, usage = chunks
     texts = [chunk.choices[0].delta.content for chunk in pieces]
-    assert "".join(texts) == small.text(CHAT, max_tokens=50) and len(texts) > 10
+    assert "".join(texts) == small.text(CHAT, max_tokens=50) and len(texts) > 2
     assert last.choices[0].finish_reason == "length" and last.choices[0].delta.content == ""
     assert usage.choices == [] and usage.usage is not None and usage.usage.completion_tokens == 50
     assert len({chunk.id for chunk in chunks}) == 1 and pieces[0].object == "chat.completion.chunk"
@@ -222,6 +226,18 @@ def test_what_cannot_be_answered(small: Small, changes: dict[str, Any], param: s
     error = answer["error"]
     assert status == 400 and error["type"] == "invalid_request_error"
     assert error["param"] == param and said in error["message"]
+
+
+def test_the_shortest_prompts_and_answers(small: Small) -> None:
+    create = small.client.completions.create
+    single = create(model="small", prompt=[65], temperature=0, max_tokens=2)
+    assert single.usage is not None and (single.usage.prompt_tokens, single.usage.completion_tokens) == (1, 2)
+    for stream in (False, True):
+        answer: Any = create(model="small", prompt="x", max_tokens=0, stream=stream)
+        choices = [part.choices[0] for part in answer] if stream else answer.choices
+        assert "".join(choice.text for choice in choices) == "" and choices[-1].finish_reason == "length"
+    cut = create(model="small", prompt="x", temperature=0, max_tokens=1, logit_bias={"195": 100})
+    assert cut.choices[0].text == "" and cut.usage is not None and cut.usage.completion_tokens == 1, "half a character"
 
 
 def test_errors_are_the_client_s_own(small: Small) -> None:

@@ -10,7 +10,14 @@ import pytest
 
 import bricolage
 from benchmarks.decode.contestants import LlamaCpp
-from bricolage.errors import BadOption, NothingToQuantise, UnknownDecoderKind, UnknownOperatorName, UnusableText
+from bricolage.errors import (
+    BadOption,
+    NotALanguageModel,
+    NothingToQuantise,
+    UnknownDecoderKind,
+    UnknownOperatorName,
+    UnusableText,
+)
 from bricolage.frontends.decoders.decoder_description import matrix_numbers
 from bricolage.frontends.decoders.decoder_files import read_decoder
 from bricolage.frontends.decoders.gguf_blocks import choose_format, decode_blocks, encode_blocks
@@ -142,6 +149,12 @@ def test_llama_cpp_reads_it(folder: Path, tmp_path: Path) -> None:
 def test_options_that_are_for_other_models(folder: Path, options: dict[str, object], said: str) -> None:
     with pytest.raises(BadOption, match=said):
         bricolage.quantize(folder, **options)
+
+
+def test_a_file_that_is_damaged_is_told_before_options(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF and no more")
+    with pytest.raises(NotALanguageModel):
+        bricolage.quantize(tmp_path / "model.gguf", block_method="awq")
 
 
 def test_texts_and_names_that_cannot_be(folder: Path, tmp_path: Path, text: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +22,9 @@ from bricolage.errors import (
     OtherVocabulary,
     UndefinedLogits,
 )
-from bricolage.language.language_model import LanguageModel
+from bricolage.language.language_model import GenerationStream, LanguageModel
 from bricolage.language.prefix_store import PrefixStore
+from bricolage.language.sequence import SequenceEvent
 from bricolage.language.sequence_scheduler import SchedulerSettings
 from bricolage.language.token_sampling import log_probabilities
 from tests.language.small_models import BEGIN, END, ByteTokens, RecurrentModel
@@ -218,8 +220,9 @@ def test_prompts_that_cannot_be_gone_on_with() -> None:
         assert len(tokens_of(opened, "x" * 18, GenerationOptions())) == 1, "the context is full then"
         stream = opened.generate("x" * 19, GenerationOptions(max_tokens=0), raw=True)
         assert stream.text == "" and stream.finish_reason == "length" and stream.figures.first_token_s is None
-        single = opened.tokenizer.encode("", begin=False) or [BEGIN]
-        assert len(single) == 1 and len(tokens_of(opened, "x", GenerationOptions(max_tokens=3))) == 3
+        events: queue.SimpleQueue[SequenceEvent] = queue.SimpleQueue()
+        single = GenerationStream(*opened.submit([BEGIN], GenerationOptions(max_tokens=3), events), events)
+        assert len(list(single.pieces())) == 3 and single.figures.prompt_tokens == 1
         with pytest.raises(BadOption, match="tokens 0 to 258"):
             opened.generate("x", GenerationOptions(logit_bias=((259, 1.0),)), raw=True)
         with pytest.raises(BadOption, match="Messages need the model's template"):

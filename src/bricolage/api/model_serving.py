@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 from bricolage.api.text_generation import LanguageSettings, are_language_models
@@ -40,10 +41,10 @@ def name_models(words: Sequence[str]) -> dict[str, Path]:
 def serve_artifacts(
     paths: Mapping[str, Path],
     settings: ServerSettings,
+    language: LanguageSettings | None = None,
     *,
     any_machine: bool = False,
     target: str = "",
-    cache: str = "float16",
     begun: Callable[[Listening], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> None:
@@ -53,9 +54,9 @@ def serve_artifacts(
     Args:
         paths: of artifacts, or of language models, by the names of the models.
         settings: where it listens, and its limits.
+        language: how language models are opened.
         any_machine: whether artifacts that were made on other hardware or versions run all the same.
         target: of packs, whose plans run.
-        cache: in what language models keep keys and values.
         begun: called once all models take requests.
         progress: is told where programs of language models are compiled first.
 
@@ -73,10 +74,12 @@ def serve_artifacts(
             if value:
                 advice = "It is for artifacts, and these are language models: leave it out"
                 raise BadOption(option=option, value=value, advice=advice)
-        _serve_texts(paths, settings, LanguageSettings(prepare=True, cache=cache), begun, progress)
+        _serve_texts(paths, settings, replace(language or LanguageSettings(), prepare=True), begun, progress)
         return
-    if cache != LanguageSettings().cache:
-        raise BadOption(option="--cache", value=cache, advice="It is for language models alone: leave it out")
+    for field in fields(LanguageSettings) if language is not None else ():
+        if getattr(language, field.name) != field.default:
+            value, advice = getattr(language, field.name), "It is for language models alone: leave it out"
+            raise BadOption(option=field.metadata.get("flag", field.name), value=value, advice=advice)
     mixed = [path for path in paths.values() if is_language_model(path)]
     if mixed:
         advice = "Serve language models and artifacts by two servers: their clients speak different protocols"

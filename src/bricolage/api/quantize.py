@@ -74,8 +74,8 @@ def quantize(
     settled = replace(options or QuantizationOptions(), **given)  # type: ignore[arg-type]
     if isinstance(model, str | Path) and is_language_model(model):
         return _quantize_language(Path(model), settled, (calibrate, evaluate), progress)
-    _refuse_language_options(settled)
     original = to_model(model, example_inputs=example_inputs)
+    _refuse_language_options(settled)
     settle_defaults(original, {})
     require_float(original)
     more = settled.accuracy is not None and bool(parse_accuracy(settled.accuracy).path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bricolage.base.generation_options import GenerationOptions, LanguageSettings
 from bricolage.base.progress import Progress
-from bricolage.errors import MissingLibrary, NotALanguageModel
+from bricolage.errors import MissingFile, MissingLibrary, NotALanguageModel, UnusableText
 from bricolage.frontends.decoders.decoder_files import is_language_model
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "compose_chat",
     "measure_accuracy",
     "open_text_model",
+    "read_messages",
 ]
 
 
@@ -72,10 +74,28 @@ def _check_kind(path: Path) -> None:
         )
 
 
-def compose_chat(text: str, system: str = "") -> list[dict[str, str]]:
-    """Messages of a chat that begins: an instruction, where there is one, and what the user says."""
-    messages = [{"role": "system", "content": system}] if system else []
-    return [*messages, {"role": "user", "content": text}]
+def compose_chat(text: str | None, system: str = "") -> list[dict[str, object]]:
+    """Messages of a chat that begins: an instruction and what the user says, where there are such."""
+    messages: list[dict[str, object]] = [{"role": "system", "content": system}] if system else []
+    return messages if text is None else [*messages, {"role": "user", "content": text}]
+
+
+def read_messages(path: Path) -> list[dict[str, object]]:
+    """Messages of a chat in a file of JSON, as OpenAI's API has them: `[{"role": "user", "content": "Hello"}]`.
+
+    Raises:
+        MissingFile: there is none.
+        UnusableText: it is no JSON, or no list of objects.
+    """
+    try:
+        messages = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MissingFile(path=path) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnusableText(path=path, reason=f"it is no JSON: {error}") from error
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
+        raise UnusableText(path=path, reason='it is no list of messages: [{"role": "user", "content": "Hello"}]')
+    return messages
 
 
 def are_language_models(paths: Sequence[Path]) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bricolage.base.option_words import parse_bytes
 from bricolage.base.options import declare_option
 from bricolage.errors import BadOption
 
@@ -83,29 +84,52 @@ LANGUAGE_PRECISIONS = ("highest", "low")
 CACHES = ("float16", "float32", "q8_0")
 
 
+def _parse_prefix_bytes(word: str) -> int:
+    return 0 if word.strip() == "0" else parse_bytes(word, "--prefix-memory")
+
+
 @dataclass(frozen=True)
 class LanguageSettings:
-    """How a language model is opened.
+    """How a language model is opened. The command line derives from the fields that have a flag.
 
     Raises:
         BadOption: a number is out of its range.
     """
 
-    threads: int | None = None
-    """Cores to use; None: all."""
-    precision: str | None = None
-    """`highest`, or `low`: rows are rounded to bytes, which is faster. None: what an artifact was decided at; of a model's file
-    `highest`."""
-    speculate: str = ""
+    threads: int | None = declare_option(None, flag="--threads", metavar="N", help="Cores to use; default: all.")
+    precision: str | None = declare_option(
+        None,
+        flag="--precision",
+        metavar="WORD",
+        help="highest, or low: numbers in bytes, which is faster. Default: what an artifact was decided at; of a file highest.",
+    )
+    """`highest`, or `low`: rows are rounded to bytes. None: what an artifact was decided at; of a model's file `highest`."""
+    speculate: str = declare_option(
+        "",
+        flag="--speculate",
+        metavar="HOW",
+        help="Guess tokens ahead where that gains: ngram, or a smaller model with the same tokens.",
+    )
     """What guesses tokens ahead: nothing, `ngram` (the text itself), or the path of a smaller model with the same tokens. Guesses
     are made where they gain."""
-    most_sequences: int = 8
-    """That are written at a time; others wait."""
-    prefix_bytes: int = 512 * 2**20
-    """Memory for prompts that begin as an earlier one did; 0: none."""
+    most_sequences: int = declare_option(
+        8, flag="--sequences", metavar="N", help="Texts that are written at a time; others wait."
+    )
+    prefix_bytes: int = declare_option(
+        512 * 2**20,
+        flag="--prefix-memory",
+        metavar="SIZE",
+        help="Memory for prompts that begin as an earlier one did; 0: none. [default: 512MiB]",
+        parse=_parse_prefix_bytes,
+    )
     prepare: bool = False
     """Whether all programs are compiled at once, and not when they are first needed."""
-    cache: str = "float16"
+    cache: str = declare_option(
+        "float16",
+        flag="--cache",
+        metavar="TYPE",
+        help="Numbers of the cache: float16, float32 (twice the memory) or q8_0 (half).",
+    )
     """In what keys and values are kept: `float16`, `float32`, which takes twice as much memory, or `q8_0`, bytes with a scale for
     32 of them, which takes half."""
 
@@ -114,5 +138,5 @@ class LanguageSettings:
         exists = self.precision in (None, *LANGUAGE_PRECISIONS)
         _check("--precision", self.precision, exists, f"Write {' or '.join(LANGUAGE_PRECISIONS)}")
         _check("--cache", self.cache, self.cache in CACHES, f"Write {', '.join(CACHES[:-1])} or {CACHES[-1]}")
-        _check("most_sequences", self.most_sequences, self.most_sequences > 0, "Give a number from 1")
-        _check("prefix_bytes", self.prefix_bytes, self.prefix_bytes >= 0, "Give a number from 0")
+        _check("--sequences", self.most_sequences, self.most_sequences > 0, "Give a number from 1")
+        _check("--prefix-memory", self.prefix_bytes, self.prefix_bytes >= 0, "Give a number from 0")

@@ -18,6 +18,25 @@ SearchMethod: TypeAlias = Literal["backtrack", "saturate", "random-keys", "learn
 """Ways to look for the cheapest of many equal graphs (see `bricolage.rewrite.search`)."""
 
 
+_BYTE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def parse_bytes(word: str, option: str = "--memory") -> int:
+    """Bytes that an option says.
+
+    Raises:
+        BadOption: no size, or none that there can be.
+    """
+    unit = word.strip().lstrip("0123456789.eE+-")
+    try:
+        value = float(word.strip()[: len(word.strip()) - len(unit)]) * _BYTE_UNITS[unit.strip().lower()]
+        if not 0 < value < 2**62:
+            raise ValueError
+    except (ValueError, KeyError):
+        raise BadOption(option=option, value=word, advice="Write a size with a unit: 2GB, 300MB") from None
+    return int(value)
+
+
 def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
     """Of one dimension; a single one may stand alone."""
     return tuple(given) if isinstance(given, Sequence) else (given,)
@@ -121,7 +140,7 @@ def parse_seconds(text: str) -> float:
         raise BadOption(option="--budget", value=text, advice="Write for example 60s, 5m or 1h") from None
 
 
-def parse_milliseconds(text: str) -> float:
+def parse_milliseconds(text: str, option: str = "--latency-limit") -> float:
     """`"50ms"`, `"0.2s"` or `"50"` → milliseconds.
 
     Raises:
@@ -134,7 +153,7 @@ def parse_milliseconds(text: str) -> float:
     try:
         return float(number) * factor
     except ValueError:
-        raise BadOption(option="--latency-limit", value=text, advice=advice) from None
+        raise BadOption(option=option, value=text, advice=advice) from None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from bricolage.errors import NO_GAIN, OK, BadOption, MissingFile
 if TYPE_CHECKING:
     import numpy as np
 
-    from bricolage.base.generation_options import GenerationOptions
+    from bricolage.base.generation_options import GenerationOptions, LanguageSettings
     from bricolage.base.quantization_options import QuantizationOptions
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)]
@@ -85,25 +85,6 @@ PROGRAM_OPTIONS = (
 """Fields of `Options` that say how a model becomes a program, with what it may take."""
 
 
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-
-
-def memory_bytes(word: str, option: str = "--memory") -> int:
-    """Bytes that an option says.
-
-    Raises:
-        BadOption: no size, or none that there can be.
-    """
-    unit = word.strip().lstrip("0123456789.eE+-")
-    try:
-        value = float(word.strip()[: len(word.strip()) - len(unit)]) * _UNITS[unit.strip().lower()]
-        if not 0 < value < 2**62:
-            raise ValueError
-    except (ValueError, KeyError):
-        raise BadOption(option=option, value=word, advice="Write a size with a unit: 2GB, 300MB") from None
-    return int(value)
-
-
 def fill_required_gain(words: Sequence[str]) -> list[str]:
     """A command line in which each `--require-gain` has a number: 0 where the word behind it is none. (Typer's options have a value
     or none.)"""
@@ -140,17 +121,19 @@ def positive_seconds(word: str, option: str = "--trial") -> float:
 
 def decision_options(
     *names: str,
-    of: type[Options | QuantizationOptions | GenerationOptions] = Options,
+    of: type[Options | QuantizationOptions | GenerationOptions | LanguageSettings] = Options,
     before: Mapping[str, str] | None = None,
+    into: str = "options",
 ) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
     """Gives a command the options that are fields of `Options` (all of them, or those named) on the command line; the
-    command gets them as one argument, `options`, checked; if it has a parameter `given`, that is the names of those that
+    command gets them as one argument, checked; if it has a parameter `given`, that is the names of those that
     the user gave. They stand where the command has that argument.
 
     Args:
         names: of fields; where there are none, all that have a flag.
         of: another class of options. Its defaults are Typer's too, so that all of them count as given.
         before: by the name of a field, the command's own parameter that stands in front of it.
+        into: the command's argument.
     """
 
     def decorate(command: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -164,12 +147,12 @@ def decision_options(
             settings = {option.name: _parse_option(option, word) for option, word in words.items() if word is not None}
             if "given" in signature.parameters:
                 given["given"] = frozenset(settings)
-            return command(**given, options=of(**settings))
+            return command(**given, **{into: of(**settings)})
 
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
         for name, parameter in signature.parameters.items():
-            if name == "options":
+            if name == into:
                 for option in chosen:
                     parameters += [signature.parameters[moved[option.name]]] if option.name in moved else []
                     parameters.append(_parameter(option, hints[option.name], with_default=of is not Options))

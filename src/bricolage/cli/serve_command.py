@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bricolage.base.generation_options import LanguageSettings
+from bricolage.base.option_words import parse_bytes, parse_milliseconds
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 from bricolage.cli.run import AnyMachine, Point
@@ -33,10 +35,12 @@ RequestLimit = Annotated[
 TimeLimit = Annotated[
     str, typer.Option("--time-limit", metavar="TIME", help="For a request to arrive, and again for its answer.")
 ]
-Cache = Annotated[
+StreamInterval = Annotated[
     str,
     typer.Option(
-        "--cache", metavar="TYPE", help="Of language models, the numbers of the cache: float16, float32 or q8_0."
+        "--stream-interval",
+        metavar="TIME",
+        help="Of language models: tokens of a stream that come within this time are sent together; 0: each at once.",
     ),
 ]
 Grace = Annotated[
@@ -45,6 +49,11 @@ Grace = Annotated[
 
 
 @guard_command
+@a.decision_options(
+    *("threads", "precision", "speculate", "cache", "most_sequences", "prefix_bytes"),
+    of=LanguageSettings,
+    into="language",
+)
 def serve(
     models: Models,
     host: Host = "127.0.0.1",
@@ -56,7 +65,9 @@ def serve(
     grace: Grace = "30s",
     any_machine: AnyMachine = False,
     target: a.Target = "",
-    cache: Cache = "float16",
+    stream_interval: StreamInterval = "20ms",
+    *,
+    language: LanguageSettings,
     as_json: a.Json = False,
 ) -> None:
     """Answer requests to models by the Open Inference Protocol, over HTTP and gRPC, until SIGTERM or Ctrl-C.
@@ -70,10 +81,11 @@ def serve(
         host,
         http_port,
         grpc_port,
-        a.memory_bytes(request_limit, "--request-limit"),
-        a.positive_seconds(time_limit, "--time-limit"),
-        a.positive_seconds(grace, "--grace"),
-        None if point is None else OperatingPoint.parse(point),
+        request_limit=parse_bytes(request_limit, "--request-limit"),
+        time_limit_s=a.positive_seconds(time_limit, "--time-limit"),
+        grace_s=a.positive_seconds(grace, "--grace"),
+        point=None if point is None else OperatingPoint.parse(point),
+        stream_interval_s=parse_milliseconds(stream_interval, "--stream-interval") / 1e3,
     )
 
     def show(listening: Listening) -> None:
@@ -88,6 +100,4 @@ def serve(
     with ExitStack() as loading:
         shown = loading.enter_context(progress_bars.show_progress())
         paths = name_models(models)
-        serve_artifacts(
-            paths, settings, any_machine=any_machine, target=target, cache=cache, begun=show, progress=shown
-        )
+        serve_artifacts(paths, settings, language, any_machine=any_machine, target=target, begun=show, progress=shown)

@@ -100,8 +100,8 @@ def quantize_decoder(
         UnusableText: a text is empty, too short, or none.
         MissingFile, NotALanguageModel, UnknownDecoderKind: as `read_decoder`.
     """
-    plan = _choose_plan(options, calibrated=calibrate is not None)
     decoder, shown = read_decoder(path), progress or Silent()
+    plan = _choose_plan(options, calibrated=calibrate is not None)
     _check_names(decoder, plan)
     tokenizer = Tokenizer(decoder.tokenizer, path)
     seen, held = _divide_text(decoder, tokenizer, options, calibrate, evaluate)

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.tools.server_process import PATIENCE_S, Served, serving
 from bricolage.api.model_serving import name_models, serve_artifacts
+from bricolage.base.generation_options import LanguageSettings
 from bricolage.errors import (
     BadOption,
     MissingFile,
@@ -182,6 +183,10 @@ def test_names_and_settings(tmp_path: Path) -> None:
         ServerSettings(http_port=70_000)
     with pytest.raises(BadOption, match="a port each"):
         ServerSettings(http_port=80, grpc_port=80)
+    with pytest.raises(BadOption, match="--stream-interval"):
+        ServerSettings(stream_interval_s=-1.0)
+    with pytest.raises(BadOption, match=r"--threads cannot be '2'.*language models alone"):
+        serve_artifacts({"a": tmp_path / "a.bricolage"}, ServerSettings(), LanguageSettings(threads=2))
 
 
 @pytest.mark.parametrize(

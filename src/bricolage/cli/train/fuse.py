@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bricolage.base.option_words import parse_bytes
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
@@ -49,7 +50,7 @@ def fuse(
     from bricolage.report.training_tables import sweep_parts
 
     request = open_sweep(sweep, how)
-    limit = None if memory is None else a.memory_bytes(memory)
+    limit = None if memory is None else parse_bytes(memory)
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "lane.pt")

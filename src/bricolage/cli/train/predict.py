@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bricolage.api.train_changes import change_forms
+from bricolage.base.option_words import parse_bytes
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
@@ -76,7 +77,7 @@ def predict(
     from bricolage.report.training_tables import outlook_json, outlook_parts, prediction_parts
 
     request = open_prediction(spec, what_if)
-    limit = None if memory is None else a.memory_bytes(memory)
+    limit = None if memory is None else parse_bytes(memory)
     further = read_outlook(losses, target, runs, synchronous=not asynchronous)
     output.check_writable(html)
     with output.stdout_kept(), progress_bars.show_progress() as shown:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bricolage.base.option_words import parse_bytes
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guard_command
 
@@ -48,7 +49,7 @@ def tune(
     from bricolage.report.training_tables import search_parts
 
     request = open_search(search, how, trials=trials, together=together)
-    limit = None if memory is None else a.memory_bytes(memory)
+    limit = None if memory is None else parse_bytes(memory)
     output.check_writable(out)
     with output.stdout_kept(), progress_bars.show_progress() as shown:
         done = search_parameters(request, threads=threads, memory_bytes=limit, progress=shown)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fastapi_openai_compat import ChatCompletion, Choice, Message
+from pydantic import PrivateAttr
 
 from bricolage.language.language_model import TextGeneration
 from bricolage.language.sequence import TokenRecord
@@ -31,6 +34,12 @@ class AnswerHead:
         """Of the answer."""
         return f"{self.kind}-{self.number}"
 
+    @cached_property
+    def chunk_beginning(self) -> str:
+        """JSON of a chat's chunk, up to its choices."""
+        fixed = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model}
+        return f'{json.dumps(fixed, ensure_ascii=False)[:-1]}, "choices": '
+
 
 def usage_object(generation: TextGeneration) -> dict[str, object]:
     """Numbers of tokens."""
@@ -43,15 +52,30 @@ def usage_object(generation: TextGeneration) -> dict[str, object]:
     }
 
 
+class ChatChunk(ChatCompletion):  # type: ignore[misc]  # of a package without types
+    """A part of a chat's answer that has its JSON only: objects of fields, checked and written one by one, took a third of the
+    server's time for a stream."""
+
+    _json: str = PrivateAttr()
+
+    def model_dump_json(self, *_: object, **__: object) -> str:
+        """See `pydantic`."""
+        return self._json
+
+
 def chat_chunk(
     head: AnswerHead, text: str, records: Sequence[TokenRecord], finish_reason: str | None = None
 ) -> ChatCompletion:
     """A part of a chat's answer."""
-    delta = Message(role="assistant", content=text)
-    choice = Choice(index=0, delta=delta, finish_reason=finish_reason, logprobs=_chat_logprobs(head, records))
-    return ChatCompletion(
-        id=head.id, object="chat.completion.chunk", created=head.created, model=head.model, choices=[choice]
-    )
+    choice = {
+        "index": 0,
+        "delta": {"role": "assistant", "content": text},
+        "finish_reason": finish_reason,
+        "logprobs": _chat_logprobs(head, records),
+    }
+    chunk = ChatChunk.model_construct()
+    chunk._json = f"{head.chunk_beginning}{json.dumps([choice], ensure_ascii=False)}}}"
+    return chunk
 
 
 def last_chat_chunk(head: AnswerHead, **fields: object) -> ChatCompletion:

@@ -46,9 +46,9 @@ _texts: ContextVar[list[AsyncGeneration]] = ContextVar("texts")
 class OpenaiRoutes:
     """Answers requests by models that are loaded."""
 
-    def __init__(self, models: Mapping[str, LanguageModel]) -> None:
-        """`models`: by name."""
-        self._models = models
+    def __init__(self, models: Mapping[str, LanguageModel], stream_interval_s: float) -> None:
+        """`models`: by name. `stream_interval_s`: between two chunks of a stream, at least."""
+        self._models, self._stream_interval_s = models, stream_interval_s
         self.application = FastAPI(title="bricolage", docs_url=None, redoc_url=None, openapi_url=None)
         router = create_chat_completion_router(
             list_models=self.list_models, run_completion=self.answer_chat, owned_by="bricolage"
@@ -75,7 +75,7 @@ class OpenaiRoutes:
             options = read_options(body, chat=True, context_length=language_model.context_length)
             tokens = await asyncio.to_thread(language_model.encode_prompt, messages)
             head = AnswerHead(model, language_model.tokenizer, options.logprobs is not None, "chatcmpl")
-            generation = _begin(language_model, tokens, options)
+            generation = self._begin(language_model, tokens, options, sending)
             if sending.stream:
                 return _stream_chat(head, generation, sending)
             text = "".join([piece.text async for piece in generation.pieces()])
@@ -99,7 +99,7 @@ class OpenaiRoutes:
             if isinstance(prompt, str):
                 prompt = await asyncio.to_thread(language_model.encode_prompt, prompt, raw=True)
             head = AnswerHead(name, language_model.tokenizer, options.logprobs is not None, "cmpl")
-            generation = _begin(language_model, prompt, options)
+            generation = self._begin(language_model, prompt, options, sending)
             if sending.stream:
                 return StreamingResponse(_stream_completion(head, generation, sending), media_type=_EVENTS.decode())
             text = "".join([piece.text async for piece in generation.pieces()])
@@ -113,11 +113,13 @@ class OpenaiRoutes:
             raise UnknownModel(name=name, expected=", ".join(self._models))
         return self._models[name]
 
-
-def _begin(model: LanguageModel, tokens: Sequence[int], options: GenerationOptions) -> AsyncGeneration:
-    generation = AsyncGeneration(model, tokens, options)
-    _texts.get().append(generation)
-    return generation
+    def _begin(
+        self, model: LanguageModel, tokens: Sequence[int], options: GenerationOptions, sending: StreamRequest
+    ) -> AsyncGeneration:
+        interval_s = self._stream_interval_s if sending.stream else None
+        generation = AsyncGeneration(model, tokens, options, interval_s)
+        _texts.get().append(generation)
+        return generation
 
 
 async def _stream_chat(
@@ -182,7 +184,7 @@ class OpenaiApplication:
     """The routes with limits of size and time, with the end of each stream, and for clients that may be gone."""
 
     def __init__(self, models: Mapping[str, LanguageModel], settings: ServerSettings) -> None:
-        self._routes, self._settings = OpenaiRoutes(models), settings
+        self._routes, self._settings = OpenaiRoutes(models, settings.stream_interval_s), settings
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI."""

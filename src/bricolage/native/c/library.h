@@ -91,6 +91,14 @@ static void leave(model_handle *handle) { atomic_fetch_sub_explicit(&handle->use
 
 static size_t round_up(size_t bytes) { return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED; }
 
+/* Room for copies of tensors that lie badly is as large as these can be, and hardly ever used. A system would refuse what is larger
+   than its memory, such as the caches of a language model's longest texts. */
+#if defined(MAP_NORESERVE)
+enum { UNRESERVED = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
+#elif defined(__unix__)
+enum { UNRESERVED = MAP_PRIVATE | MAP_ANONYMOUS };
+#endif
+
 /* Memory on large pages, where the system has them; NULL where there is not enough. A large page is what a page of entries of eight
    bytes describes: 2 MiB of pages of 4 KiB, 32 MiB of 16 KiB, 512 MiB of 64 KiB. */
 static void *take_memory(size_t bytes) {
@@ -100,7 +108,7 @@ static void *take_memory(size_t bytes) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + page - 1) / page * page;
     const size_t large = page / 8 * page > bytes ? LARGE_PAGE : page / 8 * page;
     /* One large page more, so that it can begin at a multiple of one: what is in front and behind is given back. */
-    char *all = mmap(NULL, used + large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *all = mmap(NULL, used + large, PROT_READ | PROT_WRITE, UNRESERVED, -1, 0);
     if (all == MAP_FAILED) return NULL;
     const size_t front = (large - (uintptr_t)all % large) % large;
     char *start = all + front;

@@ -8,6 +8,7 @@ from bricolage.errors import BadOption
 from bricolage.plan.operating_point import OperatingPoint
 
 _HIGHEST_PORT = 65_535
+_LONGEST_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,16 @@ class ServerSettings:
     """For requests under way when the server is to end."""
     point: OperatingPoint | None = None
     """Of every model; None: that of its plan."""
+    stream_interval_s: float = 0.02
+    """Of language models: tokens of a stream that come within this time are sent together; 0: each at once."""
 
     def __post_init__(self) -> None:
         for option, port in (("--http-port", self.http_port), ("--grpc-port", self.grpc_port)):
             if not 0 <= port <= _HIGHEST_PORT:
                 raise BadOption(option=option, value=port, advice=f"Give a port from 0 to {_HIGHEST_PORT}")
+        if not 0 <= self.stream_interval_s <= _LONGEST_INTERVAL_S:
+            advice = f"Give a time up to {_LONGEST_INTERVAL_S:g}s"
+            raise BadOption(option="--stream-interval", value=f"{self.stream_interval_s:g}s", advice=advice)
         if self.http_port == self.grpc_port != 0:
             advice = "HTTP and gRPC need a port each"
             raise BadOption(option="--grpc-port", value=self.grpc_port, advice=advice)
