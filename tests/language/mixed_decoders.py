@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,8 @@ def random_matrix(kind: str, n: int, k: int, seed: int) -> Matrix:
     """[n, k] of `f32`, `f16`, or blocks as of GGUF's `q4_0`, `q4_1`, `q8_0`; products keep the size of their rows."""
     draw = np.random.default_rng(seed)
     if kind in ("f32", "f16"):
-        return (draw.standard_normal((n, k)) / np.sqrt(k)).astype(np.float16 if kind == "f16" else np.float32)
+        values: np.ndarray = draw.standard_normal((n, k)) / np.sqrt(k)
+        return values.astype(np.float16 if kind == "f16" else np.float32)
     bits = 8 if kind == "q8_0" else 4
     integers = draw.integers(0, 1 << bits, (n, k), dtype=np.uint8)
     spread = (1 << bits) / 3.4 * np.sqrt(k)
@@ -48,9 +50,12 @@ def mixed_decoder(size: int = SIZE, **changes: object) -> DecoderDescription:
     def vector(count: int, seed: int) -> np.ndarray:
         return (1 + 0.2 * np.random.default_rng(seed).standard_normal(count)).astype(np.float32)
 
+    def matrices(number: int) -> dict[str, Any]:
+        return {role: random_matrix(*shape, seed=10 * number + i) for i, (role, shape) in enumerate(shapes.items())}
+
     layers = [
         LayerDescription(
-            **{role: random_matrix(*shape, seed=10 * number + i) for i, (role, shape) in enumerate(shapes.items())},
+            **matrices(number),
             attention_norm=vector(WIDTH, 40 + number),
             feed_forward_norm=vector(WIDTH, 50 + number),
             rope=RotaryEmbedding(1e4, default_frequencies(1e4, size)),

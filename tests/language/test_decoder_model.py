@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.device.memory import total_bytes
-from bricolage.errors import BadOption, ContextFull, ModelBeyondMemory, NotEnoughMemory, Refused
+from bricolage.errors import BadOption, ContextFull, NotEnoughMemory, Refused
 from bricolage.language import decoder_model
 from bricolage.language.cache_pool import FIRST_SPAN, CachePool
 from bricolage.language.decoder_model import DecoderModel, DecoderSequence, _LogitsMemory
@@ -167,15 +167,6 @@ def test_what_does_not_fit_changes_nothing() -> None:
         other.truncate(1)
     with pytest.raises(Refused, match="caps"):
         DecoderModel(mixed_decoder(attention_softcap=50.0), threads=1)
-
-
-def test_weights_that_memory_does_not_hold_are_told_before_anything_is_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    decoder = mixed_decoder()
-    monkeypatch.setattr(decoder_model, "available_bytes", lambda: decoder.nbytes - 1)
-    with pytest.raises(ModelBeyondMemory, match="the model's weights take"):
-        DecoderModel(decoder, threads=1)
 
 
 def test_caches_of_all_sequences_may_be_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
