@@ -7,9 +7,10 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,13 @@ pytestmark = pytest.mark.usefixtures("product_level")
 
 def allowed_processors() -> set[int]:
     return os.sched_getaffinity(0) if sys.platform.startswith("linux") else set()
+
+
+@pytest.fixture(scope="module")
+def new_process() -> Iterator[ProcessPoolExecutor]:
+    """It has no helpers yet. In the process of the tests, models that others keep may have some."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        yield pool
 
 
 @pytest.fixture
@@ -187,8 +195,12 @@ def test_libraries_are_named_by_the_caches_that_they_are_made_for(tmp_path: Path
 
 
 @pytest.mark.skipif(len(allowed_processors()) < 2, reason="needs two processors on Linux")
-def test_helpers_stay_off_the_processor_of_the_caller(tmp_path: Path) -> None:
+def test_helpers_stay_off_the_processor_of_the_caller(new_process: ProcessPoolExecutor, tmp_path: Path) -> None:
     """Left to itself Linux wakes them right behind the thread that waits for them, four times as slow after a pause."""
+    new_process.submit(_check_where_helpers_may_run, tmp_path).result()
+
+
+def _check_where_helpers_may_run(tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     gc.collect()
     before = set(os.listdir("/proc/self/task"))
@@ -200,7 +212,11 @@ def test_helpers_stay_off_the_processor_of_the_caller(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(len(allowed_processors()) < 2, reason="needs two processors on Linux")
-def test_helpers_follow_the_affinity_mask_of_the_caller(tmp_path: Path) -> None:
+def test_helpers_follow_the_affinity_mask_of_the_caller(new_process: ProcessPoolExecutor, tmp_path: Path) -> None:
+    new_process.submit(_check_that_helpers_follow_the_mask, tmp_path).result()
+
+
+def _check_that_helpers_follow_the_mask(tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     gc.collect()
     before = set(os.listdir("/proc/self/task"))
@@ -247,7 +263,13 @@ def test_several_kernels_live_side_by_side(tmp_path: Path) -> None:
     del kernels, bound
 
 
-def test_kernels_share_their_helpers_however_many_threads_they_are_made_for(tmp_path: Path) -> None:
+def test_kernels_share_their_helpers_however_many_threads_they_are_made_for(
+    new_process: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    new_process.submit(_count_helpers_of_several_kernels, tmp_path).result()
+
+
+def _count_helpers_of_several_kernels(tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     gc.collect()
     before = len(os.listdir("/proc/self/task")) if sys.platform.startswith("linux") else 0
