@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 _TESTED = ("tests/device", "tests/base", "tests/work")
 _ENGINE = ("tests/native/cpu/test_threads.py", "tests/native/test_special_values.py")
 """What depends on the processor most; each test compiles in there."""
-_PYTEST = ("-n", "0", "-q", "-m", "not slow", "-p", "no:cacheprovider")
+_PYTEST = ("-n", "0", "-m", "not slow", "-p", "no:cacheprovider")
 _GROUPS = "tests/base/test_cache.py::test_a_group_of_others_is_trespass_and_the_users_private_one_is_not"
 """It needs a second group, which the namespace has not."""
 _REQUIREMENTS = ("onnxruntime", "pytest", "pytest-xdist", "hypothesis")
