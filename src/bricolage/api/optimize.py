@@ -18,7 +18,6 @@ from bricolage.driver.given_samples import Data, GivenData
 from bricolage.driver.model_decision import DecisionRequest, decide_model
 from bricolage.driver.sources import GivenModel
 from bricolage.errors import BadOption
-from bricolage.frontends.decoders.decoder_files import is_stored_decoder
 from bricolage.measure.pool import Pool
 from bricolage.runtime.executable import Executable
 
@@ -78,7 +77,8 @@ def optimize(
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
-    if decoder is not None or (isinstance(source, str | Path) and is_stored_decoder(source)):
+    as_graph = bool(shapes or constants or example_inputs) or inputs is not None
+    if decoder is not None or (isinstance(source, str | Path) and _is_text(Path(source), options, as_graph=as_graph)):
         again = {"replan": replan, "provisional": provisional}
         return cast(Executable, _optimize_language_model(Path(source), output, options, decoder, progress, again))
     options, progress = _settle_options(options or Options(), shapes or {}, constants or {}), progress or Silent()
@@ -93,6 +93,12 @@ def _give_data(calibrate: Data | None, evaluate: Data | None, options: Options) 
     data = GivenData.of(calibrate, evaluate)
     data.check(options)
     return data
+
+
+def _is_text(source: Path, options: Options | None, *, as_graph: bool) -> bool:
+    from bricolage.api.optimize_decoder import is_decided_as_text
+
+    return is_decided_as_text(source, options or Options(), as_graph or None)
 
 
 def _optimize_language_model(

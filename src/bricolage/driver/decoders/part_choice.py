@@ -34,16 +34,19 @@ def choose_part(
     Args:
         races: of one part, one for each length.
         implementations: by the names of the contestants.
-        keeping: names of those that may ship; where none of them is right, all may.
+        keeping: names of those that may ship; where none of them is right, all may but the untouched file.
 
     Returns:
-        None where none is right at every length.
+        None where none that may ship is right at every length.
     """
     arrived = [name for name in implementations if all(_median(race, name) is not None for race in races)]
     if not arrived:
         return None
     fastest = _lead(races, arrived, implementations)
-    able = [name for name in arrived if name in keeping] or arrived
+    able = [name for name in arrived if name in keeping]
+    able = able or [name for name in arrived if not implementations[name].config.as_it_comes]
+    if not able:
+        return None
     chosen = _lead(races, able, implementations)
     ahead = None if chosen == fastest else mean_ratio(races, fastest, chosen)
     return PartChoice(implementations[chosen], implementations[fastest], ahead)
