@@ -77,8 +77,7 @@ def optimize(
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
-    as_graph = bool(shapes or constants or example_inputs) or inputs is not None
-    if decoder is not None or (isinstance(source, str | Path) and _is_text(Path(source), options, as_graph=as_graph)):
+    if decoder is not None or _is_text(source, options, (shapes, constants, inputs)):
         again = {"replan": replan, "provisional": provisional}
         return cast(Executable, _optimize_language_model(Path(source), output, options, decoder, progress, again))
     options, progress = _settle_options(options or Options(), shapes or {}, constants or {}), progress or Silent()
@@ -95,10 +94,13 @@ def _give_data(calibrate: Data | None, evaluate: Data | None, options: Options) 
     return data
 
 
-def _is_text(source: Path, options: Options | None, *, as_graph: bool) -> bool:
+def _is_text(source: object, options: Options | None, of_graphs: Sequence[object]) -> bool:
+    """`of_graphs`: arguments that say how an ONNX file is measured as a graph."""
+    if not isinstance(source, str | Path):
+        return False
     from bricolage.api.optimize_decoder import is_decided_as_text
 
-    return is_decided_as_text(source, options or Options(), as_graph or None)
+    return is_decided_as_text(Path(source), options or Options(), True if any(map(bool, of_graphs)) else None)
 
 
 def _optimize_language_model(

@@ -83,8 +83,7 @@ def optimize(
     and than the best single configuration. Exit codes: 0 an artifact was written, 3 it was, and no plan gains what --require-gain
     asks for, 4 accuracy not reached, 5 no backend, 2 wrong usage or a bad model, 1 a fault of bricolage.
 
-    Of a language model (a GGUF file, a folder of Hugging Face, or ONNX with a cache and no --shape, --input or --constant)
-    prompts and steps race, and the artifact is a folder.
+    Of a language model (GGUF, Hugging Face, ONNX with a cache) prompts and steps race, and the artifact is a folder.
     """
     from bricolage.api.optimize_decoder import is_decided_as_text
 

@@ -30,7 +30,7 @@ from bricolage.driver.decoders.decoder_programs_raced import (
     list_decoder_tasks,
     list_file_loops,
 )
-from bricolage.driver.decoders.part_choice import PartChoice, choose_part, settle_pair
+from bricolage.driver.decoders.part_choice import PartChoice, choose_part, settle_pair, warn_of_faster
 from bricolage.driver.decoders.stored_decision import (
     hash_decoder_question,
     recall_decoder_plan,
@@ -269,7 +269,7 @@ def _make_plan(
         handover_ms = measure_handover(decoder, PROMPT_ROWS[-1])
         prompt = settle_pair(prompt, step, races, handover_ms)
     choices = {"prompt": prompt, "step": step}
-    _tell_bits(choices, wanted)
+    warn_of_faster(choices, same_bits=wanted.same_bits)
     within = model_within(source)
     return DecoderPlan(
         model=source.stem,
@@ -289,28 +289,6 @@ def _list_sizes(model: Path) -> dict[str, int]:
     """Bytes of each file of a model, as they are called in an artifact."""
     files = list_model_files(model)
     return {"model.gguf" if len(files) == 1 else path.name: path.stat().st_size for path in files}
-
-
-def _tell_bits(choices: Mapping[str, PartChoice], wanted: DecoderOptions) -> None:
-    """Says where another backend would have been faster than what keeps the bits of a text."""
-    for part, choice in choices.items():
-        if choice.ahead is None or choice.ahead.low <= 1.0:
-            pass
-        elif choice.fastest.config.as_it_comes:
-            _LOG.warning(
-                "the untouched file takes a %s in 1/%.2f of the time (%s); an artifact runs its weights, not the file",
-                *(part, choice.ahead.value, choice.fastest),
-            )
-        elif wanted.same_bits:
-            _LOG.warning(
-                "%s takes a %s in 1/%.2f of the time, and gives a text other bits when its tokens come otherwise: "
-                "--any-bits lets it ship",
-                *(choice.fastest, part, choice.ahead.value),
-            )
-        if wanted.same_bits and choice.chosen.backend != OWN_ENGINE:
-            _LOG.warning(
-                "%s runs %ss: our engine does not, and a text may have other bits another time", choice.chosen, part
-            )
 
 
 def _describe_race(
