@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -11,7 +12,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from bricolage.api.load_model import load
+from bricolage.api.optimize_decoder import DecoderOptions, is_decided_as_text, optimize_decoder
 from bricolage.base.cache import VARIABLE
+from bricolage.base.options import Options
 from bricolage.errors import BadExternalData, NotALanguageModel, UnreadDecoderGraph
 from bricolage.frontends import to_model
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, Matrix, matrix_numbers
@@ -23,6 +26,7 @@ from bricolage.language.onnx_decoders import onnx_decoder
 from bricolage.language.onnx_decoders.cache_interface import find_cache_interface
 from bricolage.language.onnx_decoders.decoder_reading import StatedSizes, read_decoder_graph
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
+from bricolage.plan.decoder_plan import digest_files, list_model_files, read_decoder_plan
 from bricolage.verify.decoder_reference import compute_decoder_logits
 from tests.language.cached_graphs import CachedGraph, Spelling, write_beside
 from tests.language.mixed_decoders import CONTEXT, mixed_decoder
@@ -282,6 +286,48 @@ def test_a_reading_that_answers_otherwise_than_the_file_is_refused(
     monkeypatch.setattr(onnx_decoder, "read_decoder_graph", lambda *_: mixed_decoder(layers=mixed_decoder().layers[:1]))
     with pytest.raises(UnreadDecoderGraph, match="ONNX Runtime's logits differ"):
         read_any_decoder(folder)
+
+
+def test_a_decision_races_the_untouched_file_and_ships_its_weights(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    file, artifact = folder / "onnx" / "model.onnx", folder.parent / "artifact"
+    options = Options(effort="instant", backends=("native", "onnxruntime"), threads=1, budget_s=1.0)
+    assert is_decided_as_text(file, options)
+    assert not is_decided_as_text(file, Options(shapes={"past": (1,)}))
+    original = digest_files(list_model_files(folder))
+    plan = optimize_decoder(file, artifact, options, DecoderOptions((8,), same_bits=False))
+    assert [(each.part, each.context) for each in plan.races] == [("prompt", 8), ("step", 8)]
+    for each in plan.races:
+        untouched = {c.name: c for c in each.race.contestants if c.as_it_comes}
+        assert set(untouched) == {"onnxruntime as-it-comes", "onnxruntime as-it-comes-values"}
+        for contestant in untouched.values():
+            assert contestant.accepted and contestant.median_ms, contestant.reason
+            assert contestant.error is not None and contestant.error < 1e-4
+    assert not plan.prompt.config.as_it_comes and not plan.step.config.as_it_comes
+    assert plan.digest == original == digest_files(list_model_files(artifact / "model"))
+    decoder = read_any_decoder(folder)
+    shutil.rmtree(folder)
+    stored = read_decoder_plan(artifact)
+    assert stored is not None and stored.check is not None
+    assert set(stored.files) == {"model.onnx", "w", "config.json", "tokenizer.json"}
+    again = read_any_decoder(artifact)
+    np.testing.assert_array_equal(compute_decoder_logits(again, TOKENS), compute_decoder_logits(decoder, TOKENS))
+    with load(artifact) as model:
+        assert isinstance(model, LanguageModel)
+
+
+def test_the_weights_of_a_graph_are_those_next_to_it(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    first = read_any_decoder(folder)
+    other = folder.parent / "other"
+    shutil.copytree(folder, other)
+    weights = np.fromfile(other / "onnx" / "w", np.float32)
+    (weights * np.float32(1.001)).tofile(other / "onnx" / "w")
+    different, again = read_any_decoder(other), read_any_decoder(folder)
+    scores = [compute_decoder_logits(decoder, TOKENS[:3]) for decoder in (first, different, again)]
+    np.testing.assert_array_equal(scores[0], scores[2])
+    assert not np.array_equal(scores[0], scores[1])
+    assert digest_files(list_model_files(folder)) != digest_files(list_model_files(other))
 
 
 def test_what_lies_beside_a_graph(folder: Path) -> None:

@@ -12,7 +12,7 @@ from bricolage.base.decoder_options import DecoderOptions
 from bricolage.base.options import Options
 from bricolage.base.progress import Progress, Silent
 from bricolage.driver.decoders.decoder_decision import DecoderRequest, race_decoder
-from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.language.any_decoder import open_untouched_file, read_any_decoder
 from bricolage.plan.decoder_plan import DecoderPlan, read_decoder_plan
 
 
@@ -36,14 +36,15 @@ def bench_decoder(
     written to it: this is an independent check of what `optimize` decided.
 
     Args:
-        source: a GGUF file, a folder of Hugging Face, or an artifact of either.
+        source: a GGUF file, an ONNX file with a cache, a folder with one or of Hugging Face, or an artifact of one of these.
         options: precision, effort, threads, backends. Of an artifact, what is not `given` is as it was decided.
         contexts: lengths, in tokens; by default those of the artifact, or 16 and 2,048.
         given: names of the fields of `options` that were asked for.
         progress: is told what happens.
 
     Raises:
-        MissingFile, NotALanguageModel, UnknownDecoderKind, BadArtifact, NewerArtifact: the model cannot be read.
+        MissingFile, NotALanguageModel, UnknownDecoderKind, UnreadDecoderGraph, BadArtifact, NewerArtifact: the model cannot be
+            read.
         ModelBeyondMemory: there is no memory for the races.
         BadOption: an option says nothing of a language model.
         MissingBackend, NoBackend, NotAccurate: no backend can run it, or not accurately.
@@ -59,9 +60,9 @@ def bench_decoder(
         wanted = replace(wanted, contexts=contexts)
     progress = progress or Silent()
     progress.start(f"read {source.name}")
-    decoder = read_decoder(source)
+    decoder, original = read_any_decoder(source, progress), open_untouched_file(source)
     with scratch.using(scratch.temporary()) as folder:
-        request = DecoderRequest(source, options, wanted)
+        request = DecoderRequest(source, options, wanted, original=original)
         raced, _ = race_decoder(decoder, request, progress, folder / "costs.sqlite")
     progress.finish()
     return RacedDecoder(raced, shipped)

@@ -18,7 +18,6 @@ from bricolage.driver.given_samples import Data, GivenData
 from bricolage.driver.model_decision import DecisionRequest, decide_model
 from bricolage.driver.sources import GivenModel
 from bricolage.errors import BadOption
-from bricolage.frontends.decoders.decoder_files import is_stored_decoder
 from bricolage.measure.pool import Pool
 from bricolage.runtime.executable import Executable
 
@@ -78,7 +77,7 @@ def optimize(
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
-    if decoder is not None or (isinstance(source, str | Path) and is_stored_decoder(source)):
+    if decoder is not None or _is_text(source, options, (shapes, constants, inputs)):
         again = {"replan": replan, "provisional": provisional}
         return cast(Executable, _optimize_language_model(Path(source), output, options, decoder, progress, again))
     options, progress = _settle_options(options or Options(), shapes or {}, constants or {}), progress or Silent()
@@ -93,6 +92,15 @@ def _give_data(calibrate: Data | None, evaluate: Data | None, options: Options) 
     data = GivenData.of(calibrate, evaluate)
     data.check(options)
     return data
+
+
+def _is_text(source: object, options: Options | None, of_graphs: Sequence[object]) -> bool:
+    """`of_graphs`: arguments that say how an ONNX file is measured as a graph."""
+    if not isinstance(source, str | Path):
+        return False
+    from bricolage.api.optimize_decoder import is_decided_as_text
+
+    return is_decided_as_text(Path(source), options or Options(), True if any(map(bool, of_graphs)) else None)
 
 
 def _optimize_language_model(

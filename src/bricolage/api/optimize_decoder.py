@@ -15,13 +15,15 @@ from bricolage.driver.decoders.decoder_decision import DecoderRequest, decide_de
 from bricolage.driver.decoders.stored_decision import complete_decoder_plan, forget_decoder_plan
 from bricolage.errors import ArtifactFails, BadOption, NotALanguageModel
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
-from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_stored_decoder, model_within, read_decoder
+from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, is_language_model, is_stored_decoder, model_within
+from bricolage.language.any_decoder import open_untouched_file, read_any_decoder
 from bricolage.language.decoder_trial import try_artifact
 from bricolage.plan.decoder_plan import DecoderCheck, DecoderPlan, read_decoder_plan, write_decoder_artifact
 
 __all__ = [
     "DecoderOptions",
     "check_decoder_options",
+    "is_decided_as_text",
     "is_stored_decoder",
     "optimize_decoder",
     "parse_contexts",
@@ -46,7 +48,7 @@ def optimize_decoder(
     artifact: a folder with the decision and the model. A fresh process loads it and is compared with float64.
 
     Args:
-        source: a GGUF file, a folder of Hugging Face, or an artifact of either.
+        source: a GGUF file, an ONNX file with a cache, a folder with one or of Hugging Face, or an artifact of one of these.
         output: the artifact's folder.
         options: precision, effort, threads, backends.
         decoder_options: lengths, and whether texts keep their bits.
@@ -55,7 +57,7 @@ def optimize_decoder(
         provisional: take a decision on record as it is, though other processes disturbed it.
 
     Raises:
-        MissingFile, NotALanguageModel, UnknownDecoderKind, ModelBeyondMemory: the model cannot be read.
+        MissingFile, NotALanguageModel, UnknownDecoderKind, UnreadDecoderGraph, ModelBeyondMemory: the model cannot be read.
         BadOption: an option says nothing of a language model, `output` is the model, or `replan` and `provisional` are both given.
         MissingBackend, NoBackend, NotAccurate: no backend can run it, or not accurately.
         NotWritable, ArtifactFails: the artifact cannot be written, or does not do in a fresh process what was measured of it; it
@@ -68,8 +70,8 @@ def optimize_decoder(
     if output.resolve() in (source.resolve(), within.resolve()) and source == within:
         raise BadOption(option="--output", value=output, advice="It would overwrite the model")
     progress.start(f"read {source.name}")
-    decoder = read_decoder(source)
-    request = DecoderRequest(source, options, decoder_options or DecoderOptions(), replan, provisional)
+    decoder, original = read_any_decoder(source, progress), open_untouched_file(source)
+    request = DecoderRequest(source, options, decoder_options or DecoderOptions(), replan, provisional, original)
     plan = decide_decoder(decoder, request, progress)
     write_decoder_artifact(plan, within, output)
     if plan.check is None:
@@ -81,6 +83,19 @@ def optimize_decoder(
             complete_decoder_plan(database, plan)
         progress.finish()
     return plan
+
+
+def is_decided_as_text(source: Path, options: Options, given: object = None) -> bool:
+    """Whether `optimize` takes a path for a language model. An ONNX file with a cache is one unless sizes, values or
+    inputs say how it is to be measured as a graph.
+
+    Args:
+        source: the path.
+        options: with sizes of dimensions and values of inputs.
+        given: inputs; None where there are none.
+    """
+    as_graph = bool(options.shapes or options.constants) or given is not None
+    return is_stored_decoder(source) or (not as_graph and is_language_model(source))
 
 
 def _try_on_record(plan: DecoderPlan, decoder: DecoderDescription, output: Path) -> DecoderCheck:

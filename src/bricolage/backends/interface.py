@@ -248,6 +248,10 @@ class Backend(ABC):
         del precision, device
         return ()
 
+    def file_loop_configs(self) -> Sequence[KernelConfig]:
+        """The same of a file whose outputs are the next call's inputs: how a user may hand them over."""
+        return ()
+
     def suits(self, config: KernelConfig, region: Region) -> bool:
         """Whether a configuration may compute a region otherwise than another one does: it is no candidate for others. What it says
         costs next to nothing; `compile` may refuse what it allowed. The first of `configs` suits every region."""

@@ -50,6 +50,7 @@ _ERRORS_ONLY = 3
 _FATAL_ONLY = 4
 
 
+_AS_VALUES = f"{AS_IT_COMES}-values"
 _PARALLEL = "f32-parallel"
 _UNOPTIMISED = "f32-unoptimised"
 """Every operator as the model has it: nothing is fused, folded or laid out otherwise."""
@@ -119,6 +120,9 @@ class OnnxRuntime(Backend):
         del precision, device
         return named(AS_IT_COMES)
 
+    def file_loop_configs(self) -> Sequence[KernelConfig]:
+        return named(AS_IT_COMES, _AS_VALUES)  # as arrays of numpy, or as values of the runtime, which are not copied
+
     def suits(self, config: KernelConfig, region: Region) -> bool:
         """Bytes are asked for where some are multiplied, and several operators at a time where two do not wait for each other."""
         if config.base.name == _EXACT:
@@ -144,7 +148,8 @@ class OnnxRuntime(Backend):
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         if config.as_it_comes:
-            return _Kernel(region, _own_session(region.path, resources.own_threads), resources.threads)
+            session = _own_session(region.path, resources.own_threads)
+            return _Kernel(region, session, resources.threads, as_values=config.name == _AS_VALUES)
         if config.name == _PARALLEL and (resources.threads < _WIDTH or not _branches(region.model.graph)):
             raise Refused(backend=self.title, reason="nothing in it could run at the same time")
         for info in (*region.inputs, *region.outputs):
@@ -269,8 +274,8 @@ def _with_blocks_in_bytes(region: RegionModel) -> Path:
 
 
 class _Kernel(Kernel):
-    def __init__(self, region: RegionModel, session: Any, threads: int) -> None:
-        self._session = session
+    def __init__(self, region: RegionModel, session: Any, threads: int, *, as_values: bool = False) -> None:
+        self._session, self._as_values = session, as_values
         self._threads = threads
         self._inputs = region.inputs
         self._outputs = region.outputs
@@ -294,6 +299,9 @@ class _Kernel(Kernel):
 
     def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
         given = zip(self._inputs, inputs, strict=True)
+        if self._as_values:
+            values = {info.name: to_value(info.dtype, value) for info, value in given}
+            return partial(self._session.run_with_ort_values, None, values)
         if any(is_foreign(info.dtype) for info in (*self._inputs, *self._outputs)):
             return partial(
                 self.run, inputs

@@ -83,11 +83,11 @@ def optimize(
     and than the best single configuration. Exit codes: 0 an artifact was written, 3 it was, and no plan gains what --require-gain
     asks for, 4 accuracy not reached, 5 no backend, 2 wrong usage or a bad model, 1 a fault of bricolage.
 
-    Of a language model (a GGUF file, or a folder of Hugging Face) prompts and steps race, and the artifact is a folder.
+    Of a language model (GGUF, Hugging Face, ONNX with a cache) prompts and steps race, and the artifact is a folder.
     """
-    from bricolage.api.optimize_decoder import is_stored_decoder
+    from bricolage.api.optimize_decoder import is_decided_as_text
 
-    if is_stored_decoder(model):
+    if is_decided_as_text(model, options, data):
         unfit = dict(zip(_FOR_GRAPHS, (data, calibrate, evaluate, target, require_gain), strict=True))
         call = _DecoderCall(model, out, contexts, same_bits, report=report, as_json=as_json)
         call = replace(call, replan=replan, provisional=provisional)

@@ -123,11 +123,11 @@ def bench(
 
     Of a pack each plan races by itself, with its target's threads, instructions, precision and memory, or that of --target alone.
 
-    Of a language model (a GGUF file, a folder of Hugging Face, or an artifact of one) chunks of prompts and steps race.
+    Of a language model (as `optimize` recognises it, or an artifact of one) chunks of prompts and steps race.
     """
-    from bricolage.api.optimize_decoder import is_stored_decoder
+    from bricolage.api.optimize_decoder import is_decided_as_text
 
-    if is_stored_decoder(model):
+    if is_decided_as_text(model, options, data):
         unfit = {"--input": data, "--rival": rival, "--target": target}
         _bench_language_model(_DecoderBench(model, contexts, given, as_json), options, unfit)
         return

@@ -47,12 +47,17 @@ def load_onnx(path: str | Path) -> ir.Model:
     path = Path(path)
     if not path.exists():
         raise MissingFile(path=path)
-    model = deserialise(_read(path), str(path))
+    model = deserialise(read_proto(path), str(path))
     external.adopt(model, (path.parent, path.resolve().parent))
     return clean(model)
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def read_proto(path: Path) -> onnx.ModelProto:
+    """What an ONNX file says, but for weights in other files.
+
+    Raises:
+        NotAModel: it is none, or damaged.
+    """
     if path.is_dir():
         raise NotAModel(path=path, reason="it is a folder")
     try:

@@ -13,7 +13,7 @@ from bricolage.device.device import Device
 from bricolage.device.host import select_device
 from bricolage.errors import ArtifactFails
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
-from bricolage.frontends.decoders.decoder_files import read_decoder
+from bricolage.language.any_decoder import read_any_decoder
 from bricolage.language.decoder_model import STEP_ROWS
 from bricolage.language.planned_decoder import run_planned_decoder
 from bricolage.measure.launch import EntryPoint
@@ -81,7 +81,7 @@ def _ask_process(options: Options, folder: Path, tokens: np.ndarray, read: int) 
 def _write(path: str, files: str, read: int) -> dict[str, object]:
     """Reads the first tokens as a prompt, and takes the others one by one: logits behind the prompt, and behind each."""
     folder = Path(path)
-    plan, decoder = read_decoder_plan(folder), read_decoder(folder)
+    plan, decoder = read_decoder_plan(folder), read_any_decoder(folder)
     assert plan is not None
     tokens = np.load(Path(files) / "tokens.npy").tolist()
     model = run_planned_decoder(decoder, plan, LanguageSettings(), folder)

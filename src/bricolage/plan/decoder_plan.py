@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, encode, parse
 from bricolage.base.decoder_options import DecoderOptions
 from bricolage.errors import BadArtifact, NewerArtifact, NotWritable
-from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, model_within
+from bricolage.frontends.decoders.decoder_files import DECODER_PLAN, find_decoder_graph, model_within
 from bricolage.plan.field_types import Duration, ErrorNumber, Hash, Size
 from bricolage.plan.plan import Provenance
 from bricolage.plan.race_outcome import RaceOutcome
@@ -93,7 +93,18 @@ class DecoderPlan:
 
 
 def list_model_files(source: Path) -> list[Path]:
-    """The files of a model: its GGUF file, or those of its folder."""
+    """The files of a model: its GGUF file, those of its folder, or those that belong to an ONNX file.
+
+    Raises:
+        NotALanguageModel: a folder has several ONNX files, or weights lie in another folder than their graph.
+    """
+    stored = source.is_dir() and (source.parent / DECODER_PLAN).is_file()  # a model in an artifact has no other files
+    if not stored and (graph := find_decoder_graph(source)) is not None:
+        from bricolage.frontends.decoders.onnx_decoder_parts import (
+            list_decoder_parts,
+        )  # files of other kinds need no ONNX
+
+        return list_decoder_parts(graph)
     if source.is_dir():
         return sorted(path for path in source.iterdir() if path.is_file() and path.name != DECODER_PLAN)
     return [source]
@@ -118,12 +129,13 @@ def write_decoder_artifact(plan: DecoderPlan, source: Path, folder: Path) -> Non
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        files = list_model_files(source)
         target = folder / "model.gguf"
-        if source.is_dir():
+        if several := len(files) > 1:
             target = folder / "model"
             target.mkdir(exist_ok=True)
-        for path in list_model_files(source):
-            _link_or_copy(path.resolve(), target / path.name if source.is_dir() else target)
+        for path in files:
+            _link_or_copy(path.resolve(), target / path.name if several else target)
         partial = folder / f".{DECODER_PLAN}.partial"
         partial.write_text(json.dumps(encode(plan), indent=1), encoding="utf-8")
         partial.replace(folder / DECODER_PLAN)

@@ -50,17 +50,20 @@ def _reason(plan: DecoderPlan) -> str:
 
 
 def _list_faster(plan: DecoderPlan) -> list[str]:
-    """Where another tool was faster, and does not ship because of a text's bits."""
+    """Where another tool was faster, and does not ship: it does not keep a text's bits, or is the untouched file."""
     lines = []
     for each in plan.races:
         other, winner = each.race.other, each.race.winner
         ratio, interval = winner.over_other, winner.over_other_ci
-        if not plan.decoder.same_bits or other is None or ratio is None or interval is None or interval[1] >= 1.0:
+        if other is None or ratio is None or interval is None or interval[1] >= 1.0:
             continue
-        lines.append(
-            f"{other.name} is {1 / ratio:.2f} times as fast for the {each.part} at {each.context}, and does not keep bits: "
-            "--any-bits lets it ship"
-        )
+        faster = f"{1 / ratio:.2f} times as fast for the {each.part} at {each.context}"
+        if other.as_it_comes:
+            lines.append(f"your untouched file ({other.name}) is {faster}: an artifact runs its weights, not the file")
+            continue
+        if not plan.decoder.same_bits:
+            continue
+        lines.append(f"{other.name} is {faster}, and does not keep bits: --any-bits lets it ship")
     return lines
 
 

@@ -82,6 +82,15 @@ def test_who_is_wrong_at_one_length_runs_nothing() -> None:
     assert without.chosen == OTHER, "where nothing that keeps bits is right, the rest may ship"
 
 
+def test_the_untouched_file_is_fastest_and_does_not_ship() -> None:
+    file = Implementation("onnxruntime", KernelConfig("as-it-comes"))
+    names = {str(each): each for each in (OURS, file)}
+    choice = choose_part([race_of({OURS: 10.0, file: 1.0})], names, [str(OURS)])
+    assert choice is not None
+    assert (choice.chosen, choice.fastest) == (OURS, file)
+    assert choose_part([race_of({OURS: None, file: 1.0})], names, [str(OURS)]) is None
+
+
 def test_a_prompt_pays_for_the_cache_that_it_hands_over() -> None:
     races = {"prompt": [race_of({OURS: 10.0, OTHER: 9.0})], "step": [race_of({OURS: 1.0, OTHER: 2.0})]}
     prompt, step = (choose_part(races[part], NAMES, list(NAMES)) for part in ("prompt", "step"))

@@ -22,20 +22,22 @@ from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import select_device
 from bricolage.driver.context import DecisionContext, check_again, open_context
+from bricolage.driver.decoders.decoder_file import DecoderFile
 from bricolage.driver.decoders.decoder_programs_raced import (
     DecoderTask,
     RacedPrograms,
     list_decoder_backends,
     list_decoder_tasks,
+    list_file_loops,
 )
-from bricolage.driver.decoders.part_choice import PartChoice, choose_part, settle_pair
+from bricolage.driver.decoders.part_choice import PartChoice, choose_part, settle_pair, warn_of_faster
 from bricolage.driver.decoders.stored_decision import (
     hash_decoder_question,
     recall_decoder_plan,
     store_decoder_plan,
 )
 from bricolage.driver.sources import working_folder
-from bricolage.errors import NoBackend, NotAccurate
+from bricolage.errors import BackendFailed, NoBackend, NotAccurate
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_files import model_within
 from bricolage.frontends.decoders.decoder_memory import count_race_bytes, require_memory
@@ -78,6 +80,8 @@ class DecoderRequest:
     replan: bool = False
     provisional: bool = False
     """These two are those of `optimize`."""
+    original: DecoderFile | None = None
+    """The untouched file, where it is one that tools run."""
 
 
 def decide_decoder(decoder: DecoderDescription, request: DecoderRequest, progress: Progress) -> DecoderPlan:
@@ -153,6 +157,8 @@ def race_decoder(
     if not entered:
         names = ", ".join(backend.name for backend in backends)
         raise NoBackend(why=f" for a language model: {names} unpack weights in blocks")
+    if request.original is not None:
+        entered += list_file_loops(backends)
     others = {each.backend for each in entered} - {OWN_ENGINE}
     require_memory(count_race_bytes(decoder, others), " where it is raced")
     request, folder = _within_context(decoder, request), working_folder()
@@ -160,7 +166,8 @@ def race_decoder(
         scratch.using(folder),
         open_context(options, backends, device, progress, database=database) as context,
     ):
-        hold = _Races(context, decoder, folder, entered)
+        programs = RacedPrograms(decoder, folder, options.seed, request.original)
+        hold = _Races(context, programs, folder, entered)
         raced = [hold.run(task) for task in list_decoder_tasks(request.wanted.contexts)]
     raced_s = time.monotonic() - begun
     plan = _make_plan(decoder, request.source, raced, entered, context, request.wanted, hold.disturbance)
@@ -171,10 +178,10 @@ class _Races:
     """The races of one decision."""
 
     def __init__(
-        self, context: DecisionContext, decoder: DecoderDescription, folder: Path, entered: Sequence[Implementation]
+        self, context: DecisionContext, programs: RacedPrograms, folder: Path, entered: Sequence[Implementation]
     ) -> None:
         self._context, self._entered, self._log = context, entered, MeasurementLog()
-        self._programs = RacedPrograms(decoder, folder, context.options.seed)
+        self._programs = programs
         profile = context.options.profile
         self._measurer = Measurer(
             context.database,
@@ -204,9 +211,17 @@ class _Races:
         expected = self._programs.answer(task)
         specs, files = {}, {}
         for implementation in self._entered:
-            name = str(implementation)
-            specs[name], given = self._programs.contestant(task, implementation, options.threads, context.device)
-            files[name] = (given, expected)
+            name, asked = str(implementation), (task, implementation, options.threads, context.device)
+            if not implementation.config.as_it_comes:
+                specs[name], given = self._programs.contestant(*asked)
+                files[name] = (given, expected)
+                continue
+            try:
+                specs[name], *pair = self._programs.file_contestant(*asked)
+            except BackendFailed as error:
+                _LOG.warning("the untouched file is not raced as the %s: %s", task, error.sentence)
+                continue
+            files[name] = (pair[0], pair[1])
         context.progress.start(f"race: {task}", profile.race_rounds * len(specs))
         budget_s = profile.race_seconds if options.budget_s is None else options.budget_s / len(self._entered)
         ran = race(
@@ -241,7 +256,8 @@ def _make_plan(
         NotAccurate: none is right.
     """
     by_name = {str(implementation): implementation for implementation in entered}
-    keeping = [name for name, each in by_name.items() if each.backend == OWN_ENGINE or not wanted.same_bits]
+    shipping = {name: each for name, each in by_name.items() if not each.config.as_it_comes}
+    keeping = [name for name, each in shipping.items() if each.backend == OWN_ENGINE or not wanted.same_bits]
     races: dict[DecoderPart, list[Race]] = {"prompt": [], "step": []}
     for each in raced:
         races[each.task.part].append(each.race)
@@ -253,7 +269,7 @@ def _make_plan(
         handover_ms = measure_handover(decoder, PROMPT_ROWS[-1])
         prompt = settle_pair(prompt, step, races, handover_ms)
     choices = {"prompt": prompt, "step": step}
-    _tell_bits(choices, wanted)
+    warn_of_faster(choices, same_bits=wanted.same_bits)
     within = model_within(source)
     return DecoderPlan(
         model=source.stem,
@@ -271,23 +287,8 @@ def _make_plan(
 
 def _list_sizes(model: Path) -> dict[str, int]:
     """Bytes of each file of a model, as they are called in an artifact."""
-    single = not model.is_dir()
-    return {"model.gguf" if single else path.name: path.stat().st_size for path in list_model_files(model)}
-
-
-def _tell_bits(choices: Mapping[str, PartChoice], wanted: DecoderOptions) -> None:
-    """Says where another backend would have been faster than what keeps the bits of a text."""
-    for part, choice in choices.items():
-        if wanted.same_bits and choice.ahead is not None and choice.ahead.low > 1.0:
-            _LOG.warning(
-                "%s takes a %s in 1/%.2f of the time, and gives a text other bits when its tokens come otherwise: "
-                "--any-bits lets it ship",
-                *(choice.fastest, part, choice.ahead.value),
-            )
-        if wanted.same_bits and choice.chosen.backend != OWN_ENGINE:
-            _LOG.warning(
-                "%s runs %ss: our engine does not, and a text may have other bits another time", choice.chosen, part
-            )
+    files = list_model_files(model)
+    return {"model.gguf" if len(files) == 1 else path.name: path.stat().st_size for path in files}
 
 
 def _describe_race(

@@ -7,6 +7,7 @@ cache holds what the model itself makes of a text of random tokens; all contesta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import onnx_ir as ir
 from bricolage.backends.interface import Backend
 from bricolage.base.options import Options
 from bricolage.device.device import Device
+from bricolage.driver.decoders.decoder_file import DecoderFile, FileCall
 from bricolage.frontends.decoders.decoder_description import DecoderDescription, matrix_numbers, matrix_rows
 from bricolage.frontends.decoders.decoder_graph import build_decoder_graph, cache_names
 from bricolage.frontends.decoders.decoder_program import PROMPT_ROWS, DecoderProgram
@@ -93,25 +95,63 @@ def list_decoder_backends(backends: Sequence[Backend], options: Options, device:
     return implementations
 
 
+def list_file_loops(backends: Sequence[Backend]) -> list[Implementation]:
+    """Who runs an untouched ONNX file with a cache, and how the cache is handed over."""
+    return [Implementation(backend.name, config) for backend in backends for config in backend.file_loop_configs()]
+
+
 class RacedPrograms:
     """Programs and their inputs, in a folder of the decision."""
 
-    def __init__(self, decoder: DecoderDescription, folder: Path, seed: int) -> None:
-        self._decoder, self._store = decoder, Store(folder)
+    def __init__(
+        self, decoder: DecoderDescription, folder: Path, seed: int, original: DecoderFile | None = None
+    ) -> None:
+        self._decoder, self._store, self._original = decoder, Store(folder), original
+        self._calls: dict[DecoderTask, FileCall] = {}
         self._folder = folder
         self._draw = np.random.default_rng(abs(seed))
         self._tokens = np.empty(0, np.int64)
-        self._cache: DecoderCache | None = None
+        self._caches: dict[type[np.floating] | None, DecoderCache] = {}
 
     def answer(self, task: DecoderTask) -> Path:
         """The file of the right answer, with what rounding may do to it."""
-        tokens, before = self._text(task.context + 1), self._before(task)
-        new = tokens[task.before : task.before + task.tokens]
-        expected, _ = extend_decoder_cache(self._decoder, new, before, np.float64, 1)
-        rounded, _ = extend_decoder_cache(self._decoder, new, before, np.float32, 1, np.float16)
-        path = self._folder / f"expected-{task.part}-{task.context}.npz"
-        save_expected(path, {"logits": expected}, {"logits": _ALLOWED * relative_error([rounded], [expected])})
+        return self._answer(task, f"expected-{task.part}-{task.context}", (1, self._decoder.vocabulary), np.float16)
+
+    def _answer(self, task: DecoderTask, name: str, shape: tuple[int, ...], stored: type[np.floating] | None) -> Path:
+        """`shape`: of the logits, behind the last tokens. `stored`: what the contestants' caches in front are rounded to."""
+        before, judged = self._before(task, stored), math.prod(shape[:-1])
+        new = self._text(task.context + 1)[task.before : task.before + task.tokens]
+        expected, _ = extend_decoder_cache(self._decoder, new, before, np.float64, judged)
+        rounded, _ = extend_decoder_cache(self._decoder, new, before, np.float32, judged, np.float16)
+        path = self._folder / f"{name}.npz"
+        allowed = {"logits": _ALLOWED * relative_error([rounded], [expected])}
+        save_expected(path, {"logits": expected.reshape(shape)}, allowed)
         return path
+
+    def file_contestant(
+        self, task: DecoderTask, implementation: Implementation, threads: int, device: Device
+    ) -> tuple[CandidateSpec, Path, Path]:
+        """The untouched file: what is loaded, the file of its inputs, and that of the right answer. Its cache is what it makes of
+        the tokens in front itself, in its own type.
+
+        Raises:
+            BackendFailed: it does not run.
+        """
+        assert self._original is not None
+        name = f"{task.part}-{task.context}-file"
+        given, right = self._folder / f"inputs-{name}.npz", self._folder / f"expected-{name}.npz"
+        if task not in self._calls:
+            tokens = self._text(task.context + 1)[: task.before + task.tokens].tolist()
+            calls = [tokens[first : min(first + _CHUNK, task.before)] for first in range(0, task.before, _CHUNK)]
+            self._calls = {task: self._original.record([*calls, tokens[task.before :]])}
+            save_tensors(given, self._calls[task].inputs)
+            self._answer(task, right.stem, self._calls[task].shape, None)
+        call = self._calls[task]
+        results = tuple(("logits" if name == call.logits else name, shape) for name, shape in call.outputs)
+        ends = (tuple((name, array.shape) for name, array in call.inputs.items()), results)
+        step = Step(implementation, self._original.path, ends)
+        key = f"decoder {name} {implementation.config.name}"
+        return CandidateSpec(key, (step,), ("logits",), threads, True, device), given, right
 
     def contestant(
         self, task: DecoderTask, implementation: Implementation, threads: int, device: Device
@@ -139,7 +179,7 @@ class RacedPrograms:
         program = PrivateCacheProgram(task.rows, longest, form, task.part == "prompt", wide)
         inputs = self._rows(task) | {"before": np.array([task.before])}
         size = (1, self._decoder.key_heads, longest, self._decoder.head_size)
-        for number, pair in enumerate(self._before(task) or []):
+        for number, pair in enumerate(self._before(task, np.float16) or []):
             for kind, cache in zip(("keys", "values"), pair, strict=True):
                 inputs[f"{kind}_{number}"] = array = np.zeros(size, np.float32)
                 array[0, :, : task.before] = cache
@@ -160,7 +200,7 @@ class RacedPrograms:
         if window is not None:
             inputs |= {"window_starts": numbers[:, 3:4], "window_lengths": numbers[:, 4]}
         width = decoder.key_heads * decoder.head_size
-        for number, pair in enumerate(self._before(task) or []):
+        for number, pair in enumerate(self._before(task, np.float16) or []):
             for kind, cache in zip(("keys", "values"), pair, strict=True):
                 inputs[f"{kind}_{number}"] = array = np.zeros((pool, width), np.float16)
                 array[1 : 1 + task.before] = cache.swapaxes(0, 1).reshape(task.before, width)
@@ -187,14 +227,16 @@ class RacedPrograms:
             self._tokens = np.concatenate([self._tokens, self._draw.integers(0, self._decoder.vocabulary, missing)])
         return self._tokens[:count]
 
-    def _before(self, task: DecoderTask) -> DecoderCache | None:
-        """The cache of the tokens in front, as all contestants find it."""
+    def _before(self, task: DecoderTask, stored: type[np.floating] | None) -> DecoderCache | None:
+        """The cache of the tokens in front, in float16 as all programs of ours find it, or in float32 (None)."""
         if not task.before:
             return None
-        present = 0 if self._cache is None else self._cache[0][0].shape[1]
+        cache = self._caches.get(stored)
+        present = 0 if cache is None else cache[0][0].shape[1]
         tokens = self._text(task.before)
         for first in range(present, task.before, _CHUNK):
             new = tokens[first : first + _CHUNK]
-            _, self._cache = extend_decoder_cache(self._decoder, new, self._cache, np.float32, 1, np.float16)
-        assert self._cache is not None
-        return [(keys[:, : task.before], values[:, : task.before]) for keys, values in self._cache]
+            _, cache = extend_decoder_cache(self._decoder, new, cache, np.float32, 1, stored)
+        assert cache is not None
+        self._caches[stored] = cache
+        return [(keys[:, : task.before], values[:, : task.before]) for keys, values in cache]

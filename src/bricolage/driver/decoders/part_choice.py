@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from bricolage.measure.race_record import Race
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.plan.decoder_plan import DecoderPart
 from bricolage.work.implementation import OWN_ENGINE, Implementation
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,16 +37,19 @@ def choose_part(
     Args:
         races: of one part, one for each length.
         implementations: by the names of the contestants.
-        keeping: names of those that may ship; where none of them is right, all may.
+        keeping: names of those that may ship; where none of them is right, all may but the untouched file.
 
     Returns:
-        None where none is right at every length.
+        None where none that may ship is right at every length.
     """
     arrived = [name for name in implementations if all(_median(race, name) is not None for race in races)]
     if not arrived:
         return None
     fastest = _lead(races, arrived, implementations)
-    able = [name for name in arrived if name in keeping] or arrived
+    able = [name for name in arrived if name in keeping]
+    able = able or [name for name in arrived if not implementations[name].config.as_it_comes]
+    if not able:
+        return None
     chosen = _lead(races, able, implementations)
     ahead = None if chosen == fastest else mean_ratio(races, fastest, chosen)
     return PartChoice(implementations[chosen], implementations[fastest], ahead)
@@ -78,6 +84,33 @@ def settle_pair(
         if not significant(Ratio(ratio.value * paid, ratio.low * paid, ratio.high * paid, ratio.rounds)):
             return PartChoice(step.chosen, prompt.fastest, mean_ratio(races["prompt"], str(prompt.fastest), other))
     return prompt
+
+
+def warn_of_faster(choices: Mapping[str, PartChoice], *, same_bits: bool) -> None:
+    """Says where what does not ship would have been faster: the untouched file, or what does not keep the bits of a text.
+
+    Args:
+        choices: by part.
+        same_bits: whether only what keeps bits ships.
+    """
+    for part, choice in choices.items():
+        if choice.ahead is None or choice.ahead.low <= 1.0:
+            pass
+        elif choice.fastest.config.as_it_comes:
+            _LOG.warning(
+                "the untouched file takes a %s in 1/%.2f of the time (%s); an artifact runs its weights, not the file",
+                *(part, choice.ahead.value, choice.fastest),
+            )
+        elif same_bits:
+            _LOG.warning(
+                "%s takes a %s in 1/%.2f of the time, and gives a text other bits when its tokens come otherwise: "
+                "--any-bits lets it ship",
+                *(choice.fastest, part, choice.ahead.value),
+            )
+        if same_bits and choice.chosen.backend != OWN_ENGINE:
+            _LOG.warning(
+                "%s runs %ss: our engine does not, and a text may have other bits another time", choice.chosen, part
+            )
 
 
 def _lead(races: Sequence[Race], names: Sequence[str], implementations: Mapping[str, Implementation]) -> str:

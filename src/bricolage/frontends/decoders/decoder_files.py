@@ -11,7 +11,7 @@ from bricolage.frontends.decoders.gguf_decoder import read_gguf
 from bricolage.frontends.decoders.gguf_file import MAGIC, GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.named_values import NamedValues, read_json
-from bricolage.frontends.decoders.onnx_decoder_files import has_onnx_decoder
+from bricolage.frontends.decoders.onnx_decoder_files import find_onnx_decoder, has_onnx_decoder
 
 DECODER_PLAN = "decoder-plan.json"
 """In a folder that is an artifact of a language model, what was decided; the model lies there too."""
@@ -71,6 +71,17 @@ def read_tokenizer_description(path: str | Path) -> TokenizerDescription:
 
         return read_tokenizer_json(path, read_json(path / "config.json"))
     return read_gguf_tokenizer(NamedValues(path, GgufFile(path).metadata))
+
+
+def find_decoder_graph(path: Path) -> Path | None:
+    """The ONNX file with a cache that a path is or has. Safetensors in a folder come first.
+
+    Raises:
+        NotALanguageModel: a folder has several, and none of them has the usual name.
+    """
+    if path.is_dir() and any(path.glob("*.safetensors")):
+        return None
+    return find_onnx_decoder(path)
 
 
 def is_language_model(path: str | Path) -> bool:

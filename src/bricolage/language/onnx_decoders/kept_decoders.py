@@ -46,13 +46,14 @@ def _digest_reader() -> str:
     return digest.hexdigest()
 
 
-def keep_decoder(folder: Path, decoder: DecoderDescription, files: Iterable[Path]) -> None:
+def keep_decoder(folder: Path, decoder: DecoderDescription, graph: Path, files: Iterable[Path]) -> None:
     """Writes a decoder but for its tokenizer. Another process may do the same at the same time; a full disk loses nothing.
 
     Args:
         folder: as `place_of` names it.
         decoder: what was read.
-        files: with weights of the graph: once one is not what it is now, the reading is of no use.
+        graph: the ONNX file.
+        files: with weights of the graph: where one is not what it is now, the reading is of no use.
     """
     draft = folder.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}")
     try:
@@ -69,22 +70,32 @@ def keep_decoder(folder: Path, decoder: DecoderDescription, files: Iterable[Path
 
             described = encode(replace(decoder, tokenizer=NO_TOKENIZER))
             described.pop("sources")
-            whole = {"files": [_look_at(path) for path in files], "decoder": described}
+            whole = {
+                "files": [[str(path.absolute()), _name_beside(graph, path), *_look_at(path)] for path in files],
+                "decoder": described,
+            }
             text = json.dumps(whole, default=place)
         (draft / KEPT_DESCRIPTION).write_text(text, encoding="utf-8")
+        discard(folder)  # of weights that are no more, or that lie next to another copy of the graph
         draft.rename(folder)
     except OSError:
         discard(draft)
     trim()
 
 
-def open_kept_decoder(folder: Path, tokenizer: TokenizerDescription) -> DecoderDescription | None:
-    """The decoder in a folder, its weights mapped; None where there is none, or it is damaged."""
+def open_kept_decoder(
+    folder: Path, tokenizer: TokenizerDescription, graph: Path | None = None
+) -> DecoderDescription | None:
+    """The decoder in a folder, its weights mapped; None where there is none, or it is damaged, or the weights of `graph` are others
+    than those that were read: two files may have the same graph."""
     try:
         weights = np.memmap(folder / _WEIGHTS, np.uint8, "r")
         data = json.loads((folder / KEPT_DESCRIPTION).read_bytes())
-        if any(_look_at(Path(path)) != [path, *facts] for path, *facts in data["files"]):
-            return None
+        for path, name, *facts in data["files"]:
+            folders = [] if graph is None else [graph.parent, graph.resolve().parent]
+            places = [place / name for place in folders] or [Path(path)]
+            if all(not place.exists() or _look_at(place) != facts for place in places):
+                return None
         decoder = decode(DecoderDescription, _with_arrays(data["decoder"], weights), "decoder")
         sources = tuple(SourceFile.of(folder / name) for name in (KEPT_DESCRIPTION, _WEIGHTS))
         os.utime(folder)  # what was used last is removed last
@@ -105,6 +116,11 @@ def _with_arrays(value: object, weights: np.ndarray) -> object:
     return [_with_arrays(inner, weights) for inner in value] if isinstance(value, list) else value
 
 
-def _look_at(path: Path) -> list[str | int]:
+def _name_beside(graph: Path, path: Path) -> str:
+    """How a file of weights is called from the folder of its graph."""
+    return str(path.relative_to(graph.parent)) if path.is_relative_to(graph.parent) else path.name
+
+
+def _look_at(path: Path) -> list[int]:
     facts = path.stat()
-    return [str(path.absolute()), facts.st_size, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns]
+    return [facts.st_size, facts.st_ino, facts.st_mtime_ns]  # a link to it changes ctime

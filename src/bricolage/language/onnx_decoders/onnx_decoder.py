@@ -48,7 +48,7 @@ def read_onnx_decoder(file: Path, progress: Progress | None = None) -> DecoderDe
     context = config.integer("max_position_embeddings")
     stated = StatedSizes(context, _base_of(config), tokenizer)
     place = place_of(file, f"{context} {stated.rope_base}")
-    return open_kept_decoder(place, tokenizer) or _read_graph(file, stated, place, progress or Silent())
+    return open_kept_decoder(place, tokenizer, file) or _read_graph(file, stated, place, progress or Silent())
 
 
 def _read_graph(file: Path, stated: StatedSizes, place: Path, progress: Progress) -> DecoderDescription:
@@ -68,8 +68,8 @@ def _read_graph(file: Path, stated: StatedSizes, place: Path, progress: Progress
         raise UnreadDecoderGraph(path=file, reason=f"its parts do not fit together ({error})") from error
     finally:
         progress.finish()
-    keep_decoder(place, decoder, files)
-    return open_kept_decoder(place, stated.tokenizer) or decoder
+    keep_decoder(place, decoder, file, files)
+    return open_kept_decoder(place, stated.tokenizer, file) or decoder
 
 
 def _compare(file: Path, interface: CacheInterface, decoder: DecoderDescription, rounded: bool) -> None:
