@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,19 +68,26 @@ def test_a_plan_says_which_stage_is_on_which_devices(made: TrainingPlan, tmp_pat
         read_training_plan(tmp_path)
 
 
+def passes_of(ms: float) -> dict[str, Any]:
+    """Times of a layer whose passes take so long, and nothing else takes time."""
+    return {
+        "forward_ms": ms,
+        "input_gradient_ms": ms,
+        "weight_gradient_ms": ms,
+        "update_ms": 0.0,
+        "forward_start_ms": 0.0,
+        "backward_start_ms": 0.0,
+    }
+
+
 def test_stages_on_unlike_devices_run_and_give_the_gradients_of_one_process(made: TrainingPlan, tmp_path: Path) -> None:
     if available_cores() < 2:
         pytest.skip("a second core")
     # With times for which both kinds of plan pay, whatever the real ones are.
     assert made.devices.unlike is not None
-    heavy = tuple(
-        replace(layer, forward_ms=1.0, input_gradient_ms=1.0, weight_gradient_ms=1.0) for layer in made.layers
-    )
-    light = tuple(
-        replace(layer, forward_ms=0.4, input_gradient_ms=0.4, weight_gradient_ms=0.4) for layer in made.layers
-    )
+    heavy, light = (tuple(replace(layer, **passes_of(ms)) for layer in made.layers) for ms in (1.0, 0.4))
     devices = replace(made.devices, unlike=replace(made.devices.unlike, layers=(heavy, light)))
-    assumed = replace(made, devices=devices, layers=heavy, chosen=None, runner_ups=())
+    assumed = replace(made, devices=devices, layers=heavy, chosen=None, runner_ups=(), start_ms=0.0)
     plans = best_groups(assumed.problem)
     stages, shares = (next(plan for plan in plans if (plan.stages > 1) == several) for several in (True, False))
     write_plan(replace(assumed, chosen=stages, runner_ups=(shares,), way="pipeline"), tmp_path)
