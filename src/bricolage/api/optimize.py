@@ -100,7 +100,7 @@ def _is_text(source: object, options: Options | None, of_graphs: Sequence[object
         return False
     from bricolage.api.optimize_decoder import is_decided_as_text
 
-    return is_decided_as_text(Path(source), options or Options(), True if any(map(bool, of_graphs)) else None)
+    return is_decided_as_text(Path(source), options or Options(), has_inputs=any(map(bool, of_graphs)))
 
 
 def _optimize_language_model(

@@ -24,7 +24,6 @@ __all__ = [
     "DecoderOptions",
     "check_decoder_options",
     "is_decided_as_text",
-    "is_stored_decoder",
     "optimize_decoder",
     "parse_contexts",
     "read_decision",
@@ -85,16 +84,16 @@ def optimize_decoder(
     return plan
 
 
-def is_decided_as_text(source: Path, options: Options, given: object = None) -> bool:
+def is_decided_as_text(source: Path, options: Options, *, has_inputs: bool = False) -> bool:
     """Whether `optimize` takes a path for a language model. An ONNX file with a cache is one unless sizes, values or
     inputs say how it is to be measured as a graph.
 
     Args:
         source: the path.
         options: with sizes of dimensions and values of inputs.
-        given: inputs; None where there are none.
+        has_inputs: whether it comes with inputs.
     """
-    as_graph = bool(options.shapes or options.constants) or given is not None
+    as_graph = bool(options.shapes or options.constants) or has_inputs
     return is_stored_decoder(source) or (not as_graph and is_language_model(source))
 
 

@@ -87,7 +87,7 @@ def optimize(
     """
     from bricolage.api.optimize_decoder import is_decided_as_text
 
-    if is_decided_as_text(model, options, data):
+    if is_decided_as_text(model, options, has_inputs=data is not None):
         unfit = dict(zip(_FOR_GRAPHS, (data, calibrate, evaluate, target, require_gain), strict=True))
         call = _DecoderCall(model, out, contexts, same_bits, report=report, as_json=as_json)
         call = replace(call, replan=replan, provisional=provisional)

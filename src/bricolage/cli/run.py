@@ -127,7 +127,7 @@ def bench(
     """
     from bricolage.api.optimize_decoder import is_decided_as_text
 
-    if is_decided_as_text(model, options, data):
+    if is_decided_as_text(model, options, has_inputs=data is not None):
         unfit = {"--input": data, "--rival": rival, "--target": target}
         _bench_language_model(_DecoderBench(model, contexts, given, as_json), options, unfit)
         return

@@ -15,7 +15,7 @@ from bricolage.report.decoder_sentences import COLUMNS, decoder_sentences, descr
 from bricolage.report.tables import plain_table, plain_text
 
 _HEADS = (
-    ("Contestant", "left"),
+    ("Contestant", "fold"),
     ("Median", "right"),
     ("95 % interval", "right"),
     ("Tokens/s", "right"),

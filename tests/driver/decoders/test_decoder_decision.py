@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks.fuzz_loaders.language_files import sound_gguf
@@ -33,6 +35,7 @@ from bricolage.plan.decoder_plan import DecoderPlan, read_decoder_plan
 from bricolage.plan.disturbance_record import Disturbance
 from bricolage.report.decoder_page import decoder_page
 from bricolage.report.decoder_sentences import decoder_sentences
+from bricolage.report.decoder_tables import decoder_race
 from bricolage.work.implementation import Implementation, KernelConfig
 
 OURS = Implementation("native", KernelConfig("f32-alike"))
@@ -253,6 +256,24 @@ def test_the_page_of_a_language_model_has_its_races(artifact: Path, tmp_path: Pa
     changed = decoder_page(replace(plan, model="<script>", races=(race,)))
     assert "&lt;wrong&gt;" in changed
     assert "<script>" not in changed
+
+
+def test_a_long_name_cuts_no_number(artifact: Path) -> None:
+    plan = read_decoder_plan(artifact)
+    assert plan is not None
+    race = plan.races[0]
+    long = replace(race.race.contestants[0], name="onnxruntime as-it-comes-values", median_ms=0.56, error=9.5e-7)
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    with console.capture() as shown:
+        console.print(
+            decoder_race(
+                replace(
+                    plan, races=(replace(race, race=replace(race.race, contestants=(*race.race.contestants, long))),)
+                ),
+                None,
+            )
+        )
+    assert "0.56 ms" in shown.get() and "9.5e-07" in shown.get()
 
 
 def test_the_precision_that_is_not_written_is_the_artifacts(artifact: Path) -> None:
