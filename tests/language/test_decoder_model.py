@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.device.memory import total_bytes
-from bricolage.errors import BadOption, ContextFull, NotEnoughMemory, Refused
+from bricolage.errors import BadOption, ContextFull, NotEnoughMemory
 from bricolage.language import decoder_model
 from bricolage.language.cache_pool import FIRST_SPAN, CachePool
 from bricolage.language.decoder_model import DecoderModel, DecoderSequence, _LogitsMemory
@@ -134,6 +135,22 @@ def test_a_cache_of_bytes_takes_half_and_is_for_whole_blocks() -> None:
         DecoderModel(mixed_decoder(), threads=1, cache="q8_0")
 
 
+def test_capped_scores_are_right_and_have_the_same_bits() -> None:
+    """With caps that scores and logits reach."""
+    decoder = mixed_decoder(attention_softcap=0.6, logit_softcap=1.5)
+    model, tokens = DecoderModel(decoder, threads=2, cache="float32"), TOKENS[:132]
+    whole, alone = model.open_sequence(), model.open_sequence()
+    (logits,) = model.extend([(whole, tokens)])
+    right = compute_decoder_logits(decoder, tokens)
+    assert np.abs(logits - right[-1]).max() < 1e-5 * np.abs(right[-1]).max()
+    bare = compute_decoder_logits(replace(decoder, attention_softcap=None), tokens)
+    assert np.abs(bare[-1] - right[-1]).max() > 1e-2 * np.abs(right[-1]).max(), "else no cap would be right too"
+    rows = [model.extend([(alone, [token])])[0] for token in tokens]
+    assert np.array_equal(rows[-1], logits)
+    for found, expected in zip(rows_of(model, alone), rows_of(model, whole), strict=True):
+        assert np.array_equal(found, expected)
+
+
 def test_a_copied_prefix_and_a_speculation_taken_back_have_the_same_bits() -> None:
     model = model_of(2, "f32")
     first, second = model.open_sequence(), model.open_sequence()
@@ -165,8 +182,6 @@ def test_what_does_not_fit_changes_nothing() -> None:
     assert other.length == full.length == 0
     with pytest.raises(ValueError, match="1 of 0"):
         other.truncate(1)
-    with pytest.raises(Refused, match="caps"):
-        DecoderModel(mixed_decoder(attention_softcap=50.0), threads=1)
 
 
 def test_caches_of_all_sequences_may_be_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from bricolage.backends.kernel import Call, Kernel
 from bricolage.device.buffers import allocate_aligned
-from bricolage.errors import Refused
 from bricolage.frontends.decoders.decoder_description import DecoderDescription
 from bricolage.frontends.decoders.decoder_memory import count_compiling_bytes, require_memory
 from bricolage.frontends.decoders.decoder_program import DecoderProgram
@@ -24,7 +23,6 @@ from bricolage.language.decoder_code import (
 )
 from bricolage.language.decoder_identity import identify_decoder
 from bricolage.language.program_compiler import ProgramCompiler
-from bricolage.native.library_files import TITLE
 
 __all__ = ["Arithmetic", "DecoderPrograms", "ProgramSettings", "ReadyProgram"]
 
@@ -64,13 +62,7 @@ class DecoderPrograms:
     """Programs of one decoder over one packing of its weights, which lies in the cache once and is mapped."""
 
     def __init__(self, decoder: DecoderDescription, settings: ProgramSettings) -> None:
-        """Nothing is opened yet.
-
-        Raises:
-            Refused: attention to a cache does not know what the model does with scores.
-        """
-        if decoder.attention_softcap is not None:
-            raise Refused(backend=TITLE, reason="the model caps scores of attention")
+        """Nothing is opened yet."""
         self._decoder, self._settings = decoder, settings
         self._ready: dict[DecoderProgram, ReadyProgram] = {}
         self._compiler: ProgramCompiler | None = None

@@ -35,7 +35,10 @@ def test_random_models_agree_with_transformers(architecture: str, tmp_path: Path
     agrees(decoder, expected)
     windows = [layer.sliding_window for layer in decoder.layers]
     assert windows == [layer.sliding_window for layer in folder.layers]
-    assert windows == ([5, 5, 5, 5, 5, None, 5] if architecture == "gemma3" else [None, None])
+    assert windows == {"gemma2": [5, None, 5], "gemma3": [5, 5, 5, 5, 5, None, 5]}.get(architecture, [None, None])
+    for each in (folder, decoder):
+        caps = (each.attention_softcap, each.logit_softcap)
+        assert caps == pytest.approx((0.7, 2.0)) if architecture == "gemma2" else caps == (None, None)
     quantised = tiny.write_gguf(model, architecture, tmp_path / "q.gguf", "Q8_0" if architecture == "qwen2" else "Q4_0")
     tiny.load_dequantised(model, architecture, quantised)
     agrees(read_decoder(quantised), tiny.torch_logits(model, TOKENS))

@@ -12,10 +12,12 @@ LETTERS = 256
 SPECIAL = ("<|start|>", "<|end|>", "<|im_end|>")
 VOCABULARY = LETTERS + len(SPECIAL) + 5
 """Five rows of the embedding have no token of their own."""
-LAYERS = {"llama": 2, "qwen2": 2, "qwen3": 2, "gemma3": 7}
+LAYERS = {"llama": 2, "qwen2": 2, "qwen3": 2, "gemma2": 3, "gemma3": 7}
 """Of seven layers of Gemma, the sixth sees everything."""
 HEADS, KEY_HEADS, WIDTH, FEED_FORWARD, WINDOW, POSITIONS = 4, 2, 64, 96, 5, 64
-HEAD_SIZES = {"llama": 16, "qwen2": 16, "qwen3": 32, "gemma3": 32}
+HEAD_SIZES = {"llama": 16, "qwen2": 16, "qwen3": 32, "gemma2": 32, "gemma3": 32}
+CAPS = {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 2.0}
+"""Of Gemma 2, low enough that small models reach them."""
 MERGES = (("t", "h"), ("th", "e"), ("Ġ", "the"))
 
 
@@ -28,9 +30,11 @@ def torch_decoder(architecture: str, **changes: object) -> Any:
         "num_hidden_layers": LAYERS[architecture], "num_attention_heads": HEADS, "num_key_value_heads": KEY_HEADS,
         "max_position_embeddings": POSITIONS, "initializer_range": 0.2, "tie_word_embeddings": architecture != "qwen2",
     }  # fmt: skip
-    if architecture == "gemma3":
+    if architecture in ("gemma2", "gemma3"):
         sizes |= {"sliding_window": WINDOW, "query_pre_attn_scalar": HEAD_SIZES[architecture]}
-    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3"}[architecture]
+    if architecture == "gemma2":
+        sizes |= CAPS | {"attn_implementation": "eager"}  # the other implementations leave the cap out
+    kind = architecture.title()
     config_kind = f"{kind}TextConfig" if architecture == "gemma3" else f"{kind}Config"
     config = getattr(transformers, config_kind)(**{**sizes, **changes})
     torch.manual_seed(0)
@@ -94,13 +98,16 @@ def write_gguf(model: Any, architecture: str, path: Path, kind: str = "F32") -> 
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     parameters = config.rope_parameters
     writer.add_rope_freq_base(parameters.get("full_attention", parameters)["rope_theta"])
-    if architecture in ("qwen3", "gemma3"):
+    if architecture in ("qwen3", "gemma2", "gemma3"):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
     else:
         writer.add_rope_dimension_count(config.head_dim)
-    if architecture == "gemma3":
+    if architecture in ("gemma2", "gemma3"):
         writer.add_sliding_window(WINDOW)
+    if architecture == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
     _write_tokenizer(gguf, writer)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
     form = gguf.GGMLQuantizationType[kind]
@@ -108,7 +115,7 @@ def write_gguf(model: Any, architecture: str, path: Path, kind: str = "F32") -> 
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         numbers = tensor.numpy().astype(np.float32)
-        if architecture == "gemma3" and name.endswith("norm.weight"):
+        if architecture in ("gemma2", "gemma3") and name.endswith("norm.weight"):
             numbers = numbers + 1
         if architecture == "llama" and (".q_proj." in name or ".k_proj." in name):
             heads = HEADS if ".q_proj." in name else KEY_HEADS

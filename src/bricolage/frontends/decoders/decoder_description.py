@@ -148,7 +148,7 @@ class DecoderDescription:
     """A decoder: sizes that fit each other, weights, and a tokenizer whose tokens are rows of the embedding."""
 
     architecture: str
-    """As GGUF names it: `llama`, `qwen2`, `qwen3` or `gemma3`."""
+    """As GGUF names it: `llama`, `qwen2`, `qwen3`, `gemma2` or `gemma3`."""
     layers: tuple[LayerDescription, ...] = field(repr=False)
     embedding: Matrix = field(repr=False)
     """[vocabulary, width]."""

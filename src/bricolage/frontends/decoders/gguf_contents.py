@@ -103,9 +103,13 @@ def make_gguf_keys(decoder: DecoderDescription, path: Path) -> tuple[dict[str, b
         f"{name}.attention.layer_norm_rms_epsilon": decoder.epsilon,
         f"{name}.rope.dimension_count": decoder.head_size,
     }
-    for key, cap in (("attn", decoder.attention_softcap), ("final", decoder.logit_softcap)):
-        if cap is not None:
-            values[f"{name}.{key}_logit_softcapping"] = cap
+    kind = ARCHITECTURES[name]
+    for key, cap, usual in (
+        ("attn", decoder.attention_softcap, kind.attention_softcap),
+        ("final", decoder.logit_softcap, kind.logit_softcap),
+    ):
+        if cap is not None or usual:
+            values[f"{name}.{key}_logit_softcapping"] = cap or 0.0
     seeing_all = next((layer for layer in decoder.layers if layer.sliding_window is None), None)
     if len(decoder.layers) > 1 and seeing_all is not None:
         rope = seeing_all.rope
@@ -130,10 +134,11 @@ def _window_keys(decoder: DecoderDescription, path: Path) -> dict[str, KeyValue]
         return {}
     if pattern == 1 or len(present) > 1:
         kind = f"{name} with a sliding window"
-        raise UnknownDecoderKind(path=path, kind="architecture", name=kind, expected="gemma3 with one window")
+        raise UnknownDecoderKind(path=path, kind="architecture", name=kind, expected="gemma2 or gemma3 with one window")
     local = next(layer.rope for layer in decoder.layers if layer.sliding_window is not None)
     keys: dict[str, KeyValue] = {f"{name}.attention.sliding_window": present.pop()}
-    keys[f"{name}.rope.freq_base_swa"] = local.base
+    if ARCHITECTURES[name].local_base is not None:
+        keys[f"{name}.rope.freq_base_swa"] = local.base
     limited = [window is not None for window in windows]
     if limited != [(number + 1) % pattern != 0 for number in range(len(windows))]:
         keys[f"{name}.attention.sliding_window_pattern"] = np.array(limited)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bricolage.device.memory import available_bytes
 from bricolage.errors import ModelBeyondMemory, NotALanguageModel, UnknownDecoderKind
-from bricolage.frontends.decoders.architectures import ARCHITECTURES, LARGEST_HEAD, LOCAL_BASE
+from bricolage.frontends.decoders.architectures import ARCHITECTURES, LARGEST_HEAD
 from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
     LayerDescription,
@@ -28,9 +28,6 @@ from bricolage.frontends.decoders.gguf_blocks import count_mapped_bytes, decode_
 from bricolage.frontends.decoders.gguf_file import GgufFile
 from bricolage.frontends.decoders.gguf_tokenizer import read_gguf_tokenizer
 from bricolage.frontends.decoders.named_values import NamedValues
-
-_GEMMA_27B_LAYERS = 62
-"""Gemma's model of 27 G parameters divides queries by the root of width / heads."""
 
 
 def read_gguf(path: Path) -> DecoderDescription:
@@ -76,7 +73,7 @@ class _Parts:
             )
         self._refuse_unread_parts()
         scale = None
-        if name == "gemma3" and self._layers == _GEMMA_27B_LAYERS:
+        if self._layers == self._kind.layers_scaled_by_width:
             scale = (self._width / self._heads) ** -0.5
         return DecoderDescription(
             architecture=name,
@@ -93,12 +90,12 @@ class _Parts:
             activation=self._kind.activation,
             embedding_scale=math.sqrt(self._width) if self._kind.scaled_embedding else 1.0,
             attention_scale=scale,
-            attention_softcap=self._softcap("attn_logit_softcapping"),
-            logit_softcap=self._softcap("final_logit_softcapping"),
+            attention_softcap=self._softcap("attn_logit_softcapping", self._kind.attention_softcap),
+            logit_softcap=self._softcap("final_logit_softcapping", self._kind.logit_softcap),
         )
 
-    def _softcap(self, key: str) -> float | None:
-        cap = self._keys.number(f"{self._name}.{key}", 0.0)
+    def _softcap(self, key: str, usual: float) -> float | None:
+        cap = self._keys.number(f"{self._name}.{key}", usual)
         return cap if cap > 0 else None
 
     def _refuse_unread_parts(self) -> None:
@@ -132,7 +129,9 @@ class _Parts:
     def _all_layers(self) -> tuple[LayerDescription, ...]:
         """Layers with their windows and frequencies."""
         everywhere, local = self._ropes()
-        window = self._keys.integer(f"{self._name}.attention.sliding_window", 0) if local is not None else 0
+        window = 0
+        if local is not None:
+            window = self._keys.integer(f"{self._name}.attention.sliding_window", self._kind.window)
         pattern = self._keys.values.get(f"{self._name}.attention.sliding_window_pattern", self._kind.pattern)
         layers = []
         for number in range(self._layers):
@@ -173,7 +172,9 @@ class _Parts:
         everywhere = RotaryEmbedding(base, frequencies)
         if self._kind.pattern == 1:
             return everywhere, None
-        local = keys.number(f"{prefix}.freq_base_swa", LOCAL_BASE)
+        if self._kind.local_base is None and f"{prefix}.freq_base_swa" not in keys.values:
+            return everywhere, everywhere
+        local = keys.number(f"{prefix}.freq_base_swa", self._kind.local_base)
         if local <= 0:
             raise NotALanguageModel(path=self._file.path, reason=f"the base of its local frequencies is {local}")
         return everywhere, RotaryEmbedding(local, default_frequencies(local, self._head_size))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.errors import NotALanguageModel, UnknownDecoderKind
-from bricolage.frontends.decoders.architectures import ARCHITECTURES, LARGEST_HEAD, LOCAL_BASE
+from bricolage.frontends.decoders.architectures import ARCHITECTURES, LARGEST_HEAD
 from bricolage.frontends.decoders.decoder_description import (
     DecoderDescription,
     LayerDescription,
@@ -20,7 +20,7 @@ from bricolage.frontends.decoders.named_values import NamedValues, read_json
 from bricolage.frontends.decoders.safetensors_file import read_tensors_of_folder
 from bricolage.frontends.decoders.tokenizer_json import read_tokenizer_json
 
-_MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
+_MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2", "gemma3_text": "gemma3"}
 """GGUF's names of `model_type`."""
 _ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 _SLIDING = "sliding_attention"
@@ -61,9 +61,9 @@ class _Folder:
         if _ACTIVATIONS.get(activation) != kind.activation:
             raise UnknownDecoderKind(path=self._folder, kind="activation", name=activation, expected=kind.activation)
         embedding = self._matrix("model.embed_tokens.weight")
-        tied = config.flag("tie_word_embeddings", self._name == "gemma3")
+        tied = config.flag("tie_word_embeddings", kind.scaled_embedding)
         head = None if tied else self._matrix("lm_head.weight")
-        scale = config.number("query_pre_attn_scalar", float(self._head_size)) if self._name == "gemma3" else 0.0
+        scale = config.number("query_pre_attn_scalar", float(self._head_size)) if kind.layers_scaled_by_width else 0.0
         decoder = DecoderDescription(
             architecture=self._name,
             layers=self._layers(),
@@ -79,8 +79,8 @@ class _Folder:
             activation=kind.activation,
             embedding_scale=math.sqrt(embedding.shape[1]) if kind.scaled_embedding else 1.0,
             attention_scale=scale**-0.5 if scale > 0 else None,
-            attention_softcap=config.number("attn_logit_softcapping", 0.0) or None,
-            logit_softcap=config.number("final_logit_softcapping", 0.0) or None,
+            attention_softcap=self._softcap("attn_logit_softcapping", kind.attention_softcap),
+            logit_softcap=self._softcap("final_logit_softcapping", kind.logit_softcap),
         )
         unread = sorted(
             name for name in self._unread if not name.endswith("rotary_emb.inv_freq") and name != "lm_head.weight"
@@ -91,12 +91,17 @@ class _Folder:
             )
         return decoder
 
+    def _softcap(self, key: str, usual: float) -> float | None:
+        """That of the architecture where there is no such key; a null is none."""
+        cap = self._config.number(key, 0.0 if key in self._config.values else usual)
+        return cap if cap > 0 else None
+
     def _layers(self) -> tuple[LayerDescription, ...]:
         count = self._config.integer("num_hidden_layers")
         if count > len(self._tensors):
             reason = f"it names {count} layers and has {len(self._tensors)} tensors"
             raise NotALanguageModel(path=self._folder, reason=reason)
-        window = self._config.integer("sliding_window", 0)
+        window = self._config.integer("sliding_window", self._kind.window)
         sliding = self._sliding_layers(count)
         everywhere, local = self._rope("full_attention"), self._rope(_SLIDING)
         return tuple(
@@ -123,13 +128,13 @@ class _Folder:
 
     def _rope(self, layers: str) -> RotaryEmbedding:
         """Of one type of layers: `rope_parameters` as Transformers writes it now, or the keys of earlier versions."""
-        config, local = self._config, layers == _SLIDING and self._kind.pattern > 1
+        config, local = self._config, layers == _SLIDING and self._kind.local_base is not None
         parameters = config.within("rope_parameters")
         if layers in parameters.values:
             parameters = parameters.within(layers)
         elif local:
             parameters = NamedValues(config.path, {})
-        base = LOCAL_BASE if local else self._kind.base
+        base = self._kind.local_base if local and self._kind.local_base else self._kind.base
         base = config.number("rope_local_base_freq" if local else "rope_theta", base)
         base = parameters.number("rope_theta", base)
         if base <= 0:

@@ -65,6 +65,8 @@ class CachedAttention(CacheNode):
     """Longest length."""
     scales: tuple[Node, Node] | None = None
     """Of keys and of values that are int8: float16 [rows, key_heads · size / `SCALED`], stored."""
+    softcap: float = 0.0
+    """c: scaled products s become c · tanh(s / c); 0 for products as they are."""
 
     @property
     def size(self) -> int:

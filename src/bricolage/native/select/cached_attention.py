@@ -11,6 +11,8 @@ found waits in memory until they have met (as Flash-Decoding does: Dao et al., 2
 
 from __future__ import annotations
 
+import numpy as np
+
 from bricolage.native.cpu.block_format import emit_prefetches
 from bricolage.native.cpu.emit import Body, epilogue, indent_lines, literal
 from bricolage.native.cpu.isa import Isa
@@ -212,7 +214,8 @@ def _results(request: KernelRequest, memory: FunctionMemory) -> list[str]:
 
 
 def _name(root: CachedAttention) -> str:
-    return f"attend_{root.heads // root.key_heads}_{root.size}_{root.key_heads}_{root.keys.dtype}"
+    capped = f"_capped_{np.float32(root.softcap).view(np.uint32):x}" if root.softcap else ""
+    return f"attend_{root.heads // root.key_heads}_{root.size}_{root.key_heads}_{root.keys.dtype}{capped}"
 
 
 def _helpers(root: CachedAttention, isa: Isa) -> dict[str, str]:
@@ -240,6 +243,7 @@ def _functions(root: CachedAttention, isa: Isa, read: str) -> str:
             *_scores(root, isa, read),
             f"  for (long h = 0; h < {group}; h++) {{",
             "    float *const row = scores[h];",
+            *_cap(root),
             f"    const float top = nat_top(row, {CHUNK});",
             "#pragma omp simd",
             f"    for (long j = 0; j < {CHUNK}; j++) row[j] = nat_exp_below(row[j] - top);",
@@ -287,6 +291,20 @@ def _scores(root: CachedAttention, isa: Isa, read: str) -> list[str]:
         "  }",
         f"  for (long h = 0; h < {group}; h++)",
         f"    for (long j = count; j < {CHUNK}; j++) scores[h][j] = -__builtin_inff();",
+    ]
+
+
+def _cap(root: CachedAttention) -> list[str]:
+    """C that caps the scores of a head. All places of a chunk are computed alike: those behind the keys stay -infinity."""
+    if not root.softcap:
+        return []
+    cap, inverse = literal(root.softcap, "float32"), literal(1 / root.softcap, "float32")
+    return [
+        "#pragma omp simd",
+        f"    for (long j = 0; j < {CHUNK}; j++) {{",
+        f"      const float capped = {cap} * nat_tanh(row[j] * {inverse});",
+        "      row[j] = j < count ? capped : -__builtin_inff();",
+        "    }",
     ]
 
 

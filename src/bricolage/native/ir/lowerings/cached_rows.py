@@ -16,7 +16,7 @@ from bricolage.native.ir.lowerings.elementwise import convert_node
 from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering
 from bricolage.native.ir.tensors import HALVES, Constant, Gather, Input, Node, Pointwise
 
-_UNSUPPORTED = ("is_causal", "softcap", "qk_matmul_output_mode", "softmax_precision")
+_UNSUPPORTED = ("is_causal", "qk_matmul_output_mode", "softmax_precision")
 """Attributes of Attention that change what is computed, and that attention to a cache does not know."""
 _LEFT, _RIGHT = "left_window_size", "right_window_size"
 
@@ -80,6 +80,7 @@ def attend_to_cache(op: OpContext) -> Node:
         scale=1 / math.sqrt(size) if scale is None else float(scale),
         most=most,
         scales=scales,
+        softcap=max(0.0, float(op.get("softcap", 0.0))),
     )
 
 
