@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import random
@@ -47,6 +48,7 @@ def main() -> None:
     given = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MB << 20, _MEMORY_MB << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # sizes are small; several processes may run side by side
     logging.disable()  # warnings about made-up models
     warnings.simplefilter("ignore")  # zipfile's, of two members of one name: that is meant
     record = Record(given.folder)
@@ -75,11 +77,14 @@ def _attempt(made: Loaders, record: Record, data: bytes) -> None:
         record.keep(finding)
 
 
-def _random(record: Record, goal: _Goal, _folder: Path, only: str | None) -> None:
+def _random(record: Record, goal: _Goal, folder: Path, only: str | None) -> None:
+    """Another folder has other inputs, so that several processes add up."""
     from benchmarks.fuzz_loaders.targets import loaders
 
-    draw = random.Random(record.tried)
+    draw = random.Random(f"{folder.name} {record.tried}")
     with loaders(only) as made:
+        gc.collect()
+        gc.freeze()  # else what was imported is looked through again and again
         while not goal.reached:
             _attempt(made, record, draw.randbytes(draw.randrange(1, _LONGEST)))
     record.note()

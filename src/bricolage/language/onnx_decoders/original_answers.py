@@ -94,27 +94,31 @@ def _ask_process(
         raise NotUnderstood(f"ONNX Runtime does not run the file ({lines[-1][:300]})")
 
 
-def compute_answers(file: str, interface: CacheInterface, calls: Sequence[Sequence[int]]) -> np.ndarray:
-    """The same in this process, which a fault of the runtime ends. Raises what ONNX Runtime does."""
-    session = _CachedSession(file, interface)
-    logits = [session.extend(call)[0] for call in calls]
-    return np.stack([np.asarray(each, np.float32).reshape(-1, each.shape[-1])[-1] for each in logits])
-
-
-class _CachedSession:
-    """The file with the cache of one text."""
+class CachedSession:
+    """A file in this process, which a fault of the runtime ends, with the cache of one text. Raises what ONNX Runtime does."""
 
     def __init__(self, file: str, interface: CacheInterface) -> None:
+        """The text is empty."""
         options = load_onnxruntime().SessionOptions()
         # Sums of bytes with and without sign saturate on processors without VNNI, and are then not what the file says.
         options.add_session_config_entry("session.x64quantprecision", "1")
         self._session = load_onnxruntime().InferenceSession(file, options, providers=["CPUExecutionProvider"])
         self._types = {given.name: _TYPES[given.type] for given in self._session.get_inputs()}
-        self._interface, self._past = interface, 0
+        self._interface = interface
         self._presents = [name for layer in interface.layers for name in (layer.present_key, layer.present_value)]
+        self._begin()
+
+    def _begin(self) -> None:
+        interface, self._past = self._interface, 0
         shape = (1, interface.key_heads, 0, interface.head_size)
         pasts = [name for layer in interface.layers for name in (layer.past_key, layer.past_value)]
         self._caches = {name: np.zeros(shape, self._types[name]) for name in pasts}
+
+    def answer(self, calls: Sequence[Sequence[int]]) -> np.ndarray:
+        """Logits [calls, vocabulary] behind the last token of each call of a new text."""
+        self._begin()
+        logits = [self.extend(call)[0] for call in calls]
+        return np.stack([np.asarray(each, np.float32).reshape(-1, each.shape[-1])[-1] for each in logits])
 
     def compose_inputs(self, call: Sequence[int]) -> dict[str, np.ndarray]:
         """Of a call with these tokens behind the text."""
@@ -147,11 +151,11 @@ def _answer(folder: Path) -> None:
     request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
     interface = decode(CacheInterface, request["interface"])
     if request["want"] == "record":
-        inputs, outputs = _CachedSession(request["file"], interface).record(request["calls"])
+        inputs, outputs = CachedSession(request["file"], interface).record(request["calls"])
         (folder / _OUTPUTS).write_text(json.dumps(outputs), encoding="utf-8")
         save_tensors(folder / _INPUTS, inputs)
     else:
-        np.save(folder / _ANSWER, compute_answers(request["file"], interface, request["calls"]))
+        np.save(folder / _ANSWER, CachedSession(request["file"], interface).answer(request["calls"]))
 
 
 _TYPES = {
