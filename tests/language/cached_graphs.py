@@ -28,6 +28,11 @@ _LEAST = float(np.finfo(np.float32).min)
 class CachedGraph:
     """Nodes and weights in the making."""
 
+    interleaved = 0
+    """1 where numbers that turn together are side by side, which the spelling `elementary` does not have."""
+    turned = 0
+    """Numbers of a head that turn, in the spelling `standard`; 0 for all."""
+
     def __init__(self, decoder: DecoderDescription, spelling: Spelling) -> None:
         self.decoder, self.spelling = decoder, spelling
         self.nodes: list[onnx.NodeProto] = []
@@ -64,7 +69,11 @@ class CachedGraph:
             x = self.add("Add", x, self.attention(self.norm(x, layer.attention_norm), layer, number))
             x = self.add("Add", x, self.feed_forward(self.norm(x, layer.feed_forward_norm), layer))
         self.nodes.append(
-            helper.make_node("Identity", [self.product(self.norm(x, decoder.norm), decoder.embedding)], ["logits"])
+            helper.make_node(
+                "Identity",
+                [self.cap(self.product(self.norm(x, decoder.norm), decoder.embedding), decoder.logit_softcap)],
+                ["logits"],
+            )
         )
         self.outputs.insert(0, helper.make_tensor_value_info("logits", 1, ["batch", "sequence", decoder.vocabulary]))
         graph = helper.make_graph(self.nodes, "decoder", self.inputs, self.outputs, list(self.weights.values()))
@@ -155,6 +164,8 @@ class CachedGraph:
                 "kv_num_heads": decoder.key_heads,
                 "do_rotary": 1,
                 "scale": decoder.query_scale,
+                "rotary_interleaved": self.interleaved,
+                "softcap": decoder.attention_softcap or 0.0,
             }
             window = -1 if layer.sliding_window is None else layer.sliding_window
             given = (query, key, value, *pasts, self.last, self.total, *self.names)
@@ -190,7 +201,8 @@ class CachedGraph:
     def turn(self, x: str) -> str:
         """By positions."""
         if self.spelling == "standard":
-            return self.add("RotaryEmbedding", x, *self.names)  # type: ignore[no-any-return]
+            words = {"interleaved": self.interleaved, "rotary_embedding_dim": self.turned}
+            return self.add("RotaryEmbedding", x, *self.names, **words)  # type: ignore[no-any-return]
         half, last, end = np.array([self.decoder.head_size // 2]), np.array([3]), np.array([2**31])
         first = self.add("Slice", x, np.array([0]), half, last)
         other = self.add("Concat", self.add("Neg", self.add("Slice", x, half, end, last)), first, axis=-1)
@@ -202,7 +214,8 @@ class CachedGraph:
         add, decoder = self.add, self.decoder
         groups, size = decoder.heads // decoder.key_heads, decoder.head_size
         if self.spelling == "standard":
-            mixed, *presents = add("Attention", query, key, value, mask, *pasts, outputs=3, scale=decoder.query_scale)
+            words = {"scale": decoder.query_scale, "softcap": decoder.attention_softcap or 0.0}
+            mixed, *presents = add("Attention", query, key, value, mask, *pasts, outputs=3, **words)
         else:
             presents = [add("Concat", past, new, axis=2) for past, new in zip(pasts, (key, value), strict=True)]
             total = add("Gather", add("Shape", presents[0]), np.array([2]))
@@ -213,9 +226,16 @@ class CachedGraph:
             )
             root = float(np.sqrt(decoder.query_scale))
             scores = add("MatMul", add("Mul", query, root), add("Mul", add("Transpose", keys, perm=[0, 1, 3, 2]), root))
+            scores = self.cap(scores, decoder.attention_softcap)
             mixed = add("MatMul", add("Softmax", add("Add", scores, mask), axis=-1), values)
         back = add("Transpose", mixed, perm=[0, 2, 1, 3])
         return add("Reshape", back, np.array([0, 0, decoder.heads * size])), presents
+
+    def cap(self, x: str, cap: float | None) -> str:
+        """x, or cap · tanh(x / cap)."""
+        if cap is None:
+            return x
+        return self.add("Mul", self.add("Tanh", self.add("Div", x, cap)), cap)  # type: ignore[no-any-return]
 
     def feed_forward(self, h: str, layer: LayerDescription) -> str:
         """In front of the residual sum."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -29,7 +30,7 @@ from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.plan.decoder_plan import digest_files, list_model_files, read_decoder_plan
 from bricolage.verify.decoder_reference import compute_decoder_logits
 from tests.language.cached_graphs import CachedGraph, Spelling, write_beside
-from tests.language.mixed_decoders import CONTEXT, mixed_decoder
+from tests.language.mixed_decoders import CONTEXT, SIZE, mixed_decoder
 
 TOKENS = [int(token) for token in np.random.default_rng(0).integers(0, 80, 120)]
 """More than a window."""
@@ -79,6 +80,69 @@ def test_a_decoder_is_read_back_however_it_is_spelt(spelling: Spelling) -> None:
     assert np.linalg.norm(logits - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
+@pytest.mark.parametrize("spelling", get_args(Spelling))
+def test_caps_of_scores_and_logits_are_read(spelling: Spelling) -> None:
+    if spelling == "fused":
+        pytest.importorskip("torch", reason="without torch nothing here computes operators of ONNX Runtime in float64")
+    written = replace(small_decoder(), attention_softcap=0.7, logit_softcap=2.0)
+    decoder = read(CachedGraph(written, spelling).model(), written)
+    assert (decoder.attention_softcap, decoder.logit_softcap) == pytest.approx((0.7, 2.0), rel=1e-7)
+    assert decoder.query_scale == pytest.approx(written.query_scale, rel=1e-6)
+    expected, logits = (compute_decoder_logits(each, TOKENS) for each in (written, decoder))
+    assert np.linalg.norm(logits - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def _with_heads_in(decoder: DecoderDescription, order: np.ndarray, frequencies: np.ndarray) -> DecoderDescription:
+    """With numbers of heads of queries and keys in another order, and frequencies that a graph has tables of."""
+
+    def move(values: np.ndarray) -> np.ndarray:
+        return np.asarray(values.reshape(-1, len(order), *values.shape[1:])[:, order].reshape(values.shape))
+
+    names = ("query", "key", "query_bias", "key_bias", "query_norm", "key_norm")
+    layers = []
+    for layer in decoder.layers:
+        parts = {name: getattr(layer, name) for name in names}
+        moved = {
+            name: move(matrix_numbers(part)) for name, part in parts.items() if part is not None and "norm" not in name
+        }
+        moved |= {name: part[order] for name, part in parts.items() if part is not None and "norm" in name}
+        layers.append(replace(layer, rope=replace(layer.rope, frequencies=frequencies), **moved))
+    return replace(decoder, layers=tuple(layers))
+
+
+class _Interleaved(CachedGraph):
+    interleaved = 1
+
+
+class _FirstHalf(CachedGraph):
+    turned = SIZE // 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "spelling"), [(_Interleaved, "standard"), (_Interleaved, "fused"), (_FirstHalf, "standard")]
+)
+def test_numbers_that_turn_together_may_lie_anywhere(kind: type[CachedGraph], spelling: Spelling) -> None:
+    if spelling == "fused":
+        pytest.importorskip("torch", reason="without torch nothing here computes operators of ONNX Runtime in float64")
+    half, written = SIZE // 2, mixed_decoder()
+    frequencies = written.layers[0].rope.frequencies
+    if kind is _Interleaved:
+        order = np.arange(SIZE).reshape(2, -1).T.reshape(-1)
+    else:  # pairs of the first half, and what stands still behind each of their halves
+        order = np.argsort(np.arange(SIZE).reshape(2, 2, -1).swapaxes(0, 1).reshape(-1))
+        still = np.concatenate([frequencies[: half // 2], np.zeros(half // 2)])
+        written = _with_heads_in(written, np.arange(SIZE), still)
+        frequencies = frequencies[: half // 2]
+    decoder = read(kind(_with_heads_in(written, order, frequencies), spelling).model(), written)
+    for layer, wanted in zip(decoder.layers, written.layers, strict=True):
+        np.testing.assert_allclose(layer.rope.frequencies, wanted.rope.frequencies, rtol=3e-7, atol=1e-12)
+        for name in ("query", "key"):
+            np.testing.assert_array_equal(matrix_numbers(getattr(layer, name)), matrix_numbers(getattr(wanted, name)))
+        np.testing.assert_array_equal(layer.query_norm, wanted.query_norm)
+    expected, logits = (compute_decoder_logits(each, TOKENS) for each in (written, decoder))
+    assert np.linalg.norm(logits - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
 class _Tanh(CachedGraph):
     def activate(self, gate: str) -> str:
         return self.add("Tanh", gate)  # type: ignore[no-any-return]
@@ -125,7 +189,7 @@ class _Clipped(CachedGraph):
         (_Tanh, "neither SiLU nor GELU"),
         (_Biased, "is not attention"),
         (_Centred, "is not a root-mean-square norm"),
-        (_Partial, "whose halves are turned by their positions|no keys that are turned"),
+        (_Partial, "whose pairs are turned by their positions"),
         (_Rectified, r"\(Relu\) has a corner"),
         (_Clipped, r"\(Clip\) has a corner"),
     ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -97,14 +97,15 @@ class AttentionReader:
             NotUnderstood: a part is something else.
         """
         query, key, value = self._read_projections()
+        scores = self._read_scores(query, key, value)
         return AttentionReading(
-            query=query.reading,
-            key=key.reading,
+            query=_put_in_order(query.reading, scores.order),
+            key=_put_in_order(key.reading, scores.order),
             value=value.reading,
             output=read_product(self._output),
             norm=read_input_norm(self._graph, self._hidden, self._products),
             post_norm=read_post_norm(self._graph, self._output, self._added),
-            scores=self._read_scores(query, key, value),
+            scores=scores,
             heads=(query.border, key.border, value.border),
             mixed=self._mixed,
         )
@@ -286,3 +287,16 @@ def _projection(node: ir.Node, chosen: np.ndarray, bias: np.ndarray, norm: NormR
     if len(chosen) != matrix_shape(matrix)[0] or (chosen != np.arange(len(chosen))).any():
         matrix = matrix_rows(matrix, chosen)
     return ProjectionReading(matrix, bias.astype(np.float32) if bias.any() else None, norm)
+
+
+def _put_in_order(reading: ProjectionReading, order: np.ndarray) -> ProjectionReading:
+    """Heads whose numbers lie in another order, those that turn together half a head apart."""
+    if (order == np.arange(len(order))).all():
+        return reading
+    rows = np.arange(matrix_shape(reading.matrix)[0]).reshape(-1, len(order))[:, order].reshape(-1)
+    bias, norm = reading.bias, reading.norm
+    return ProjectionReading(
+        matrix_rows(reading.matrix, rows),
+        None if bias is None else bias[rows],
+        None if norm is None else replace(norm, weight=norm.weight[order]),
+    )

@@ -197,6 +197,9 @@ def _describe(
     scale = _shared(
         "factor of scores", [scores.scale for scores in (*(layer.attention.scores for layer in short.layers), *long)]
     )
+    caps = {scores.softcap for scores in (*(layer.attention.scores for layer in short.layers), *long)}
+    if len(caps) != 1:
+        raise NotUnderstood(f"its layers cap scores at {', '.join(map(str, caps))}")
     activations: set[Activation] = {layer.feed_forward.activation for layer in short.layers}
     if len(activations) != 1:
         raise NotUnderstood(f"its layers have the activations {', '.join(sorted(activations))}")
@@ -223,6 +226,7 @@ def _describe(
         activation=activations.pop(),
         embedding_scale=short.embedding_scale,
         attention_scale=None if math.isclose(scale, default, rel_tol=graphs[0].tolerance) else scale,
+        attention_softcap=caps.pop(),
         logit_softcap=short.logit_cap,
     )
 
@@ -233,6 +237,8 @@ def _describe_layer(first: _Layer, long: ScoreReading, rope: RotaryEmbedding) ->
     window, shown = long.window, attention.scores.window
     if shown is not None and shown != window:
         raise NotUnderstood(f"a layer sees {shown} tokens of a short text, and {window} of a long one")
+    if (long.order != attention.scores.order).any():
+        raise NotUnderstood("the numbers of a head that turn together are others in a long text")
     query, key, value = attention.query, attention.key, attention.value
     return LayerDescription(
         query=query.matrix,
@@ -272,7 +278,7 @@ def _name_architecture(layers: Sequence[LayerDescription]) -> str:
     """That of GGUF's names whose layers have these parts."""
     first = layers[0]
     if first.attention_post_norm is not None:
-        return "gemma3"
+        return "gemma2" if first.query_norm is None else "gemma3"
     if first.query_norm is not None:
         return "qwen3"
     return "llama" if first.query_bias is None else "qwen2"

@@ -1,4 +1,5 @@
-"""What scores of attention are made of, found by computing them: angles of positions, a factor, and how many tokens are seen.
+"""What scores of attention are made of, found by computing them: which numbers of a head turn together, angles of positions, a
+factor, a cap, and how many tokens are seen.
 
 Then the whole is computed on random heads, and compared with what a description means.
 """
@@ -19,6 +20,10 @@ from bricolage.verify.decoder_reference import compute_softmax
 
 _SHARPNESS = 4.0
 """Of the scores that the factor is measured at."""
+_HIGHEST = 600.0
+"""A score that a cap is measured at: e^-600 is a number of float64."""
+_STEPS = 60
+"""Of the iteration that finds a factor and a cap by two scores."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,11 @@ class ScoreReading:
 
     angles: np.ndarray
     """float64 [new tokens, head_size / 2], in radians, modulo a turn."""
+    order: np.ndarray
+    """int64 [head_size]: where the numbers of a head lie in the file, so that those which turn together are half a head apart."""
     scale: float
+    softcap: float | None
+    """c: scaled products s become c · tanh(s / c)."""
     window: int | None
     """Tokens that are seen at most, where that are fewer than there are."""
 
@@ -80,6 +89,7 @@ class ScoreReader:
         self._graph, self._past, self._new = ends.graph, ends.graph.past, ends.graph.new
         self._packed = query.border if query.border is key.border else None
         """Where all three are still together, if they are."""
+        self._order = np.arange(self._size)
 
     def read(self) -> ScoreReading:
         """What scores are made of. Layers that compute the same are read once.
@@ -107,16 +117,16 @@ class ScoreReader:
         size = np.sqrt(cosines**2 + sines**2)
         if not are_alike(self._graph, np.ones_like(size), size):
             raise NotUnderstood(f"'{self._ends.present_key.name}' has no keys that are turned by their positions")
-        scale, window = self._read_factor(cosines, sines)
-        return ScoreReading(np.arctan2(sines, cosines), scale, window)
+        scale, cap, window = self._read_factor(cosines, sines)
+        return ScoreReading(np.arctan2(sines, cosines), self._order, scale, cap, window)
 
     def _compute(
         self, query: np.ndarray, key: np.ndarray, value: np.ndarray, pasts: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
-        """What is mixed [new, heads · size] and new keys [new, key_heads · size].
+        """What is mixed [new, heads · size] and new keys [new, key_heads · size], whose numbers lie as a description has them.
 
         Args:
-            query, key, value: of new tokens [new, heads · size], in front of the rotation and behind biases.
+            query, key, value: of new tokens [new, heads · size], in front of the rotation and behind biases, in the same order.
             pasts: keys and values of the cache [key_heads, past, size].
         """
         ends, given = self._ends, dict[ir.Value, np.ndarray]()
@@ -127,12 +137,20 @@ class ScoreReader:
                 border, order = self._packed, self._parts["key"].order + numbers.shape[1]
             elif role == "value" and part.bias is not None:
                 numbers = numbers - part.bias
+            if role != "value":
+                order = self._put_in_order(order)
             given.setdefault(border, np.zeros(read_sizes(border))).reshape(-1)[order] = numbers
-        given[ends.past_key], given[ends.past_value] = (past[None] for past in pasts)
+        keys = np.empty_like(pasts[0])
+        keys[..., self._order] = pasts[0]
+        given[ends.past_key], given[ends.past_value] = keys[None], pasts[1][None]
         mixed, present = self._graph.evaluate([ends.mixed, ends.present_key], given)
-        if not np.array_equal(present[0, :, : self._past], pasts[0]):
+        if not np.array_equal(present[0, :, : self._past], keys):
             raise NotUnderstood(f"'{ends.present_key.name}' does not begin with the cache as it was")
-        return [mixed.reshape(self._new, -1), ends.new_rows(present)]
+        return [mixed.reshape(self._new, -1), self._put_in_order(ends.new_rows(present))]
+
+    def _put_in_order(self, rows: np.ndarray) -> np.ndarray:
+        """Heads that lie as the file has them [new, heads · size], as a description has them."""
+        return np.asarray(rows.reshape(len(rows), -1, self._size)[:, :, self._order].reshape(len(rows), -1))
 
     def _nothing(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
         groups = self._key_heads * self._size
@@ -140,7 +158,52 @@ class ScoreReader:
         return *rows, [np.zeros((self._key_heads, self._past, self._size)) for _ in range(2)]  # type: ignore[return-value]
 
     def _read_rotation(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines [new, size / 2] of the keys' angles, by what becomes of a first half of ones."""
+        """Cosines and sines [new, size / 2] of the keys' angles. Halves that turn together are tried before pairs are looked for.
+
+        Raises:
+            NotUnderstood: keys are not turned in pairs.
+        """
+        for find_order in (lambda: self._order, self._find_pairs):
+            self._order = find_order()
+            angles = self._read_angles()
+            if angles is not None:
+                return angles
+        raise NotUnderstood(
+            f"'{self._ends.present_key.name}' does not hold keys whose pairs are turned by their positions"
+        )
+
+    def _find_pairs(self) -> np.ndarray:
+        """An order that puts numbers which turn together half a head apart, by what becomes of each number of a key; those that
+        do not turn stand behind. Scores do not change where queries and keys have another order.
+
+        Raises:
+            NotUnderstood: a number goes with several others.
+        """
+        query, key, value, pasts = self._nothing()
+        partners = np.arange(self._size)
+        for place in range(self._size):
+            key[...] = 0.0
+            key[:, place] = 1.0
+            keys = np.abs(self._compute(query, key, value, pasts)[1][:, : self._size]).max(axis=0)
+            (turned,) = np.nonzero(keys > self._graph.tolerance)
+            others = turned[turned != place]
+            if len(others) > 1:
+                name = self._ends.present_key.name
+                raise NotUnderstood(
+                    f"number {place} of a key goes into {len(turned)} numbers of '{name}', not into a pair"
+                )
+            partners[place] = others[0] if len(others) else place
+        if (partners[partners] != np.arange(self._size)).any():
+            raise NotUnderstood(
+                f"'{self._ends.present_key.name}' does not hold keys whose pairs are turned by their positions"
+            )
+        first = np.flatnonzero(partners > np.arange(self._size))
+        still = np.flatnonzero(partners == np.arange(self._size))
+        middle = len(still) // 2
+        return np.concatenate([first, still[:middle], partners[first], still[middle:]])
+
+    def _read_angles(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """By what becomes of a first half of ones; None where the halves are not what turns together."""
         query, key, value, pasts = self._nothing()
         half = self._size // 2
         key.reshape(self._new, self._key_heads, self._size)[:, :, :half] = 1.0
@@ -148,27 +211,29 @@ class ScoreReader:
         cosines, sines = turned[:, :half], turned[:, half:]
         key = np.random.default_rng(0).standard_normal(key.shape)
         expected = _turn(key.reshape(self._new, self._key_heads, self._size), cosines, sines)
-        if not are_alike(self._graph, expected, self._compute(query, key, value, pasts)[1]):
-            name = self._ends.present_key.name
-            raise NotUnderstood(f"'{name}' does not hold keys whose halves are turned by their positions")
-        return cosines, sines
+        return (
+            (cosines, sines) if are_alike(self._graph, expected, self._compute(query, key, value, pasts)[1]) else None
+        )
 
-    def _read_factor(self, cosines: np.ndarray, sines: np.ndarray) -> tuple[float, int | None]:
-        """The factor of scores and the window, checked on random heads.
+    def _read_factor(self, cosines: np.ndarray, sines: np.ndarray) -> tuple[float, float | None, int | None]:
+        """The factor of scores, their cap, and the window, checked on random heads: of usual scores, and of some that the cap holds.
 
         Raises:
             NotUnderstood: something else happens between heads and what is mixed.
         """
         window = self._count_seen()
-        scale = self._measure_scale(cosines, sines)
+        scale, cap = self._measure_scale(cosines, sines)
         draws = np.random.default_rng(1)
         query, key, value, pasts = self._nothing()
         query, key, value, *pasts = (draws.standard_normal(array.shape) for array in (query, key, value, *pasts))
-        mixed = self._compute(query, key, value, pasts)[0]
-        expected = self._attend((query, key, value), pasts, (cosines, sines), scale, window)
-        if not are_alike(self._graph, expected, mixed):
-            raise NotUnderstood(f"'{self._ends.mixed.name}' is not attention of queries that are turned as keys are")
-        return scale, None if window == self._past + self._new else window
+        for magnitude in (1.0,) if cap is None else (1.0, cap / (scale * self._size**0.5)):
+            mixed = self._compute(query * magnitude, key, value, pasts)[0]
+            expected = self._attend((query * magnitude, key, value), pasts, (cosines, sines), (scale, cap), window)
+            if not are_alike(self._graph, expected, mixed):
+                raise NotUnderstood(
+                    f"'{self._ends.mixed.name}' is not attention of queries that are turned as keys are"
+                )
+        return scale, cap, None if window == self._past + self._new else window
 
     def _count_seen(self) -> int:
         """Tokens that the last one sees: what share of equal scores it has itself."""
@@ -179,24 +244,41 @@ class ScoreReader:
             raise NotUnderstood(f"'{self._ends.mixed.name}' does not see the last token")
         return round(float(1 / share))
 
-    def _measure_scale(self, cosines: np.ndarray, sines: np.ndarray) -> float:
-        """By the shares of two tokens of the cache whose scores differ."""
+    def _measure_scale(self, cosines: np.ndarray, sines: np.ndarray) -> tuple[float, float | None]:
+        """The factor and the cap, by scores of a small product and of a large one."""
+        low = self._measure_score(cosines, sines, _SHARPNESS)
+        scale = low / _SHARPNESS
+        if not scale > 0:
+            return scale, None  # which random heads will show
+        product = _HIGHEST / scale
+        high = cap = self._measure_score(cosines, sines, product)
+        if abs(high - _HIGHEST) <= self._graph.tolerance * _HIGHEST:
+            return scale, None
+        if not low < high:
+            raise NotUnderstood(f"'{self._ends.mixed.name}' does not grow with the products of queries and keys")
+        for _ in range(_STEPS):
+            scale = cap * float(np.arctanh(min(low / cap, 1 - 1e-16))) / _SHARPNESS
+            cap = high / float(np.tanh(scale * product / cap))
+        return scale, float(np.float32(cap))
+
+    def _measure_score(self, cosines: np.ndarray, sines: np.ndarray, product: float) -> float:
+        """What a product of a query and a key becomes, by the shares of two tokens of the cache; the other one's product is 0."""
         query, key, value, pasts = self._nothing()
         query[...] = np.random.default_rng(2).standard_normal(query.shape)
         turned = _turn(query.reshape(self._new, self._heads, self._size), cosines, sines)[0, 0]
-        pasts[0][0, -1] = turned * (_SHARPNESS / (turned @ turned))
+        pasts[0][0, -1] = turned * (product / (turned @ turned))
         pasts[1][0, -1, 0] = pasts[1][0, -2, 1] = 1.0
         mixed = self._compute(query, key, value, pasts)[0][0]
         if not (mixed[0] > 0 and mixed[1] > 0):
             raise NotUnderstood(f"'{self._ends.mixed.name}' does not see the two tokens in front of it")
-        return float(np.log(mixed[0] / mixed[1]) / _SHARPNESS)
+        return float(np.log(mixed[0] / mixed[1]))
 
     def _attend(
         self,
         rows: Sequence[np.ndarray],
         pasts: Sequence[np.ndarray],
         angles: tuple[np.ndarray, np.ndarray],
-        scale: float,
+        factor: tuple[float, float | None],
         window: int,
     ) -> np.ndarray:
         """Attention as a description has it, [new, heads · size]."""
@@ -207,10 +289,11 @@ class ScoreReader:
         places = np.arange(self._past + self._new)
         behind = places[self._past :, None] - places
         hidden = np.where((behind >= 0) & (behind < window), 0.0, -np.inf)
-        group, mixed = self._heads // self._key_heads, []
+        group, mixed, (scale, cap) = self._heads // self._key_heads, [], factor
         for head in range(self._heads):
-            scores = query[:, head] @ keys[head // group].T * scale + hidden
-            mixed.append(compute_softmax(scores) @ values[head // group])
+            scores = query[:, head] @ keys[head // group].T * scale
+            scores = scores if cap is None else cap * np.tanh(scores / cap)
+            mixed.append(compute_softmax(scores + hidden) @ values[head // group])
         return np.stack(mixed, axis=1).reshape(self._new, -1)
 
 
