@@ -1,7 +1,7 @@
 """ONNX decoders that lie, or that compute something else: small decoders in three spellings, changed node by node.
 
-What is accepted answers as ONNX Runtime does on the changed file, for texts that the reader did not try itself. Operators are what an
-input costs, not their sizes: so most decoders have one layer, and one session of ONNX Runtime serves the reader and the texts.
+What is accepted answers as ONNX Runtime does on the changed file, for texts that the reader did not try itself. Operators are what
+an input costs, not their sizes: so most decoders have one layer, and one session of ONNX Runtime serves the reader and the texts.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _TEXTS = ((1, 2, 1), (30, 1, 9), (3, 60, 1))
 _BOUND = 1e-3
 _LAYERS = ((0,), (1,), (0,), (1,), (0, 1))
 """Layers of the decoders: with a window, biases and norms of heads, without, and both."""
+_CAPS = {"attention_softcap": 0.8, "logit_softcap": 3.0}
 _WEIGHTS = "weights.data"
 _SIBLINGS = (
     ("Add", "Sub", "Mul", "Div"), ("Sigmoid", "Tanh", "Relu", "Erf"), ("Sin", "Cos"), ("Less", "LessOrEqual", "Greater"),
@@ -55,7 +56,8 @@ class OnnxDecoders:
         """`folder` is empty."""
         folder.mkdir()
         self._folder = folder
-        self._sound = [_write_sound(layers, spelling) for layers in _LAYERS for spelling in get_args(Spelling)]
+        decoders = [*map(_small_decoder, _LAYERS), replace(_small_decoder((1,)), **_CAPS)]
+        self._sound = [_write_sound(decoder, spelling) for decoder in decoders for spelling in get_args(Spelling)]
         write_beside(folder, _small_decoder((0, 1)))
         # A process for each input would take most of the time.
         setattr(onnx_decoder, "answer_by_onnxruntime", self._open_and_answer)  # noqa: B010
@@ -144,8 +146,8 @@ def _small_decoder(layers: Sequence[int]) -> DecoderDescription:
     return mixed_decoder(size=_SIZE, layers=tuple(both[number] for number in layers), context_length=_CONTEXT)
 
 
-def _write_sound(layers: Sequence[int], spelling: Spelling) -> bytes:
-    return bytes(CachedGraph(_small_decoder(layers), spelling).model().SerializeToString())
+def _write_sound(decoder: DecoderDescription, spelling: Spelling) -> bytes:
+    return bytes(CachedGraph(decoder, spelling).model().SerializeToString())
 
 
 def _change_message(proto: onnx.ModelProto, choose: Choices) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -30,7 +31,7 @@ from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.plan.decoder_plan import digest_files, list_model_files, read_decoder_plan
 from bricolage.verify.decoder_reference import compute_decoder_logits
 from tests.language.cached_graphs import CachedGraph, Spelling, write_beside
-from tests.language.mixed_decoders import CONTEXT, SIZE, mixed_decoder
+from tests.language.mixed_decoders import CONTEXT, KEY_HEADS, SIZE, mixed_decoder
 
 TOKENS = [int(token) for token in np.random.default_rng(0).integers(0, 80, 120)]
 """More than a window."""
@@ -285,6 +286,55 @@ def test_products_that_round_their_rows_are_read_with_their_integers(folder: Pat
         assert isinstance(matrix, QuantisedBlocks)
         numbers, wanted = matrix_numbers(matrix), matrix_numbers(original)
         assert np.abs(numbers - wanted).max() <= np.ptp(wanted) / 255
+
+
+def _fuse(quantization: Any, file: Path, result: Path) -> None:
+    """As a session of ONNX Runtime saves what `quantize_dynamic` has made, without an Identity in front of the logits."""
+    import onnxruntime
+
+    between = result.with_name("between.onnx")
+    quantization.quantize_dynamic(file, between, op_types_to_quantize=["MatMul"])
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(result)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    onnxruntime.InferenceSession(str(between), options, providers=["CPUExecutionProvider"])
+
+
+def _calibrate(quantization: Any, file: Path, result: Path) -> None:
+    class Prompts(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            shape = (1, KEY_HEADS, 0, SIZE)
+            empty = {f"past_key_values.0.{kind}": np.zeros(shape, np.float32) for kind in ("key", "value")}
+            places = np.arange(30)[None]
+            given = {"attention_mask": np.ones_like(places), "position_ids": places, **empty}
+            self.prompts = iter([{"input_ids": np.array([TOKENS[at : at + 30]]), **given} for at in (0, 30, 60)])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.prompts, None)
+
+    quantization.quantize_static(file, result, Prompts(), op_types_to_quantize=["MatMul"])
+
+
+@pytest.mark.parametrize(
+    ("quantise", "kinds"),
+    [
+        (_fuse, {"com.microsoft.DynamicQuantizeMatMul", "com.microsoft.MatMulIntegerToFloat"}),
+        (_calibrate, {"QuantizeLinear", "DequantizeLinear"}),
+    ],
+)
+def test_other_products_that_round_their_rows(
+    folder: Path, quantise: Callable[[Any, Path, Path], None], kinds: set[str]
+) -> None:
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    file = folder / "onnx" / "model.onnx"
+    quantise(quantization, file, folder / "q.onnx")
+    (folder / "q.onnx").replace(file)
+    assert kinds <= {".".join(filter(None, (node.domain, node.op_type))) for node in onnx.load(file).graph.node}
+    decoder, written = read_any_decoder(folder), small_decoder()
+    for matrix, original in zip(decoder.layers[0].matrices, written.layers[0].matrices, strict=True):
+        assert isinstance(matrix, QuantisedBlocks)
+        numbers, wanted = matrix_numbers(matrix), matrix_numbers(original)
+        assert np.abs(numbers - wanted).max() <= np.ptp(wanted) / 200
 
 
 def _rename(model: onnx.ModelProto, before: str, after: str) -> None:

@@ -30,11 +30,11 @@ from bricolage.language.onnx_decoders.bound_graph import BoundGraph
 from bricolage.language.onnx_decoders.cache_branch import decide_branch
 from bricolage.language.onnx_decoders.cache_interface import CacheInterface
 from bricolage.language.onnx_decoders.distinct_layers import LayerValues, keep_distinct_layers
-from bricolage.language.onnx_decoders.dynamic_products import read_rows_whole
 from bricolage.language.onnx_decoders.feed_forward_reading import FeedForwardReading, read_feed_forward
 from bricolage.language.onnx_decoders.fused_operators import take_apart
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.language.onnx_decoders.rotary_frequencies import fit_frequencies
+from bricolage.language.onnx_decoders.rounded_rows import leave_rows_whole
 from bricolage.language.onnx_decoders.score_reading import ScoreReading
 from bricolage.language.onnx_decoders.smooth_operators import check_smoothness
 from bricolage.language.onnx_decoders.stored_weights import is_product, read_embedding, read_product
@@ -87,9 +87,12 @@ def read_decoder_graph(model: ir.Model, interface: CacheInterface, stated: State
     Raises:
         NotUnderstood: a part is something that no description has.
     """
+    names = [value.name for value in model.graph.outputs]
     decide_branch(model, interface)
-    read_rows_whole(model.graph)
+    leave_rows_whole(model.graph)
     take_apart(model)
+    for value, name in zip(model.graph.outputs, names, strict=True):
+        value.name = name  # of an operator that gave way to others
     new = next(count for count in _NEW if count not in (interface.key_heads, interface.head_size))
     context = min(stated.context_length, _LONGEST)
     if context <= _PAST + new:

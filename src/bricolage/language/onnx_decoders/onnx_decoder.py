@@ -23,6 +23,7 @@ from bricolage.language.onnx_decoders.decoder_reading import StatedSizes, read_d
 from bricolage.language.onnx_decoders.kept_decoders import keep_decoder, open_kept_decoder, place_of
 from bricolage.language.onnx_decoders.original_answers import answer_by_onnxruntime
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
+from bricolage.language.onnx_decoders.rounded_rows import ROUNDING_OPERATORS
 from bricolage.verify.decoder_reference import compute_decoder_logits
 from bricolage.verify.unoptimised import is_installed
 
@@ -92,7 +93,7 @@ def _is_rounded(model: ir.Model) -> bool:
     """Whether ONNX Runtime may round more than float32 does: halves, or rows for products with integers."""
     halves = any(value.dtype == ir.DataType.FLOAT16 for value in model.graph.initializers.values())
     kinds = {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph)}
-    return halves or not kinds.isdisjoint(("MatMulNBits", "MatMulInteger"))
+    return halves or not kinds.isdisjoint(ROUNDING_OPERATORS)
 
 
 def _base_of(config: NamedValues) -> float | None:

@@ -91,7 +91,8 @@ def _ask_process(
         raise NotUnderstood(f"ONNX Runtime does not run the file ({error})") from error
     if not (folder / (_ANSWER if want == "answer" else _INPUTS)).is_file():
         lines = ended.stderr.decode(errors="replace").strip().splitlines() or [f"it ended with {ended.returncode}"]
-        raise NotUnderstood(f"ONNX Runtime does not run the file ({lines[-1][:300]})")
+        line = next((line for line in reversed(lines) if "[ONNXRuntimeError]" in line), lines[-1])
+        raise NotUnderstood(f"ONNX Runtime does not run the file ({line[:300]})")
 
 
 class CachedSession:
