@@ -27,6 +27,7 @@ from bricolage.language.language_model import LanguageModel
 from bricolage.language.onnx_decoders import onnx_decoder
 from bricolage.language.onnx_decoders.cache_interface import find_cache_interface
 from bricolage.language.onnx_decoders.decoder_reading import StatedSizes, read_decoder_graph
+from bricolage.language.onnx_decoders.original_answers import open_original
 from bricolage.language.onnx_decoders.reading_failure import NotUnderstood
 from bricolage.plan.decoder_plan import digest_files, list_model_files, read_decoder_plan
 from bricolage.verify.decoder_reference import compute_decoder_logits
@@ -407,6 +408,7 @@ def test_a_decision_races_the_untouched_file_and_ships_its_weights(folder: Path)
     file, artifact = folder / "onnx" / "model.onnx", folder.parent / "artifact"
     options = Options(effort="instant", backends=("native", "onnxruntime"), threads=1, budget_s=1.0)
     assert is_decided_as_text(file, options)
+    assert open_original(file).nbytes == file.stat().st_size + (file.parent / "w").stat().st_size
     assert not is_decided_as_text(file, Options(shapes={"past": (1,)}))
     original = digest_files(list_model_files(folder))
     plan = optimize_decoder(file, artifact, options, DecoderOptions((8,), same_bits=False))
@@ -457,6 +459,15 @@ def test_what_lies_beside_a_graph(folder: Path) -> None:
     for size in (0, 1, 40, len(graph) // 2):
         (folder / "onnx" / "a.onnx").write_bytes(graph[:size])
         assert not is_language_model(folder / "onnx" / "a.onnx")
+
+
+def test_attention_of_no_heads(folder: Path) -> None:
+    model = CachedGraph(small_decoder(), "fused").model()
+    (attention,) = (node for node in model.graph.node if node.op_type == "GroupQueryAttention")
+    next(each for each in attention.attribute if each.name == "num_heads").i = 0
+    onnx.save(model, folder / "onnx" / "model.onnx")
+    with pytest.raises(UnreadDecoderGraph):
+        read_any_decoder(folder)
 
 
 @pytest.mark.parametrize("location", ["x" * 10_000, "a\0b"])

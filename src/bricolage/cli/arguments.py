@@ -28,7 +28,20 @@ if TYPE_CHECKING:
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage or .pack file.", show_default=False)]
+AnyArtifact = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ARTIFACT", help="A .bricolage or .pack file, or the folder of a language model.", show_default=False
+    ),
+]
 Target = Annotated[str, typer.Option("--target", metavar="NAME", help="Of a pack: the plan of this target.")]
+RacedModel = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL|ARTIFACT",
+        help="An ONNX, .pt2, .bricolage, .pack or GGUF file, or the folder of a language model.",
+    ),
+]
 ModelOrArtifact = Annotated[
     Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX, .pt2, .bricolage or .pack file.")
 ]

@@ -56,7 +56,7 @@ Rules = Annotated[
 
 @guard_command
 def explain(
-    artifact: a.Artifact,
+    artifact: a.AnyArtifact,
     op: Operator = None,
     everything: Everything = False,
     kernels: Kernels = False,
@@ -210,7 +210,7 @@ def _write_sources(folder: Path, prefix: str, sources: Mapping[int, str]) -> Non
 
 @guard_command
 def report(
-    artifact: a.Artifact,
+    artifact: a.AnyArtifact,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="The page; the artifact's name with .html by default."),

@@ -104,7 +104,7 @@ def run(
 @guard_command
 @a.decision_options()
 def bench(
-    model: a.ModelOrArtifact,
+    model: a.RacedModel,
     data: a.Inputs = None,
     rival: Annotated[
         list[Path] | None,

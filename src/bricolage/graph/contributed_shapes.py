@@ -91,6 +91,7 @@ def _infer_contributed(node: ir.Node, opsets: Sequence[onnx.OperatorSetIdProto])
     try:
         return rule(node)
     except (
+        ArithmeticError,
         IndexError,
         TypeError,
         ValueError,

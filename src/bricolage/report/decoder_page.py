@@ -12,7 +12,7 @@ from bricolage.plan.race_outcome import Contestant
 from bricolage.report import words
 from bricolage.report.charts import backend_class
 from bricolage.report.decoder_sentences import COLUMNS, decoder_sentences
-from bricolage.report.decoder_tables import race_title, token_rate
+from bricolage.report.decoder_tables import first_token_ms, race_title, token_rate
 from bricolage.report.pages import fill_template
 from bricolage.report.palette import COLOURS, slots
 
@@ -58,6 +58,7 @@ def _describe_race(each: DecoderRace, chosen: str, colours: Mapping[str, int]) -
     axis = min(_CLIP * min(timed), max(timed)) if timed else 1.0
     return {
         "title": race_title(each),
+        "reads": each.part == "prompt",
         "rows": [_describe_contestant(each, c, chosen, axis, colours) for c in each.race.contestants],
     }
 
@@ -77,6 +78,7 @@ def _describe_contestant(
         "share": 0.0 if median is None else 100 * min(1.0, median / axis),
         "cut": median is not None and median > axis,
         "rate": f"{token_rate(each, contestant):.1f}" if median else words.MISSING,
+        "first_token": words.milliseconds(first_token_ms(each, contestant)) if median else words.MISSING,
         "over": over,
         "over_title": ""
         if ratio is None or interval is None

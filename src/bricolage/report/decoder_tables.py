@@ -22,6 +22,8 @@ _HEADS = (
     ("Over tool", "right"),
     ("Error", "right"),
 )
+_FIRST_TOKEN = ("First token", "right")
+"""Of prompts."""
 
 
 def decoder_decision(plan: DecoderPlan) -> RenderableType:
@@ -59,7 +61,8 @@ def _footer(plan: DecoderPlan) -> RenderableType:
 
 def _race_table(each: DecoderRace, marked: str) -> RenderableType:
     rows = [_row(each, contestant, marked) for contestant in each.race.contestants if contestant.median_ms is not None]
-    return plain_table(_HEADS, rows, title=race_title(each))
+    heads = (*_HEADS[:4], _FIRST_TOKEN, *_HEADS[4:]) if each.part == "prompt" else _HEADS
+    return plain_table(heads, rows, title=race_title(each))
 
 
 def race_title(each: DecoderRace) -> str:
@@ -72,14 +75,21 @@ def token_rate(each: DecoderRace, contestant: Contestant) -> float:
     return 1e3 * each.rows / contestant.median_ms if contestant.median_ms else 0.0
 
 
+def first_token_ms(each: DecoderRace, contestant: Contestant) -> float:
+    """From the beginning of a prompt to its first token, at most: its last chunk, which was timed, sees more than those before."""
+    return (contestant.median_ms or 0.0) * -(-each.context // each.rows)
+
+
 def _row(each: DecoderRace, contestant: Contestant, marked: str) -> list[str | Text]:
     ships = contestant.name == marked
     over = words.MISSING if contestant.over_other is None else f"{contestant.over_other:.2f}"
+    first_token = [words.milliseconds(first_token_ms(each, contestant))] if each.part == "prompt" else []
     return [
         plain_text(("> " if ships else "  ") + contestant.name, "bold green" if ships else ""),
         words.milliseconds(contestant.median_ms),
         words.interval(contestant.ci_ms),
         f"{token_rate(each, contestant):.1f}",
+        *first_token,
         over,
         words.error(contestant.error),
     ]

@@ -317,6 +317,7 @@ def test_a_decision_that_cannot_be_made_is_refused(
     decoder = read_decoder(model)
     needed = decoder_memory.count_race_bytes(decoder, ["onnxruntime"])
     assert needed >= decoder_memory.count_race_bytes(decoder, [])  # our engine alone
+    assert decoder_memory.count_race_bytes(decoder, [], 1 << 30) >= 2 << 30  # an untouched file, read and packed
     assert needed > decoder_memory.count_compiling_bytes(decoder) > decoder_memory.count_packed_bytes(decoder)
     monkeypatch.setattr(decoder_memory, "available_bytes", lambda: needed - 1)
     with pytest.raises(ModelBeyondMemory):

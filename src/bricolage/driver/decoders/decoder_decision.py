@@ -157,10 +157,11 @@ def race_decoder(
     if not entered:
         names = ", ".join(backend.name for backend in backends)
         raise NoBackend(why=f" for a language model: {names} unpack weights in blocks")
-    if request.original is not None:
+    others, original = {each.backend for each in entered} - {OWN_ENGINE}, request.original
+    if original is not None:
         entered += list_file_loops(backends)
-    others = {each.backend for each in entered} - {OWN_ENGINE}
-    require_memory(count_race_bytes(decoder, others), " where it is raced")
+    needed = count_race_bytes(decoder, others, 0 if original is None else original.nbytes)
+    require_memory(needed, " where it is raced")
     request, folder = _within_context(decoder, request), working_folder()
     with (
         scratch.using(folder),

@@ -30,5 +30,7 @@ class DecoderFile:
     """An ONNX file whose inputs and outputs are its cache."""
 
     path: Path
+    nbytes: int
+    """Of the file, and of those that hold its weights."""
     record: Callable[[Sequence[Sequence[int]]], FileCall]
     """Runs calls that continue one text, and says what the last one takes and gives. Raises BackendFailed."""

@@ -18,6 +18,8 @@ _READ = 3
 """Of them, in a process that hands them to another backend: as they are read, in the graph, and in the graph's file."""
 _COPIES_OF_A_PROGRAM: Mapping[str, float] = {"openvino": 3.5}
 """Of the weights in each program of a backend that keeps blocks. Other ones unpack them to float32."""
+_COPIES_OF_A_FILE = 2
+"""Of an untouched file, in a session of ONNX Runtime: its weights as they are read, and packed."""
 _FLOAT, _REFERENCE = 4, 12
 """Bytes of a number in float32, and in the reference, which has a matrix in float32 and in float64."""
 
@@ -50,11 +52,12 @@ def count_reference_bytes(decoder: DecoderDescription) -> int:
     return decoder.nbytes + _REFERENCE * max(n * k for n, k in map(matrix_shape, decoder.matrices()))
 
 
-def count_race_bytes(decoder: DecoderDescription, others: Collection[str]) -> int:
-    """Of a race of our engine with `others`: the reference, and then our engine with one of the others at a time, if there is no
-    room for more."""
-    pairs = [count_packed_bytes(decoder) + count_program_bytes(decoder, name) for name in others]
-    return max(count_reference_bytes(decoder), decoder.nbytes + max([count_compiling_bytes(decoder), *pairs]))
+def count_race_bytes(decoder: DecoderDescription, others: Collection[str], file_bytes: int = 0) -> int:
+    """Of a race of our engine with `others` and an untouched file of `file_bytes`: the reference, and then our engine with one
+    of the others at a time, if there is no room for more."""
+    rivals = [*(count_program_bytes(decoder, name) for name in others), _COPIES_OF_A_FILE * file_bytes]
+    pair = count_packed_bytes(decoder) + max(rivals)
+    return max(count_reference_bytes(decoder), decoder.nbytes + max(count_compiling_bytes(decoder), pair))
 
 
 def require_memory(wanted: int, purpose: str = "") -> None:

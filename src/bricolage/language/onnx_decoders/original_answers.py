@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import onnx_ir as ir
 
 from bricolage.base import scratch
 from bricolage.base.codec import decode, encode
@@ -48,11 +49,18 @@ def open_original(file: Path) -> DecoderFile:
         UnreadDecoderGraph: inputs or outputs have no known role.
         NotAModel, MissingExternalData, InvalidGraph and others: as `load_onnx`.
     """
+    model = load_onnx(file)
+    weights = {
+        tensor.path
+        for tensor in (value.const_value for value in model.graph.initializers.values())
+        if isinstance(tensor, ir.ExternalTensor)
+    }
     try:
-        interface = find_cache_interface(load_onnx(file))
+        interface = find_cache_interface(model)
     except NotUnderstood as reason:
         raise UnreadDecoderGraph(path=file, reason=reason) from reason
-    return DecoderFile(file.resolve(), partial(_record_in_process, file, interface))
+    nbytes = sum(Path(path).stat().st_size for path in (file, *weights))
+    return DecoderFile(file.resolve(), nbytes, partial(_record_in_process, file, interface))
 
 
 def _record_in_process(file: Path, interface: CacheInterface, calls: Sequence[Sequence[int]]) -> FileCall:

@@ -216,7 +216,7 @@ class ScoreReader:
         )
 
     def _read_factor(self, cosines: np.ndarray, sines: np.ndarray) -> tuple[float, float | None, int | None]:
-        """The factor of scores, their cap, and the window, checked on random heads with usual scores, and with such as the cap holds.
+        """The factor of scores, their cap, and the window, checked on random heads: with usual scores and with capped ones.
 
         Raises:
             NotUnderstood: something else happens between heads and what is mixed.
