@@ -481,6 +481,15 @@ def test_a_name_that_no_file_of_weights_can_have(folder: Path, location: str) ->
         read_any_decoder(folder)
 
 
+def test_weights_beside_the_graph_of_a_negative_size(folder: Path) -> None:
+    file = folder / "onnx" / "model.onnx"
+    model = onnx.load(file, load_external_data=False)
+    next(tensor for tensor in model.graph.initializer if tensor.external_data).dims[-1] = -(2**63)
+    file.write_bytes(model.SerializeToString())
+    with pytest.raises(BadExternalData, match="its shape is"):
+        read_any_decoder(folder)
+
+
 def test_load_opens_it_as_a_language_model(folder: Path) -> None:
     pytest.importorskip("tokenizers")
     pytest.importorskip("onnxruntime")

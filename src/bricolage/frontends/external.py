@@ -19,7 +19,7 @@ def check_external_data(proto: onnx.ModelProto) -> None:
     """What a model says of external data: where they lie, in whole bytes.
 
     Raises:
-        BadExternalData: an offset or a length is no number, or negative; or there is no location.
+        BadExternalData: an offset or a length is no number, or negative, or so is a dimension; or there is no location.
     """
     for tensor in external_tensors(proto):
         _check_entries(tensor)
@@ -43,6 +43,8 @@ def _check_entries(tensor: onnx.TensorProto) -> None:
         text = entries.get(key, "0")
         if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 63:
             raise BadExternalData(tensor=tensor.name, reason=f"the {key} is '{text[:40]}'")
+    if any(size < 0 for size in tensor.dims):
+        raise BadExternalData(tensor=tensor.name, reason=f"its shape is {list(tensor.dims)}")
 
 
 def adopt(model: ir.Model, folders: tuple[Path, ...]) -> None:

@@ -7,9 +7,9 @@ from bricolage.report import words
 from bricolage.work.implementation import OWN_ENGINE
 
 COLUMNS = (
-    "Tokens/s of a prompt are those of its last chunk. First token: behind a whole prompt, at most. Over tool: how many times as "
-    "fast as the best other tool, the fastest of those that are not our engine, from paired rounds of the race. Error: of the logits, "
-    "relative, against float64."
+    "Tokens/s of a prompt are those of its last chunk. First token: behind a whole prompt, at most. Over tool: how many "
+    "times as fast as the best other tool, the fastest of those that are not our engine, from paired rounds of the race. "
+    "Error: of the logits, relative, against float64."
 )
 """What the columns of a race's table mean."""
 
