@@ -21,17 +21,16 @@ from bricolage.native.select.attention_chunks import (
     name_chunk_function,
 )
 
-_MOST_QUERIES = 8192
-"""Numbers of a tile's queries, which a first-level cache should hold half of."""
-_MOST_ROWS, _LEAST_SHARED = int(__import__('os').environ.get('TILE','16')), 2
-"""Rows of a tile, and of a run from which on a conversion of its own pays."""
+_MOST_ROWS, _MOST_QUERIES, _NEAR = 32, 16384, 4096
+"""Rows of a tile, numbers of its queries, and numbers of keys that a first-level cache should hold half of."""
+_LEAST_ROWS = 8
+"""Rows from which on a conversion of their own pays; fewer take each its own pass."""
 
 
 def count_tile_rows(root: CachedAttention, isa: Isa) -> int:
-    """Most rows of a tile; 1 where heads are no whole vectors, whose last numbers are added one by one."""
-    if root.size % isa.lanes:
-        return 1
-    return max(1, min(root.shape[0], _MOST_ROWS, _MOST_QUERIES // (root.heads // root.key_heads * root.size)))
+    """Most rows of a tile; 1 where heads are no whole vectors, whose last numbers are added one by one, and for steps."""
+    rows = min(_MOST_ROWS, _MOST_QUERIES // (root.heads // root.key_heads * root.size))
+    return rows if root.shape[0] > _LEAST_ROWS <= rows and root.size % isa.lanes == 0 else 1
 
 
 def count_work_floats(root: CachedAttention, isa: Isa, rows: int) -> int:
@@ -71,7 +70,7 @@ def _emit_tile(root: CachedAttention, rows: int) -> str:
         return f"k + ({position}) * {width}, v + ({position}) * {width}{scales}"
 
     together = [
-        f"      if (until - at >= {_LEAST_SHARED}) {{",
+        f"      if (until - at >= {_LEAST_ROWS}) {{",
         f"        long shifts[{rows}], counts[{rows}];",
         "        for (long i = at; i < until; i++) {",
         "          shifts[i - at] = starts[i] - starts[at];",
@@ -154,7 +153,7 @@ def _emit_tile_chunk(root: CachedAttention, isa: Isa, rows: int) -> str:
 def _count_near_keys(root: CachedAttention, isa: Isa) -> int:
     """Positions whose keys stay near while all rows are multiplied by them: a power of two."""
     near = CHUNK
-    while near > isa.lanes and near * root.size > 4096:
+    while near > isa.lanes and near * root.size > _NEAR:
         near //= 2
     return near
 

@@ -27,7 +27,7 @@ from bricolage.native.select.attention_tiles import count_tile_rows, count_work_
 
 _BUSY = 6
 """Pieces for each thread with which all are busy until the end."""
-_LEAST_TILE = 8
+_LEAST_TILE = 16
 """Rows to which tiles shrink before threads share chunks."""
 _MOST_PARTS = 32 << 20
 """Bytes of what waits in memory, at most."""
