@@ -1,7 +1,7 @@
 """C of one chunk of attention to a cache, for all query heads of a row that share a key head, and of putting chunks together.
 
-What a chunk found, its part, is `count_part_floats` numbers: sums of values [group, size] by exponentials, the largest score and the
-sum of exponentials of each query head.
+What a chunk found, its part, is `count_part_floats` numbers: sums of values [group, size] by exponentials, then the largest score
+of each query head, then its sum of exponentials.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
 from bricolage.native.select.cache_vectors import sum_lanes, widen_stored
 from bricolage.native.select.rows import reductions
 
+_WIDENING = {"float16": "nat_half_vector", "bfloat16": "nat_wide_vector", "int8": "nat_signed_vector"}
+"""What makes a vector of float32 of what is stored."""
 _REGISTERS = 12
 """Vectors of sums that are under way."""
 
@@ -31,8 +33,7 @@ def name_chunk_function(root: CachedAttention) -> str:
 
 def chunk_functions(root: CachedAttention, isa: Isa) -> dict[str, str]:
     """The functions of a chunk, each by itself in the library so that all that call it run the same instructions."""
-    widening = {"float16": "nat_half_vector", "bfloat16": "nat_wide_vector", "int8": "nat_signed_vector"}
-    name = widening.get(root.keys.dtype)
+    name = _WIDENING.get(root.keys.dtype)
     helpers = {**reductions(isa.lanes), "nat_lane_sums": sum_lanes(isa.lanes), "nat_weigh_chunks": _WEIGH_CHUNKS}
     if name is not None:
         helpers[name] = widen_stored(root.keys.dtype, isa)
@@ -41,8 +42,7 @@ def chunk_functions(root: CachedAttention, isa: Isa) -> dict[str, str]:
 
 def emit_widened(root: CachedAttention, row: str, at: str, scale: str) -> str:
     """C of a vector of what lies from a place in a cache's row on, as float32; `scale` is C of its scale, of bytes alone."""
-    widening = {"float16": "nat_half_vector", "bfloat16": "nat_wide_vector", "int8": "nat_signed_vector"}
-    name = widening.get(root.keys.dtype, "load")
+    name = _WIDENING.get(root.keys.dtype, "load")
     return f"{name}({row} + {at})" + (f" * wide_from_half({scale})" if root.scales else "")
 
 

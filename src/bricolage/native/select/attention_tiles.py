@@ -8,29 +8,31 @@ Rows of a sliding window begin one after another, and so do their chunks: a row 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from bricolage.native.cpu.block_format import emit_prefetches
 from bricolage.native.cpu.emit import indent_lines
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.ir.cache_nodes import CHUNK, SCALED, CachedAttention
 from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
-from bricolage.native.select.cache_vectors import fold_lanes
 from bricolage.native.select.attention_chunks import (
     chunk_attributes,
     count_part_floats,
     emit_widened,
     name_chunk_function,
 )
+from bricolage.native.select.cache_vectors import fold_lanes
 
 _MOST_ROWS, _MOST_QUERIES, _NEAR = 32, 16384, 4096
 """Rows of a tile, numbers of its queries, and numbers of keys that a first-level cache should hold half of."""
-_LEAST_ROWS = 8
+LEAST_ROWS = 8
 """Rows from which on a conversion of their own pays; fewer take each its own pass."""
 
 
 def count_tile_rows(root: CachedAttention, isa: Isa) -> int:
     """Most rows of a tile; 1 where heads are no whole vectors, whose last numbers are added one by one, and for steps."""
-    rows = min(_MOST_ROWS, _MOST_QUERIES // (root.heads // root.key_heads * root.size))
-    return rows if root.shape[0] > _LEAST_ROWS <= rows and root.size % isa.lanes == 0 else 1
+    rows = min(root.shape[0], _MOST_ROWS, _MOST_QUERIES // (root.heads // root.key_heads * root.size))
+    return rows if root.shape[0] > LEAST_ROWS <= rows and root.size % isa.lanes == 0 else 1
 
 
 def count_work_floats(root: CachedAttention, isa: Isa, rows: int) -> int:
@@ -70,7 +72,7 @@ def _emit_tile(root: CachedAttention, rows: int) -> str:
         return f"k + ({position}) * {width}, v + ({position}) * {width}{scales}"
 
     together = [
-        f"      if (until - at >= {_LEAST_ROWS}) {{",
+        f"      if (until - at >= {LEAST_ROWS}) {{",
         f"        long shifts[{rows}], counts[{rows}];",
         "        for (long i = at; i < until; i++) {",
         "          shifts[i - at] = starts[i] - starts[at];",
@@ -88,7 +90,9 @@ def _emit_tile(root: CachedAttention, rows: int) -> str:
             " long chunk_step, float *sums) {",
             "  for (long at = 0, until; at < rows; at = until) {",
             "    long low = begins[at], high = ends[at];",
-            f"    for (until = at + 1; until < rows && starts[until] >= starts[at] && starts[until] - starts[at] < {rows}; until++) {{",
+            "    for (until = at + 1; until < rows; until++) {",
+            "      const long behind = starts[until] - starts[at];",
+            f"      if (behind < 0 || behind >= {rows}) break;",
             "      low = begins[until] < low ? begins[until] : low;",
             "      high = ends[until] > high ? ends[until] : high;",
             "    }",
@@ -136,7 +140,8 @@ def _emit_tile_chunk(root: CachedAttention, isa: Isa, rows: int) -> str:
             "      }",
             "  for (long r = 0; r < rows; r++)",
             f"    for (long h = 0; h < {group}; h++)",
-            f"      for (long j = counts[r] > 0 ? counts[r] : 0; j < {CHUNK}; j++) scores[r * {each} + h * {CHUNK} + j] = -__builtin_inff();",
+            f"      for (long j = counts[r] > 0 ? counts[r] : 0; j < {CHUNK}; j++)",
+            f"        scores[r * {each} + h * {CHUNK} + j] = -__builtin_inff();",
             f"  float tops[{rows * group}], totals[{rows * group}];",
             f"  nat_weigh_chunks(scores, rows * {group}, tops, totals);",
             "  for (long r = 0; r < rows; r++)",
@@ -201,7 +206,7 @@ def _head_runs(root: CachedAttention) -> list[range]:
     group = root.heads // root.key_heads
     runs = -(-group // 4)
     ends = [group * run // runs for run in range(runs + 1)]
-    return [range(*pair) for pair in zip(ends, ends[1:], strict=False)]
+    return [range(*pair) for pair in pairwise(ends)]
 
 
 def _add_values(root: CachedAttention, isa: Isa, rows: int) -> list[str]:

@@ -23,11 +23,11 @@ from bricolage.native.ir.index_expressions import ZERO, Index, variable
 from bricolage.native.ir.tensors import STORED_TYPES
 from bricolage.native.select.algorithm import Algorithm, KernelRequest
 from bricolage.native.select.attention_chunks import chunk_functions, count_part_floats, name_chunk_function
-from bricolage.native.select.attention_tiles import count_tile_rows, count_work_floats, tile_function
+from bricolage.native.select.attention_tiles import LEAST_ROWS, count_tile_rows, count_work_floats, tile_function
 
 _BUSY = 6
 """Pieces for each thread with which all are busy until the end."""
-_LEAST_TILE = 16
+_SHARING_TILE = 16
 """Rows to which tiles shrink before threads share chunks."""
 _MOST_PARTS = 32 << 20
 """Bytes of what waits in memory, at most."""
@@ -40,18 +40,26 @@ def _applies(request: KernelRequest) -> bool:
 
 
 def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
-    root, threads = request.root, request.target.threads
+    root, target = request.root, request.target
     assert isinstance(root, CachedAttention)
-    tile, busy = count_tile_rows(root, request.target.isa), _BUSY * threads if threads > 1 else 1
-    while tile >= 2 * _LEAST_TILE and -(-root.shape[0] // tile) * root.key_heads < busy:
-        tile //= 2
-    waiting = root.shape[0] * root.key_heads * -(-root.most // CHUNK) * count_part_floats(root) * 4
-    if waiting > _MOST_PARTS:
-        tile = max(1, min(tile, root.shape[0] * root.key_heads // busy))
-    split = 1 if waiting > _MOST_PARTS else -(-busy // (-(-root.shape[0] // tile) * root.key_heads))
+    tile, split = _divide_work(root, target.isa, target.threads)
     if split == 1:
         return [_whole_phase(request, weights, tile)]
     return [_split_phase(request, weights, tile, split), _joining_phase(request, weights)]
+
+
+def _divide_work(root: CachedAttention, isa: Isa, threads: int) -> tuple[int, int]:
+    """Rows of a tile, and into how many runs of chunks threads share each; tiles shrink first."""
+    tile, busy = count_tile_rows(root, isa), _BUSY * threads if threads > 1 else 1
+    waits = _shared_bytes(root) <= _MOST_PARTS
+    while tile >= 2 * (_SHARING_TILE if waits else LEAST_ROWS) and _count_tiles(root, tile) < busy:
+        tile //= 2
+    return tile, -(-busy // _count_tiles(root, tile)) if waits else 1
+
+
+def _count_tiles(root: CachedAttention, tile: int) -> int:
+    """Pairs of a tile and a key head."""
+    return -(-root.shape[0] // tile) * root.key_heads
 
 
 def _whole_phase(request: KernelRequest, weights: ConstantBlock, tile: int) -> Phase:
@@ -70,8 +78,7 @@ def _whole_phase(request: KernelRequest, weights: ConstantBlock, tile: int) -> P
         *indent_lines(["const long r = first + i;", *_results(request, memory, f"sums + i * {part}", "lengths[i]")]),
         "}",
     ]
-    tiles = -(-root.shape[0] // tile)
-    share = ParallelRange(tiles * root.key_heads, tile * _work(root))
+    share = ParallelRange(_count_tiles(root, tile), tile * _work(root))
     scratch = 4 * (_own_floats(root, isa, tile) + 2 * floats)
     helpers = _helpers(root, isa, tile)
     return Phase(_over_tiles(root, work, tile), share, memory.operands, thread_scratch=scratch, helpers=helpers)
@@ -88,7 +95,7 @@ def _split_phase(request: KernelRequest, weights: ConstantBlock, tile: int, spli
         f"float *const parts = {_shared_parts(root, 'first')};",
         _tile_call(root, tile, f"parts, {root.key_heads * most * part}L, {part}, 0"),
     ]
-    pieces = -(-root.shape[0] // tile) * root.key_heads * split
+    pieces = _count_tiles(root, tile) * split
     share = ParallelRange(pieces, tile * _work(root) // split, most=-(-pieces // request.target.threads))
     return Phase(
         _over_tiles(root, work, tile, split),
@@ -167,8 +174,8 @@ def _length(request: KernelRequest, memory: FunctionMemory) -> list[str]:
 
 
 def _rows(request: KernelRequest, memory: FunctionMemory, tile: int, split: int = 1) -> list[str]:
-    """C that declares what a tile's rows see, which chunks of it are theirs here, their scaled queries for key head g, and where its
-    rows of the cache are."""
+    """C that declares what a tile's rows see, which chunks of it are computed here, their scaled queries for key head g, and where
+    its rows of the cache are."""
     root, plan = request.root, request.plan
     assert isinstance(root, CachedAttention)
     group = root.heads // root.key_heads * root.size
@@ -185,7 +192,9 @@ def _rows(request: KernelRequest, memory: FunctionMemory, tile: int, split: int 
         base = memory.pointer(plan.buffers[node])
         lines.append(f"const {STORED_TYPES[root.keys.dtype]} *const {name} = {base} + g * {root.size};")
     for name, node in zip(("key_scales", "value_scales"), root.scales or (), strict=False):
-        lines.append(f"const uint16_t *const {name} = {memory.pointer(plan.buffers[node])} + g * {root.size // SCALED};")
+        lines.append(
+            f"const uint16_t *const {name} = {memory.pointer(plan.buffers[node])} + g * {root.size // SCALED};"
+        )
     each = [
         "const long r = first + i;",
         "long length;",
