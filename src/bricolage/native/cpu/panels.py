@@ -98,8 +98,8 @@ class ProductOperand(ABC):
         return STORED_BYTES[self.dtype]
 
     def sets(self, _row_counts: Collection[int], _vectors: int) -> int:
-        """Sums of an element that are under way in each tile of a product, given the rows of its tiles and the vectors of its widest
-        panel. All tiles have as many, so that equal rows and columns have the same bits wherever they lie."""
+        """Sums of an element that are under way in each tile of a product, given rows of its tiles and vectors of its widest panel.
+        All tiles have as many, so that equal rows and columns have the same bits wherever they lie."""
         return 1
 
     def turn(self, sets: int) -> int:
@@ -249,7 +249,7 @@ class Vectors(ProductOperand):
     multiply: str = ""
     """C that adds to the vector {0} the products of {1} and {2}."""
     chains: int = _CHAINS
-    """Sums that are under way at a time, where `most_sums` allows it. With 1 a row has the same bits in a tile of any number of rows."""
+    """Sums that are under way at a time, where `most_sums` allows it. With 1 a row has the same bits however many there are."""
     most_sums: int = _MOST_SUMS
     """Vectors of sums that registers hold, where a row has several."""
     attributes: tuple[str, ...] = ()
