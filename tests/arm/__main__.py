@@ -49,7 +49,8 @@ def _pin(package: str) -> str:
 
 def _list_tests() -> tuple[list[str], list[str]]:
     """The paths that `make check` tests, and its options that leave some out."""
-    printed = subprocess.run(["make", "--no-print-directory", "--dry-run", "check"], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["make", "--no-print-directory", "--dry-run", "check"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     words = shlex.split(printed.stdout.splitlines()[-1])
     return (
         [word for word in words if word.startswith("tests/")],
