@@ -132,6 +132,7 @@ def _micro_kernel(
         isa.lanes,
         part=operand.depth(products) // operand.splits,
         prefetch=prefetch,
+        sets=operand.sets([rows], vectors),
     )
     name, text = operand.micro_kernel(tile)
     head = [define(_GNU_SOURCE="", LANES=isa.lanes), *operand.preamble(isa), HEAD, *operand.helpers(isa).values()]

@@ -8,7 +8,7 @@ vectors, GCC 12 keeps a third of the sums of a step in memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from bricolage.native.cpu.isa import Isa
@@ -22,7 +22,9 @@ there are."""
 _FENCE = '__asm__ volatile("" : : "w"({0}), "w"({1}));'
 """Between what was added to the sum {0} and read to {1}, and what comes behind, compilers exchange nothing."""
 _CHAINS = 16
-"""Sums that are under way at a time, if a row has enough: a multiply-add takes four cycles, of which four begin in each."""
+"""Sums that are under way at a time: a multiply-add takes four cycles, of which four begin in each."""
+_MOST_SUMS = 20
+"""Vectors of sums, of 32 registers."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,15 @@ class LaneVectors(Vectors):
     lane: str = ""
     """C of such a vector whose first lane is what lies at {0}."""
     chains: int = _CHAINS
+    most_sums: int = _MOST_SUMS
+
+    def sets(self, row_counts: Collection[int], vectors: int) -> int:
+        """See `ProductOperand.sets`: a divisor of the lanes, which take turns."""
+        return min(LANES, 1 << (super().sets(row_counts, vectors).bit_length() - 1))
+
+    def turn(self, sets: int) -> int:
+        """See `ProductOperand.turn`: what is left of four steps is all added to the first sum."""
+        return LANES if sets > 1 else 1
 
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """The vectors."""
@@ -45,8 +56,9 @@ class LaneVectors(Vectors):
         """See `ProductOperand.micro_kernel`. `broadcast` is C of four lanes, and `multiply` is given the number of one as {3}."""
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         rows, vectors = tile.rows, tile.vectors
-        sets = min(LANES, max(1, self.chains // (rows * vectors)))
+        sets = tile.sets
         name = f"{self.name}_by_lane_{rows}x{vectors}_{tile.lda}{'_ahead' if tile.prefetch else ''}"
+        name += f"_in{sets}" if sets > 1 else ""
         name += f"_by{tile.unroll}" if tile.unroll > 1 else ""
         kind, more = self.element, ", const char *ahead, long stride" if tile.prefetch else ""
         lines = [

@@ -8,7 +8,7 @@ when all of a tile is summed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from bricolage.native.cpu.by_lane import KEEP_ORDER
@@ -35,6 +35,10 @@ class PairProducts(ProductOperand):
         """As many as with products by lane: four pairs of rows times four of columns are 16 vectors of sums."""
         return isa.rows
 
+    def sets(self, row_counts: Collection[int], vectors: int) -> int:
+        """See `ProductOperand.sets`: two where the largest tile leaves room for them."""
+        return min(2, max(1, _CHAINS // (-(-max(row_counts) // 2) * 2 * vectors)))
+
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """The vectors."""
         return ("#include <arm_neon.h>", SPLIT_NARROW)
@@ -43,9 +47,10 @@ class PairProducts(ProductOperand):
         """See `ProductOperand.micro_kernel`: a row without another one is multiplied twice, or with what lies in its place."""
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         pairs, columns = range(-(-tile.rows // 2)), range(2 * tile.vectors)
-        sets = min(2, max(1, _CHAINS // (len(pairs) * len(columns))))
+        sets = tile.sets
         kind, more = self.element, ", const char *ahead, long stride" if tile.prefetch else ""
         name = f"pairs_of_{self.dtype}_{tile.rows}x{tile.vectors}_{tile.lda}{'_ahead' if tile.prefetch else ''}"
+        name += f"_in{sets}" if sets > 1 else ""
         name += f"_by{tile.unroll}" if tile.unroll > 1 else ""
         lines = [
             f"static __attribute__((noinline, noipa, {KEEP_ORDER})) void {name}"

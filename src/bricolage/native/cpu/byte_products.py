@@ -45,6 +45,8 @@ class ByteVectors(BytesInFours, Vectors):
     """Bytes in vectors."""
 
     dot: ByteDot = "plain"
+    most_sums: int = 8
+    """Products in int16 take registers as well."""
 
     @property
     def name(self) -> str:

@@ -139,16 +139,17 @@ class TileRows:
         ]
 
 
-def own_steps(p: Product, first_rows: Sequence[int], steps: int, step: int) -> list[tuple[int, int]]:
+def own_steps(p: Product, first_rows: Sequence[int], steps: int, step: int, turn: int) -> list[tuple[int, int]]:
     """Each tile's first of all `steps` of `step` products and their number, without those that meet padding alone; empty where that
-    spares next to nothing. `first_rows` are those of the tiles, and behind the last one."""
+    spares next to nothing. `first_rows` are those of the tiles, and behind the last one. Left out are multiples of `turn` steps."""
     if p.inside is None:
         return []
     table: list[tuple[int, int]] = []
     for start, stop in pairwise(first_rows):
         k_range = p.inside(start, stop)
-        since = k_range.start // step
-        table.append((since, max(1, -(-k_range.stop // step) - since)))
+        since = k_range.start // (step * turn) * turn
+        until = min(steps, -(-k_range.stop // (step * turn)) * turn)
+        table.append((since, max(1, until - since)))
     return table if sum(count for _, count in table) <= MOST_STEPS_LEFT * steps * len(table) else []
 
 

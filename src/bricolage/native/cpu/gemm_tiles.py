@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from bricolage.native.cpu.block_products import BlockFloats
+from bricolage.native.cpu.block_floats import BlockFloats
 from bricolage.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indent_lines
 from bricolage.native.cpu.gemm_blocks import TileRows, own_steps
 from bricolage.native.cpu.packing import constant_identity
@@ -218,7 +218,11 @@ class TileCodegen:
         """Name of a table of each tile's `own_steps`; none in rows of bytes with own zero points, where padding is no zero."""
         tiling, packing, operand = self.tiling, self.tiling.packing, self.tiling.operand
         apart = tiling.windows or packing.direct is not None or operand.scaled or operand.ordered or operand.shifted
-        table = [] if apart else own_steps(tiling.p, tiling.first_rows, packing.steps, operand.k_step)
+        table = (
+            []
+            if apart
+            else own_steps(tiling.p, tiling.first_rows, packing.steps, operand.k_step, operand.turn(tiling.sets))
+        )
         if not table:
             return ""
         rows = ", ".join(f"{{{since}, {count}}}" for since, count in table)
@@ -251,6 +255,7 @@ class TileCodegen:
             prefetch=tiling.prefetch,
             adds=tiling.in_pieces,
             unroll=tiling.unroll,
+            sets=tiling.sets,
             run=tiling.windows.run if tiling.windows else 0,
         )
         name, text = tiling.operand.micro_kernel(tile)

@@ -8,7 +8,7 @@ bytes in fours, by either (`byte_products`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -23,7 +23,9 @@ _NAMES = {1: "product", 2: "pairs", 4: "fours"}
 START_BYTES = 64
 """Panels of two formats begin at multiples of this."""
 _CHAINS = 8
-"""Sums that are under way at a time, at least: a multiply-add takes four or five cycles, of which two begin in each."""
+"""Sums that are under way at a time: a multiply-add takes four or five cycles, of which two begin in each."""
+_MOST_SUMS = 12
+"""Vectors of sums, of 16 registers; others hold what is multiplied."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class MicroTile:
     """A last parameter says whether the tile starts from zero; otherwise the products are added to it."""
     unroll: int = 1
     """Steps that are written out where the operand is in vectors."""
+    sets: int = 1
+    """Sums of an element that are under way, to which steps are added in turn. See `ProductOperand.sets`."""
     run: int = 0
     """Where the operand is in tiles: steps after which the rows go on elsewhere. The micro-kernel then counts runs, not steps, and
     a last parameter gives how many elements from `a` on each of them begins. 0: rows lie in one piece."""
@@ -92,6 +96,15 @@ class ProductOperand(ABC):
     def bytes(self) -> int:
         """Bytes of an element, of one part."""
         return STORED_BYTES[self.dtype]
+
+    def sets(self, _row_counts: Collection[int], _vectors: int) -> int:
+        """Sums of an element that are under way in each tile of a product, given rows of its tiles and vectors of its widest panel.
+        All tiles have as many, so that equal rows and columns have the same bits wherever they lie."""
+        return 1
+
+    def turn(self, sets: int) -> int:
+        """Steps after which the order of sums begins anew: leaving out so many steps of zeros changes no bit."""
+        return sets
 
     def steps(self, k: int) -> int:
         """Steps of the micro-kernel for `k` products; what is missing from the last one is zeros."""
@@ -236,7 +249,9 @@ class Vectors(ProductOperand):
     multiply: str = ""
     """C that adds to the vector {0} the products of {1} and {2}."""
     chains: int = _CHAINS
-    """Sums that are under way at a time, at least. With 1 a row has the same bits in a tile of any number of rows."""
+    """Sums that are under way at a time, where `most_sums` allows it. With 1 a row has the same bits however many there are."""
+    most_sums: int = _MOST_SUMS
+    """Vectors of sums that registers hold, where a row has several."""
     attributes: tuple[str, ...] = ()
     """More attributes of micro-kernels, in C."""
 
@@ -249,6 +264,11 @@ class Vectors(ProductOperand):
         """As many as the instruction set has registers for."""
         return isa.rows
 
+    def sets(self, row_counts: Collection[int], vectors: int) -> int:
+        """See `ProductOperand.sets`: as many as the smallest tile needs, and the largest has registers for."""
+        fewest, most = min(row_counts) * vectors, max(row_counts) * vectors
+        return max(1, min(-(-self.chains // fewest), self.most_sums // most))
+
     def preamble(self, _isa: Isa) -> Sequence[str]:
         """Vectors of bfloat16 in memory, if there are any."""
         return (NARROW,) if self.dtype == "bfloat16" else ()
@@ -257,10 +277,9 @@ class Vectors(ProductOperand):
         """See `ProductOperand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
-        unroll = tile.unroll
+        unroll, sets = tile.unroll, tile.sets
         name = f"{self.name}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
-        sets = max(1, self.chains // (rows * vectors))
-        name += f"_by{unroll}" if unroll > 1 and sets == 1 else ""
+        name += f"_in{sets}" if sets > 1 else f"_by{unroll}" if unroll > 1 else ""
         kind = self.element
         more = ", const char *ahead, long stride" if prefetch else ""
         lines = [

@@ -46,7 +46,14 @@ def measure(
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
     name, micro = operand.micro_kernel(
-        MicroTile(rows, vectors, depth, isa.lanes, part=operand.depth(products) // operand.splits)
+        MicroTile(
+            rows,
+            vectors,
+            depth,
+            isa.lanes,
+            part=operand.depth(products) // operand.splits,
+            sets=operand.sets([rows], vectors),
+        )
     )
     multiply = "\n  ".join(operand.with_tile_config(rows, [_MULTIPLY]))
     defined = {

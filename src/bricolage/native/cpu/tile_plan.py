@@ -96,6 +96,11 @@ class TilePlan:
         )
 
     @property
+    def sets(self) -> int:
+        """Sums of an element that are under way in each tile."""
+        return self.operand.sets(self.row_counts, max(self.packing.vectors, default=1))
+
+    @property
     def in_pieces(self) -> bool:
         """Whether sums are in memory between pieces of k."""
         return self.k_blocks > 1 or self.unpacked > 0

@@ -178,6 +178,9 @@ class _WinogradCodegen:
         """Output channels, padded."""
         self.tiles = images * math.prod(deep) * down * across
         self.rows = rows = tile_rows(self.tiles, self.target.threads, self.operand, self.target.isa)
+        alone = tile_rows(self.tiles, 1, self.operand, self.target.isa)
+        self.sets = self.operand.sets([alone], min(2, 2 * (self.columns - 1) + self.last_vectors))
+        """Of a thread alone, so that a result has the same bits on any number of threads."""
         per_tile = self.points * (self.bytes * self.depth + 4 * self.stored)
         self.block = max(rows, self.block_bytes // per_tile // rows * rows)
         """Tiles that are done together."""
@@ -335,7 +338,7 @@ class _WinogradCodegen:
 
     def _micro(self, vectors: int) -> str:
         name, text = self.operand.micro_kernel(
-            MicroTile(self.rows, vectors, self.depth, self.target.lanes, prefetch=True)
+            MicroTile(self.rows, vectors, self.depth, self.target.lanes, prefetch=True, sets=self.sets)
         )
         self.helpers[name] = text
         return name
