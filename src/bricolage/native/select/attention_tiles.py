@@ -42,7 +42,7 @@ def count_work_floats(root: CachedAttention, isa: Isa, rows: int) -> int:
 
 
 def tile_function(root: CachedAttention, isa: Isa, rows: int) -> dict[str, str]:
-    """The function of a tile of at most so many rows, `<chunk function>_tile_<rows>`: (queries, first positions, first chunks, ends
+    """The function of a tile of at most `rows` rows, `<chunk function>_tile_<rows>`: (queries, first positions, first chunks, ends
     of chunks, lengths, rows, keys, values, [their scales], memory to work in, parts, numbers from a row's parts to the next one's,
     numbers from a chunk's part to the next one's, sums). Where there are sums, parts are put to them at once."""
     name = f"{name_chunk_function(root)}_tile_{rows}"
