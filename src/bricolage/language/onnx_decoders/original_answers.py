@@ -50,16 +50,13 @@ def open_original(file: Path) -> DecoderFile:
         NotAModel, MissingExternalData, InvalidGraph and others: as `load_onnx`.
     """
     model = load_onnx(file)
-    weights = {
-        tensor.path
-        for tensor in (value.const_value for value in model.graph.initializers.values())
-        if isinstance(tensor, ir.ExternalTensor)
-    }
+    tensors = [value.const_value for value in model.graph.initializers.values()]
+    files = {file, *(Path(tensor.path) for tensor in tensors if isinstance(tensor, ir.ExternalTensor))}
     try:
         interface = find_cache_interface(model)
     except NotUnderstood as reason:
         raise UnreadDecoderGraph(path=file, reason=reason) from reason
-    nbytes = sum(Path(path).stat().st_size for path in (file, *weights))
+    nbytes = sum(path.stat().st_size for path in files)
     return DecoderFile(file.resolve(), nbytes, partial(_record_in_process, file, interface))
 
 
