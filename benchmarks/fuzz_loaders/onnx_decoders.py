@@ -35,7 +35,6 @@ _TEXTS = ((1, 2, 1), (30, 1, 9), (3, 60, 1))
 _BOUND = 1e-3
 _LAYERS = ((0,), (1,), (0,), (1,), (0, 1))
 """Layers of the decoders: with a window, biases and norms of heads, without, and both."""
-_CAPS = {"attention_softcap": 0.8, "logit_softcap": 3.0}
 _WEIGHTS = "weights.data"
 _SIBLINGS = (
     ("Add", "Sub", "Mul", "Div"), ("Sigmoid", "Tanh", "Relu", "Erf"), ("Sin", "Cos"), ("Less", "LessOrEqual", "Greater"),
@@ -56,7 +55,10 @@ class OnnxDecoders:
         """`folder` is empty."""
         folder.mkdir()
         self._folder = folder
-        decoders = [*map(_small_decoder, _LAYERS), replace(_small_decoder((1,)), **_CAPS)]
+        decoders = [
+            *map(_small_decoder, _LAYERS),
+            replace(_small_decoder((1,)), attention_softcap=0.8, logit_softcap=3.0),
+        ]
         self._sound = [_write_sound(decoder, spelling) for decoder in decoders for spelling in get_args(Spelling)]
         write_beside(folder, _small_decoder((0, 1)))
         # A process for each input would take most of the time.
