@@ -18,3 +18,10 @@ def decide_briefly() -> None:
     for effort, profile in list(PROFILES.items()):
         brief = replace(profile, **FEW, shares=replace(profile.shares, given_back=0.0))  # type: ignore[arg-type]
         PROFILES.update({effort: brief})  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":  # `python -P tests/brief.py WORDS`: the command line, deciding briefly
+    decide_briefly()
+    from bricolage.__main__ import main
+
+    main()

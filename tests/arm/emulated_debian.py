@@ -27,6 +27,9 @@ _PLATFORMS = ("manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 3
 """Of wheels that Debian 12 takes, whose C library is 2.36."""
 _PYTHON = "3.11"
 _CORES = 2
+_FORKING = {"G_SLICE": "always-malloc"}
+"""QEMU 7.2 keeps code in trees of GLib's. Their allocator's lock stays locked in a forked process where another thread of QEMU held
+it, and the process waits for ever. This makes GLib use malloc, whose locks the C library releases in the child."""
 _ENTER = r"""
 set -e
 root=$1; shift
@@ -73,6 +76,7 @@ class EmulatedDebian:
             "HOME": "/root",
             "LANG": "C.UTF-8",
             "QEMU_CPU": self.core,
+            **_FORKING,
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": path,
         }

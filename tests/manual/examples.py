@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,11 @@ def split_commands(text: str) -> list[str]:
     return commands
 
 
-def run_blocks(blocks: Sequence[Block], folder: Path, cache: Path) -> Iterator[Step]:
-    """Runs the console and Python blocks in their order, and writes those that are files. `cache` is the folder of measurements.
+def run_blocks(
+    blocks: Sequence[Block], folder: Path, cache: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[Step]:
+    """Runs the console and Python blocks in their order, and writes those that are files. `cache` is the folder of measurements,
+    `variables` are of the environment of the commands.
 
     Raises:
         ExampleFailed: a command failed; the message has what it printed.
@@ -62,6 +65,7 @@ def run_blocks(blocks: Sequence[Block], folder: Path, cache: Path) -> Iterator[S
         "PYTHONWARNINGS": "ignore",
         "PYTHONPATH": str(folder),
         "BRICOLAGE_CACHE": str(cache),
+        **(variables or {}),
     }
     for block in blocks:
         if block.title is not None:

@@ -5,14 +5,18 @@ Those that take long run with the slow tests. Every command line is read by the 
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+from bricolage.verify.reference import LIBRARY_VARIABLE
+from tests import brief
 from tests.manual.commands import CommandText, example_block, list_commands, read_texts
 from tests.manual.examples import ExampleFailed, run_blocks, split_commands, write_example_files
 from tests.manual.pages import COMMANDS, Block, list_pages, read_blocks
@@ -61,6 +65,18 @@ def folder(example_files: Path, tmp_path: Path) -> Path:
     target = tmp_path / "work"
     shutil.copytree(example_files, target, symlinks=True)
     return target
+
+
+@pytest.fixture(scope="session")
+def variables(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Of the environment of the commands: `bricolage` decides briefly, by a reference that imports no torch. So the examples that
+    begin by the same decision make it once."""
+    folder = tmp_path_factory.mktemp("bin")
+    command = folder / "bricolage"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", brief.__file__])} "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {"PATH": path, LIBRARY_VARIABLE: "onnx"}
 
 
 def split_words(line: str) -> Iterator[list[str]]:
@@ -128,13 +144,13 @@ def _commands() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("page", _pages())
-def test_examples_of_a_page_run(page: Path, folder: Path, shared: Path) -> None:
-    assert list(run_blocks(read_blocks(page), folder, shared / "cache"))
+def test_examples_of_a_page_run(page: Path, folder: Path, shared: Path, variables: Mapping[str, str]) -> None:
+    assert list(run_blocks(read_blocks(page), folder, shared / "cache", variables))
 
 
 @pytest.mark.parametrize("text", _commands())
-def test_examples_of_a_command_run(text: CommandText, folder: Path, shared: Path) -> None:
-    (step,) = run_blocks([example_block(text)], folder, shared / "cache")
+def test_examples_of_a_command_run(text: CommandText, folder: Path, shared: Path, variables: Mapping[str, str]) -> None:
+    (step,) = run_blocks([example_block(text)], folder, shared / "cache", variables)
     assert any(line.startswith(f"$ bricolage {text.name}") for line in step.output.splitlines())
 
 

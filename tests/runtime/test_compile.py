@@ -28,6 +28,7 @@ from bricolage.runtime.compile import compile_program, compile_step
 from bricolage.runtime.executable import Executable
 from bricolage.verify.named_arrays import save_tensors
 from bricolage.work.implementation import Implementation, KernelConfig
+from tests.needed import needs_avx2
 from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, Slow, compilations, expected, graph_of_size, made_bucket, made_plan, whole
 
@@ -68,8 +69,8 @@ def measured(folder: Path, step: Step, device: Device) -> None:
     "options",
     [
         Options(threads=1, isa=""),
-        Options(threads=1, isa="avx2", cores=(host().cores[-1],)),
-        pytest.param(Options(threads=1, isa="avx2"), marks=pytest.mark.slow),
+        pytest.param(Options(threads=1, isa="avx2", cores=(host().cores[-1],)), marks=needs_avx2),
+        pytest.param(Options(threads=1, isa="avx2"), marks=(needs_avx2, pytest.mark.slow)),
         pytest.param(Options(threads=1, isa="", cores=(host().cores[-1],)), marks=pytest.mark.slow),
     ],
     ids=["everything", "an instruction set on a group of cores", "an instruction set", "a group of cores"],

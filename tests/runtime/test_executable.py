@@ -19,6 +19,7 @@ from bricolage.runtime import programs
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import placement_of, ranked_baselines
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig, Placement
+from tests.needed import needs_avx2
 from tests.plan.bucket_facts import alter_bucket
 from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, baseline, expected, graph_of_size, made_bucket, made_plan, whole
@@ -73,7 +74,7 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
 # --- what a plan was made for ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("isa", ["", "avx2"])
+@pytest.mark.parametrize("isa", ["", pytest.param("avx2", marks=needs_avx2)])
 @pytest.mark.parametrize("cores", [None, host().cores[:1]])
 def test_a_plan_runs_on_the_device_that_its_options_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, cores: tuple[int, ...] | None

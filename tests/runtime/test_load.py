@@ -28,6 +28,7 @@ from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime import load as loading
 from bricolage.runtime.load import foreign, load
 from bricolage.work.implementation import Assignment, Implementation
+from tests.needed import needs_avx2
 from tests.plan.test_hostile_artifacts import members_of, written
 from tests.runtime.made_plans import Quick, allowed, baseline, expected, graph_of_size, made_bucket, made_plan, whole
 
@@ -62,7 +63,10 @@ def test_it_runs_where_it_was_planned(tmp_path: Path) -> None:
     assert fast.plan == plan
 
 
-@pytest.mark.parametrize("options", [Options(threads=1, isa="avx2"), Options(threads=1, cores=host().cores[:1])])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(Options(threads=1, isa="avx2"), marks=needs_avx2), Options(threads=1, cores=host().cores[:1])],
+)
 def test_the_hardware_is_the_device_that_the_options_name(tmp_path: Path, options: Options) -> None:
     plan = plan_of(tmp_path, QUICK, options=options)
     assert foreign(plan) == ""

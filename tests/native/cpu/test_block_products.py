@@ -19,8 +19,9 @@ from bricolage.errors import Refused
 from bricolage.graph.quantised_blocks import QuantisedBlocks, blocks_of
 from bricolage.native.c import define
 from bricolage.native.cpu import toolchain
+from bricolage.native.cpu.block_floats import BlockFloats
 from bricolage.native.cpu.block_format import BlockOperand
-from bricolage.native.cpu.block_products import BlockFloats, block_operand
+from bricolage.native.cpu.block_products import block_operand
 from bricolage.native.cpu.block_tiles import block_tiles
 from bricolage.native.cpu.c_source import HEAD
 from bricolage.native.cpu.isa import Isa, find_isa
@@ -45,7 +46,7 @@ def different() -> list[str]:
 sets = pytest.mark.parametrize("instructions", different())
 KINDS = [(*kind, in_bytes) for kind in ((4, 16, True), (4, 104, False), (8, 40, True)) for in_bytes in (False, True)]
 """Bits, integers in a block, whether zero points are given, and whether rows are bytes."""
-ROWS, MOST = (1, 3), 300
+ROWS, MOST = (1, 3, 4, 6, 8), 300
 
 
 class Kernels:

@@ -103,6 +103,57 @@ def test_rows_are_written_and_read(tmp_path: Path, kind: str, key_heads: int, gr
     assert all(np.array_equal(answer, answers[0]) for answer in answers)
 
 
+def attention(folder: Path, kind: str, rows: int, key_heads: int, group: int, size: int) -> RegionModel:
+    """Rows of queries that are attended to a pool of keys and one of values."""
+    width, heads = key_heads * size, key_heads * group
+    casts = "W = Cast <to = 1> (G) X = Cast <to = 1> (D)" if kind == "float16" else "W = Identity (G) X = Identity (D)"
+    body = f"""
+        at = Add (starts, behind)
+        G = Gather <axis = 0> (k, at)
+        D = Gather <axis = 0> (v, at)
+        {casts}
+        y = Attention <q_num_heads = {heads}, kv_num_heads = {key_heads}> (q, W, X, , , , lengths)
+    """
+    inputs = (
+        f"float[{rows}, 1, {heads * size}] q, int64[{rows}, 1] starts, int64[{rows}] lengths,"
+        f" {kind}[{POOL}, {width}] k, {kind}[{POOL}, {width}] v"
+    )
+    behind = np.arange(LONGEST, dtype=np.int64)
+    return regions.region(folder, body, inputs, f"float[{rows}, 1, {heads * size}] y", opset=24, behind=behind)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name, indirect=True)
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(("kind", "key_heads", "group", "size"), [("float16", 2, 3, 64), ("float", 1, 5, 32)])
+def test_rows_of_a_tile_have_the_bits_that_they_have_alone(
+    tmp_path: Path, kind: str, key_heads: int, group: int, size: int
+) -> None:
+    """A prompt that ends a chunk within a tile, rows of a sliding window, rows of other sequences, and unused ones."""
+    starts = np.array([10] * 40 + [*range(90, 122)] + [300, 20] + [0] * 6)
+    lengths = np.array([*range(40, 80)] + [130] * 32 + [64, 7] + [0] * 6)
+    count, few = len(starts), 4
+    whole = attention(tmp_path, kind, count, key_heads, group, size)
+    given = [regions.noise(*info.sizes, seed=i).astype(info.numpy) for i, info in enumerate(whole.inputs)]
+    given[1:3] = starts[:, None], lengths
+    # The last row of the prompt alone sees row 88: what is no number there comes into no other row's sums.
+    given[3][[88, 89, 251]] = given[4][[88, 89, 251]] = np.nan
+    (tmp_path / "few").mkdir()
+    model = attention(tmp_path / "few", kind, few, key_heads, group, size)
+    kernel = Native().compile(model, KernelConfig("f32"), Resources(threads=1))
+    inputs, (result,), call = regions.bound(kernel, model, *(array[:few] for array in given[:3]), *given[3:])
+    alone = []
+    for first in range(0, count, few):
+        for array, values in zip(inputs, given[:3], strict=False):
+            array[...] = values[first : first + few]
+        call()
+        alone.append(result.copy())
+    expected_bits = np.concatenate(alone)
+    assert np.array_equal(np.isfinite(expected_bits).all(axis=(1, 2)), np.arange(count) != 39)
+    for threads in (1, 2):
+        (found,) = regions.answer(Native(), whole, *given, resources=Resources(threads=threads))
+        assert np.array_equal(found, expected_bits, equal_nan=True)
+
+
 def test_of_rows_for_one_place_the_last_counts(tmp_path: Path) -> None:
     count = 2 * SHARED_FROM
     body = "K = ScatterND (k, places, u)"

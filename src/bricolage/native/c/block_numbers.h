@@ -1,12 +1,15 @@
 #if LANES == 8
-/* The integer of some bits from bit `shift` on, which lies less its middle: as the highest bits, where it has its sign, it is
-   2^(32 - bits) times as large. Rows are as much smaller. All integers take the same mask, which stays in a register: masks of
-   their own, and a float's exponent to be taken off again, were loaded for each. */
-static inline vec block_number4(block_ints w, int shift) {
-  return __builtin_convertvector((w << (28 - shift)) & (int32_t)0xf0000000, vec);
+/* The integer of some bits from bit `shift` on of each word at `w`, less its middle. Words are read where its byte is their highest
+   one: a mask of the upper half leaves a number with a sign, one of the lower half a number whose middle a subtraction takes off.
+   Rows are as much smaller as they are larger. A shift would take what begins multiply-adds, and a mask of its own for each integer
+   would be loaded. What lies in front of a panel's integers are its scales, so that it may be read. */
+static inline vec block_number4(const uint8_t *w, int shift) {
+  const block_ints bits = *(const block_ints *)(w + shift / 8 - 3);
+  if (shift & 4) return __builtin_convertvector(bits & (int32_t)0xf0000000, vec);
+  return __builtin_convertvector(bits & 0x0f000000, vec) - 0x1p27f;
 }
-static inline vec block_number8(block_ints w, int shift) {
-  return __builtin_convertvector((w << (24 - shift)) & (int32_t)0xff000000, vec);
+static inline vec block_number8(const uint8_t *w, int shift) {
+  return __builtin_convertvector(*(const block_ints *)(w + shift / 8 - 3) & (int32_t)0xff000000, vec);
 }
 #else
 /* The integer of some bits from bit `shift` on, less `middle`. Within the bits of a float whose last place is worth 2^-at, it is added

@@ -1,6 +1,7 @@
-/* k numbers in blocks times a power of two, filled up with zeros; behind each block a word, and the sum of the numbers. */
+/* k numbers in blocks, filled up with zeros; behind each block a word, and the sum of the numbers. Four numbers are multiplied by one
+   power of two, the next four by the other. */
 static __attribute__((noinline)) void pack_block_floats(const float *restrict x, uint8_t *restrict to, long k, long block,
-                                                        float power) {
+                                                        float first, float second) {
   for (long from = 0; from < k; from += block, to += 4 * block + 16) {
     const long some = k - from < block ? k - from : block;
     float *restrict own = (float *)to;
@@ -9,7 +10,7 @@ static __attribute__((noinline)) void pack_block_floats(const float *restrict x,
     for (long i = some; i < block; i++) own[i] = 0;
     for (long i = 0; i < block; i += 4)
       for (long lane = 0; lane < 4; lane++) sums[lane] += own[i + lane];
-    for (long i = 0; i < block; i++) own[i] *= power;
+    for (long i = 0; i < block; i++) own[i] *= i & 4 ? second : first;
     own[block + 1] = (sums[0] + sums[2]) + (sums[1] + sums[3]);
   }
 }

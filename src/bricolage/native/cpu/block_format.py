@@ -20,9 +20,6 @@ _AHEAD, _LINE = 4096, 64
 """Bytes of a panel that are fetched ahead, and of a cache line. A processor's own prefetching ends with a page: without this, one
 thread read at three quarters of what memory gives it."""
 
-_OTHER_ROWS = '__asm__("" : "+r"(x));'
-"""Compilers would keep the numbers of all rows in memory from one vector of columns to the next."""
-
 
 @dataclass(frozen=True)
 class BlockOperand(ProductOperand):
@@ -62,11 +59,11 @@ class BlockOperand(ProductOperand):
         wide = -(-n // lanes) * lanes
         integers = np.full((wide, count * blocks.block), blocks.middle, np.uint8)
         integers[:n] = blocks.integers()
-        if self.signed:
-            integers ^= self.middle
         grouped = integers.reshape(wide, count, -1, self.group)
         if self.bits == 4:
             grouped = grouped[..., :4] | grouped[..., 4:] << 4
+        if self.signed:
+            grouped ^= 0x80
         scales = np.zeros((wide, count), np.float16 if self.halves else np.float32)
         scales[:n] = blocks.scales
         heads = [scales]
@@ -91,7 +88,8 @@ class BlockOperand(ProductOperand):
 
     @property
     def signed(self) -> bool:
-        """Whether integers lie less their middle in memory, as numbers with a sign."""
+        """Whether the highest bit of each byte is a sign: that of an integer of 8 bits, or of the upper one of two of 4 bits, less
+        its middle."""
         return False
 
     def preamble(self, _isa: Isa) -> Sequence[str]:
@@ -108,24 +106,17 @@ class BlockOperand(ProductOperand):
         groups = self.block // self.group
         step = self.widened_after
         size = head + groups * tile.vectors * wide
-        lines = [*emit_prefetches("b", head), *self.declare_scales(tile)]
-        for together in self.vectors_together(tile):
-            part = [*self.begin(tile, together), f"const uint8_t *x = a, *w = b + {head};"]
-            part += [_OTHER_ROWS] if together.start else []
-            whole, rest = divmod(groups, step)
-            for count, times in ((step, whole), (rest, 1)):
-                if not count or not times:
-                    continue
-                ahead = f"x += {count * self.group * self.element_bytes}; w += {count * tile.vectors * wide};"
-                fetches = emit_prefetches("w", count * tile.vectors * wide) if 0 in together else []
-                body = [*fetches, *self.groups(count, tile, together), ahead]
-                part += (
-                    ["{", *(f"  {line}" for line in body), "}"]
-                    if times == 1
-                    else [f"for (long g = 0; g < {times}; g++) {{", *(f"  {line}" for line in body), "}"]
-                )
-            part += self.end(tile, together)
-            lines += ["{", *(f"  {line}" for line in part), "}"]
+        lines = [*emit_prefetches("b", head), *self.declare_scales(tile), *self.begin(tile)]
+        lines += [f"const uint8_t *x = a, *w = b + {head};"]
+        whole, rest = divmod(groups, step)
+        for count, times in ((step, whole), (rest, 1)):
+            if not count or not times:
+                continue
+            ahead = f"x += {count * self.group * self.element_bytes}; w += {count * tile.vectors * wide};"
+            body = [*emit_prefetches("w", count * tile.vectors * wide), *self.groups(count, tile), ahead]
+            lines += ["{" if times == 1 else f"for (long g = 0; g < {times}; g++) {{"]
+            lines += [*(f"  {line}" for line in body), "}"]
+        lines += self.end(tile)
         lines += [f"a += {self.row_step}; b += {size};"]
         return name, "\n".join(
             [
@@ -191,20 +182,16 @@ class BlockOperand(ProductOperand):
         """Rows of a tile where there are but a few in all, so that a panel is made ready for no more than these."""
         return self.rows(isa)
 
-    def vectors_together(self, tile: MicroTile) -> Sequence[range]:
-        """Which vectors of columns are multiplied at the same time; a block is gone through for each of these parts."""
-        return (range(tile.vectors),)
+    @abstractmethod
+    def begin(self, tile: MicroTile) -> list[str]:
+        """C before the groups of a block."""
 
     @abstractmethod
-    def begin(self, tile: MicroTile, vectors: range) -> list[str]:
-        """C before the groups of a block, of some vectors of columns."""
-
-    @abstractmethod
-    def groups(self, count: int, tile: MicroTile, vectors: range) -> list[str]:
+    def groups(self, count: int, tile: MicroTile) -> list[str]:
         """C of some groups: `x` is where their rows are, `w` where their integers."""
 
     @abstractmethod
-    def end(self, tile: MicroTile, vectors: range) -> list[str]:
+    def end(self, tile: MicroTile) -> list[str]:
         """C behind the groups of a block, which adds to the sums t_row_vector."""
 
     def _of_zero_points(self, r: int, v: int, lda: int) -> list[str]:

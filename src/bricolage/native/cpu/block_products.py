@@ -18,21 +18,19 @@ results, 16 · 15 · 127 = 30,480, fit there before they must be widened. Intege
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.graph.quantised_blocks import QuantisedBlocks
 from bricolage.native.cpu.block_c import (
     INTS,
-    NUMBERS,
     PACK_BYTES,
-    PACK_FLOATS,
     PLAIN,
     TARGETS,
     intrinsics,
     neon_intrinsics,
 )
-from bricolage.native.cpu.block_format import BlockOperand, emit_prefetches
+from bricolage.native.cpu.block_floats import BlockFloats
+from bricolage.native.cpu.block_format import BlockOperand
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.panels import MicroTile
 from bricolage.native.ir.tensors import BlockConstant, MatMul, Node
@@ -41,11 +39,6 @@ LONGEST_BLOCK = 1 << 16
 """Integers of a block: 240 · 127 · 65,536 fits into int32."""
 _STEPS = 8
 """Products in int16 that are summed before they are widened."""
-_SETS = 2
-"""Sums of float32 that are under way of each row and vector: a multiply-add takes four cycles, of which two begin in each. As many
-in tiles of many rows, so that a row has the same bits however many are multiplied with it."""
-_UNROLLED = 4
-"""Numbers along k that are written out where integers are float32 already: blocks are a multiple of it."""
 _RAISED_LANES = 8
 """Numbers of the vectors in which integers become float32 as the highest bits of a word. Vectors of 16 take them from a table."""
 _SIXTEEN = 16
@@ -83,169 +76,6 @@ def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> Block
         by_lane=isa.by_lane,
         raised=isa.lanes == _RAISED_LANES,
     )
-
-
-@dataclass(frozen=True)
-class BlockFloats(BlockOperand):
-    """Rows of float32. The middle is taken off each integer, so that nothing large cancels."""
-
-    prefix = "few_bits"
-    element_bytes = 4
-
-    def rows(self, isa: Isa) -> int:
-        """Each row takes two vectors of sums and two of a block's."""
-        return {16: 6, 8: 3}.get(isa.lanes, 3 if self.by_lane else 2)
-
-    def few_rows(self, isa: Isa) -> int:
-        """See `BlockOperand.few_rows`: four, of one vector after the other."""
-        return 4 if self.raised else self.rows(isa)
-
-    def vectors_together(self, tile: MicroTile) -> Sequence[range]:
-        """See `BlockOperand.vectors_together`."""
-        return (
-            [range(v, v + 1) for v in range(tile.vectors)] if self.raised and tile.rows > 3 else [range(tile.vectors)]
-        )
-
-    def helpers(self, _isa: Isa) -> dict[str, str]:
-        """What packs rows and makes numbers of integers."""
-        return {"block_ints": INTS, "block_numbers": NUMBERS, "pack_block_floats": PACK_FLOATS}
-
-    def pack_row(self, x: str, to: str, k: int, _part: int, _peak: str = "") -> str:
-        """See `ProductOperand.pack_row`."""
-        return (
-            f"pack_block_floats({x}, {to}, {k}, {self.block}, {f'0x1p-{32 - self.bits}f' if self.raised else '1.0f'});"
-        )
-
-    @property
-    def signed(self) -> bool:
-        """See `BlockOperand.signed`."""
-        return self.raised
-
-    def unpacked_bytes(self, columns: int) -> int:
-        """See `BlockOperand.unpacked_bytes`: scales, what zero points add, and float32 of the integers. Making them takes as many
-        instructions as multiplying three rows."""
-        return 4 * columns * (1 + self.offsets + self.block)
-
-    def unpacking(self, vectors: int, lanes: int) -> tuple[str, str]:
-        """Name and C of a function `(blocks, b, to)` that makes blocks of a panel ready for many rows."""
-        name, wide = f"unpack_{self.prefix}{self.kind}_{vectors}", 4 * lanes
-        tile = MicroTile(1, vectors, 0, lanes)
-        head, size = self.head_bytes(tile), self.unpacked_bytes(vectors * lanes)
-        heads = ["scale", *(["offset"] if self.offsets else [])]
-        numbers = 4 * vectors * lanes * len(heads)
-        lines = [
-            *emit_prefetches("b", head + self.block * self.bits // 8 * vectors * lanes),
-            *self.declare_scales(tile),
-        ]
-        for i, each in enumerate(heads):
-            lines += [f"*(vec *)(to + {(i * vectors + v) * wide}) = {each}_{v};" for v in range(vectors)]
-        lines += [f"for (long g = 0; g < {self.block // self.group}; g++) {{"]
-        for v in range(vectors):
-            lines += [f"  const block_ints w_{v} = *(const block_ints *)(b + {head} + (g * {vectors} + {v}) * {wide});"]
-            lines += [
-                f"  *(vec *)(to + {numbers} + ((g * {self.group} + {i}) * {vectors} + {v}) * {wide}) = "
-                f"block_number{self.bits}(w_{v}, {_shift(i)});"
-                for i in range(self.group)
-            ]
-        lines += ["}", f"b += {head + self.block * self.bits // 8 * vectors * lanes}; to += {size};"]
-        return name, "\n".join(
-            [
-                f"static __attribute__(({', '.join(['noinline', *self.attributes(lanes)])})) void {name}"
-                "(long blocks, const uint8_t *restrict b, uint8_t *restrict to) {",
-                "  for (long block = 0; block < blocks; block++) {",
-                *(f"    {line}" for line in lines),
-                "  }",
-                "}",
-            ]
-        )
-
-    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
-        """See `ProductOperand.micro_kernel`; one that adds to a tile reads what `unpacking` has made. Its products and sums are the
-        same, in the same order."""
-        if not tile.adds:
-            return super().micro_kernel(tile)
-        name = f"{self.prefix}{self.kind}_floats_{tile.rows}x{tile.vectors}_{tile.lda}"
-        wide, vectors = 4 * tile.lanes, range(tile.vectors)
-        spots = [(r, v, (r * tile.vectors + v) * tile.lanes) for r in range(tile.rows) for v in vectors]
-        lines = [f"const vec scale_{v} = *(const vec *)(b + {v * wide});" for v in vectors]
-        if self.offsets:
-            lines += [f"const vec offset_{v} = *(const vec *)(b + {(tile.vectors + v) * wide});" for v in vectors]
-        lines += [
-            *self.begin(tile, vectors),
-            f"const uint8_t *x = a, *w = b + {tile.vectors * wide * (1 + self.offsets)};",
-        ]
-        lines += [f"for (long i = 0; i < {self.block}; i += {_UNROLLED}) {{"]
-        for i in range(_UNROLLED):
-            lines += [
-                f"  {{ const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[:1]
-            ]
-            lines += [
-                f"    const vec n_{v} = *(const vec *)(w + {(i * tile.vectors + v) * wide});" for v in vectors[1:]
-            ]
-            lines += [f"    {line}" for line in self._products(i, i, tile, vectors)]
-            lines += ["  }"]
-        lines += [f"  x += {4 * _UNROLLED}; w += {_UNROLLED * tile.vectors * wide};", "}", *self.end(tile, vectors)]
-        lines += [f"a += {self.row_step}; b += {self.unpacked_bytes(tile.vectors * tile.lanes)};"]
-        return name, "\n".join(
-            [
-                f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(tile.lanes)])})) void {name}"
-                "(long blocks, const uint8_t *restrict a, const uint8_t *restrict b, float *restrict tile, int starts) {",
-                f"  vec {', '.join(f't_{r}_{v} = {{0}}' for r, v, _ in spots)};",
-                "  if (!starts) {",
-                *(f"    t_{r}_{v} = *(const vec *)(tile + {at});" for r, v, at in spots),
-                "  }",
-                "  for (long block = 0; block < blocks; block++) {",
-                *(f"    {line}" for line in lines),
-                "  }",
-                *(f"  *(vec *)(tile + {at}) = t_{r}_{v};" for r, v, at in spots),
-                "}",
-            ]
-        )
-
-    def begin(self, tile: MicroTile, vectors: range) -> list[str]:
-        """Sums of a block."""
-        names = (f"p{s}_{r}_{v} = {{0}}" for s in range(_SETS) for r in range(tile.rows) for v in vectors)
-        return [f"vec {', '.join(names)};"]
-
-    def groups(self, count: int, tile: MicroTile, vectors: range) -> list[str]:
-        """Integer after integer along k."""
-        wide = 4 * tile.lanes
-        lines: list[str] = []
-        for g in range(count):
-            lines += ["{"]
-            lines += [
-                f"  const block_ints w_{v} = *(const block_ints *)(w + {(g * tile.vectors + v) * wide});"
-                for v in vectors
-            ]
-            for i in range(self.group):
-                lines += ["  {"]
-                lines += [f"    const vec n_{v} = block_number{self.bits}(w_{v}, {_shift(i)});" for v in vectors]
-                lines += [f"    {line}" for line in self._products(i, g * self.group + i, tile, vectors)]
-                lines += ["  }"]
-            lines += ["}"]
-        return lines
-
-    def _products(self, i: int, at: int, tile: MicroTile, vectors: range) -> list[str]:
-        """C that adds to the sums the products of the numbers n_vector with rows, `at` numbers from `x` on."""
-        return [
-            f"p{i % _SETS}_{r}_{v} += *(const float *)(x + {r * tile.lda + 4 * at}) * n_{v};"
-            for r in range(tile.rows)
-            for v in vectors
-        ]
-
-    def end(self, tile: MicroTile, vectors: range) -> list[str]:
-        """Scaled."""
-        lines: list[str] = []
-        for r in range(tile.rows):
-            for v in vectors:
-                total = " + ".join(f"p{s}_{r}_{v}" for s in range(_SETS))
-                lines += [f"t_{r}_{v} += ({total}) * scale_{v};", *self._of_zero_points(r, v, tile.lda)]
-        return lines
-
-
-def _shift(i: int) -> int:
-    """Where the integer of neighbour `i` begins in 32 bits of a vector."""
-    return 8 * (i % 4) + 4 * (i // 4)
 
 
 @dataclass(frozen=True)
@@ -305,12 +135,12 @@ class BlockBytes(BlockOperand):
         """See `ProductOperand.pack_row`."""
         return f"pack_block_bytes({x}, {to}, {k}, {self.block}, {0 if self.signed else self.middle});"
 
-    def begin(self, tile: MicroTile, vectors: range) -> list[str]:
+    def begin(self, tile: MicroTile) -> list[str]:
         """Sums of a block start from what the middle takes off."""
         lines: list[str] = []
         for r in range(tile.rows):
             start = f"*(const int32_t *)(a + {r * tile.lda + self.block + 8})"
-            for v in vectors:
+            for v in range(tile.vectors):
                 lines += [f"block_sums i_{r}_{v} = BLOCK_START({start});"]
                 lines += [f"block_sums j_{r}_{v} = BLOCK_START(0);"] if self._upper else []
         return lines
@@ -320,9 +150,10 @@ class BlockBytes(BlockOperand):
         """Whether products of the upper halves of bytes have sums of their own, 16 times as large."""
         return self._vnni and self.bits == 4
 
-    def groups(self, count: int, tile: MicroTile, vectors: range) -> list[str]:
+    def groups(self, count: int, tile: MicroTile) -> list[str]:
         """Four neighbours along k after four."""
-        wide, every = 4 * tile.lanes, [(r, v) for r in range(tile.rows) for v in vectors]
+        wide, vectors = 4 * tile.lanes, range(tile.vectors)
+        every = [(r, v) for r in range(tile.rows) for v in vectors]
         narrow = self._narrow
         lines: list[str] = []
         if narrow:
@@ -360,12 +191,12 @@ class BlockBytes(BlockOperand):
             lines += [f"BLOCK_WIDEN(i_{r}_{v}, u_{r}_{v}, 4);" for r, v in every] if self._halves else []
         return lines
 
-    def end(self, tile: MicroTile, vectors: range) -> list[str]:
+    def end(self, tile: MicroTile) -> list[str]:
         """Scaled."""
         lines: list[str] = []
         for r in range(tile.rows):
             lines += [f"const float scale_of_{r} = *(const float *)(a + {r * tile.lda + self.block});"]
-            for v in vectors:
+            for v in range(tile.vectors):
                 total = f"i_{r}_{v} + (j_{r}_{v} >> 4)" if self._upper else f"i_{r}_{v}"
                 float_sum = f"__builtin_convertvector((block_ints)({total}), vec)"
                 lines += [

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from bricolage.native.cpu.block_products import BlockFloats
+from bricolage.native.cpu.block_floats import BlockFloats
 from bricolage.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indent_lines
 from bricolage.native.cpu.gemm_blocks import TileRows, own_steps
 from bricolage.native.cpu.packing import constant_identity

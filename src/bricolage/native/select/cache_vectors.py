@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bricolage.native.cpu.isa import Isa
 
 
 def sum_lanes(lanes: int) -> str:
-    """C that makes one vector of as many as it has lanes: the sum of each. Pairs of vectors are folded into one, first within 16
-    bytes, where a shuffle takes one step, then across them: a third of the steps of folding each by itself."""
-    lines = []
-    for level in range(lanes.bit_length() - 1):
-        unit, span = (1, 4) if level < 2 else (4, lanes)
-        low, high = (_fold_order(lanes, unit, span, odd) for odd in (0, 1))
-        for at in range(lanes >> (level + 1)):
-            pair = f"v[{2 * at}], v[{2 * at + 1}]"
-            lines.append(f"  v[{at}] = nat_pair({pair}, {low}) + nat_pair({pair}, {high});")
+    """C that makes one vector of as many as it has lanes: the sum of each."""
+    lines = [f"  {line}" for line in fold_lanes([f"v[{i}]" for i in range(lanes)], lanes, 0)]
     return "\n".join(
         [
             "#if defined(__clang__) || __GNUC__ >= 12",
@@ -28,6 +23,20 @@ def sum_lanes(lanes: int) -> str:
             "}",
         ]
     )
+
+
+def fold_lanes(vectors: Sequence[str], lanes: int, first: int) -> list[str]:
+    """C that puts some vectors together in the first of them by pairs, as the levels from `first` on of `sum_lanes`. Pairs of
+    vectors are folded into one, first within 16 bytes, where a shuffle takes one step, then across them: a third of the steps of
+    folding each by itself."""
+    lines = []
+    for level in range(first, first + len(vectors).bit_length() - 1):
+        unit, span = (1, 4) if level < 2 else (4, lanes)
+        low, high = (_fold_order(lanes, unit, span, odd) for odd in (0, 1))
+        for at in range(len(vectors) >> (level - first + 1)):
+            pair = f"{vectors[2 * at]}, {vectors[2 * at + 1]}"
+            lines.append(f"{vectors[at]} = nat_pair({pair}, {low}) + nat_pair({pair}, {high});")
+    return lines
 
 
 def _fold_order(lanes: int, unit: int, span: int, odd: int) -> str:
