@@ -19,6 +19,7 @@ FLOATS = [*(isa.name for isa in available_isas()), "split-avx512", "split-neon"]
 WAYS = [
     *((isa, "f32") for isa in dict.fromkeys(FLOATS)),
     (FLOATS[0], "int8"),
+    (FLOATS[0], "bf16"),
     *(("split-amx", config) for config in ("bf16", "bf16x6", "int8x6")),
 ]
 ROWS = (1, 2, 3, 4, 5, 7, 9, 13, 29)

@@ -103,7 +103,7 @@ class ProductOperand(ABC):
         return 1
 
     def turn(self, sets: int) -> int:
-        """Steps after which the order of sums begins anew: leaving out so many steps of zeros changes no bit."""
+        """Steps after which the order of sums begins anew: leaving out that number of steps, if all are zeros, changes no bit."""
         return sets
 
     def steps(self, k: int) -> int:

@@ -45,16 +45,8 @@ def measure(
     operand = replace(operand, ordered=False)  # the roof is that of the steps that come first
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
-    name, micro = operand.micro_kernel(
-        MicroTile(
-            rows,
-            vectors,
-            depth,
-            isa.lanes,
-            part=operand.depth(products) // operand.splits,
-            sets=operand.sets([rows], vectors),
-        )
-    )
+    part, sets = operand.depth(products) // operand.splits, operand.sets([rows], vectors)
+    name, micro = operand.micro_kernel(MicroTile(rows, vectors, depth, isa.lanes, part=part, sets=sets))
     multiply = "\n  ".join(operand.with_tile_config(rows, [_MULTIPLY]))
     defined = {
         "ELEMENT": operand.element,
