@@ -93,11 +93,12 @@ def test_readme_says_what_the_unseen_networks_show() -> None:
 
 
 def test_readme_says_how_fast_texts_are() -> None:
-    rates = {
-        row["contestant"]: [float(row[length]) for length in ("at_16", "at_512", "at_2048")]
-        for row in read_rows("2026-11-29-generate-zen3.csv")
-    }
-    peers = [rates[name] for name in ("onnxruntime genai", "llama.cpp", "openvino genai")]
-    ratios = [ours / max(others) for ours, *others in zip(rates["highest"], *peers, strict=True)]
+    ratios = list[float]()
+    for run in ("2026-11-29-generate-zen3.csv", "2026-11-30-generate-zen3.csv"):
+        rates = {
+            row["contestant"]: [float(row[length]) for length in ("at_16", "at_512", "at_2048")] for row in read_rows(run)
+        }
+        peers = [rates[name] for name in ("onnxruntime genai", "llama.cpp", "openvino genai")]
+        ratios += [ours / max(others) for ours, *others in zip(rates["highest"], *peers, strict=True)]
     text = " ".join(README.read_text(encoding="utf-8").split())
     assert f"{min(ratios):.1f} to {max(ratios):.1f} times as fast as the best other tool" in text
