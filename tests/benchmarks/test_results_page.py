@@ -96,7 +96,8 @@ def test_readme_says_how_fast_texts_are() -> None:
     ratios = list[float]()
     for run in ("2026-11-29-generate-zen3.csv", "2026-11-30-generate-zen3.csv"):
         rates = {
-            row["contestant"]: [float(row[length]) for length in ("at_16", "at_512", "at_2048")] for row in read_rows(run)
+            row["contestant"]: [float(row[length]) for length in ("at_16", "at_512", "at_2048")]
+            for row in read_rows(run)
         }
         peers = [rates[name] for name in ("onnxruntime genai", "llama.cpp", "openvino genai")]
         ratios += [ours / max(others) for ours, *others in zip(rates["highest"], *peers, strict=True)]
