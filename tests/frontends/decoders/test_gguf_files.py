@@ -168,11 +168,13 @@ def test_files_that_lie_are_refused_by_name(name: str, tmp_path: Path) -> None:
         read_decoder(write(model, tmp_path / "model.gguf"))
 
 
-@pytest.mark.parametrize("name", ["rwkv7", "gemma2", "qwen3moe", "phi3"])
+@pytest.mark.parametrize("name", ["rwkv7", "gemma", "qwen3moe", "phi3"])
 def test_an_unknown_name_is_said_with_those_that_are_read(name: str, tmp_path: Path) -> None:
     model = sound_gguf("llama", 2, "gpt2")
     with_key("general.architecture", name)(model)
-    with pytest.raises(UnknownDecoderKind, match=f"architecture '{name}'.*It reads: llama, qwen2, qwen3, gemma3"):
+    with pytest.raises(
+        UnknownDecoderKind, match=f"architecture '{name}'.*It reads: llama, qwen2, qwen3, gemma2, gemma3"
+    ):
         read_decoder(write(model, tmp_path / "model.gguf"))
 
 
