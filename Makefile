@@ -54,10 +54,10 @@ $(CHECK_STAMP): pyproject.toml constraints.txt
 	$(CHECK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . pytest pytest-xdist hypothesis
 	touch $(CHECK_STAMP)
 
-check: $(CHECK_STAMP) ## the tests that need no framework, in an environment without any (50 s to a minute and a half on 2 cores)
+check: $(CHECK_STAMP) ## the tests that need no framework, in an environment without any (1 to 3 minutes on 2 cores)
 	$(CHECK_VENV)/bin/python -m pytest $(CHECK) $(CHECK_WITHOUT) -m "not slow" -n $(WORKERS) --dist worksteal
 
-test: $(STAMP) ## all tests but the slow ones (7 to 18 minutes on 2 cores)
+test: $(STAMP) ## all tests but the slow ones (7 to 24 minutes on 2 cores)
 	$(BIN)/python -m pytest $(TESTS) -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-all: $(STAMP) ## the slow tests too: whole conformance suites, all of every mass of parameters, big models (weekly)

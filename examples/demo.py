@@ -42,9 +42,11 @@ def prepare(folder: Path, sentences: Sequence[str]) -> None:
     np.save(folder / _ORIGINAL, original, allow_pickle=False)
 
 
-def decide(folder: Path, sentences: Sequence[str], budget: str) -> int:
+def decide(folder: Path, budget: str) -> int:
     """Optimises what was prepared, within `budget` for each batch size, and compares embeddings; 0 when all neighbours stay."""
     model, data, artifact = folder / _MODEL, folder / _DATA, folder / "minilm.bricolage"
+    original = np.load(folder / _ORIGINAL)
+    sentences = SENTENCES[: len(original)]
     tokens = tokenize(sentences)
     batch, length = tokens["input_ids"].shape
     print(f"{batch} sentences of up to {length} tokens.\n", flush=True)
@@ -59,7 +61,7 @@ def decide(folder: Path, sentences: Sequence[str], budget: str) -> int:
         return code
     fast = bricolage.load(artifact)
     embeddings = fast(**tokens)
-    before, after = nearest_neighbours(np.load(folder / _ORIGINAL)), nearest_neighbours(embeddings)
+    before, after = nearest_neighbours(original), nearest_neighbours(embeddings)
     same = int((before == after).sum())
     print(f"\nNearest neighbours unchanged: {same} of {batch}. Some of them:")
     for i in range(0, batch, max(1, batch // 3))[:3]:
@@ -76,14 +78,17 @@ def main() -> int:
     """Runs the demo; the exit code is 0 when all neighbours are unchanged."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description="Sentence embeddings, made faster.")
     parser.add_argument("--part", choices=("prepare", "decide"), help="default: both")
-    parser.add_argument("--sentences", type=int, default=len(SENTENCES), help="how many, from 2 on; default: all")
+    parser.add_argument("--sentences", type=int, default=len(SENTENCES), help="how many are prepared; default: all")
     # By default of bricolage twice as long and more.
     parser.add_argument("--budget", default="50s", help="of the decision, for each batch size")
     asked = parser.parse_args()
-    sentences = SENTENCES[: max(2, asked.sentences)]
+    if not 2 <= asked.sentences <= len(SENTENCES):
+        parser.error(f"--sentences {asked.sentences}: give a number from 2 to {len(SENTENCES)}")
     if asked.part != "decide":
-        prepare(OUT, sentences)
-    return 0 if asked.part == "prepare" else decide(OUT, sentences, asked.budget)
+        prepare(OUT, SENTENCES[: asked.sentences])
+    elif not (OUT / _ORIGINAL).exists():
+        parser.error(f"{OUT / _ORIGINAL} is missing: run `--part prepare` first")
+    return 0 if asked.part == "prepare" else decide(OUT, asked.budget)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def _use_product(debian: EmulatedDebian, chosen: Collection[str]) -> Iterator[tu
         **{path: (["python", "-m", "pytest", path, *left_out, *_PYTEST], "passed") for path in paths},
         "tests of the engine": (["python", "-m", "pytest", *_ENGINE, *_PYTEST], "passed"),
         _DEMO_STEP: (
-            ["python", "-m", "examples.demo", "--part", "decide", "--sentences", str(_SENTENCES), "--budget", _BUDGET],
+            ["python", "-m", "examples.demo", "--part", "decide", "--budget", _BUDGET],
             "Nearest neighbours unchanged",
         ),
     }
