@@ -9,7 +9,6 @@ ONNX Runtime's `quantize_dynamic` rounds the rows of products at each call, by o
 and `quantize_static` rounds whatever a calibration has seen, by scales that are constants:
 
     QuantizeLinear(x) -> DequantizeLinear
-    QuantizeLinear(x) -> QLinearMatMul(bytes, weights) -> DequantizeLinear
 
 Operators: docs/Operators.md of onnx/onnx and docs/ContribOperators.md of microsoft/onnxruntime.
 """
@@ -23,9 +22,7 @@ import onnx_ir as ir
 
 from bricolage.graph.constant_folding import constant_elements, is_known
 
-ROUNDING_OPERATORS = frozenset(
-    ["DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulNBits", "QLinearMatMul", "QuantizeLinear"]
-)
+ROUNDING_OPERATORS = frozenset(["DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulNBits", "QuantizeLinear"])
 """Operators that round rows, or may; `MatMulNBits` at its `accuracy_level`."""
 _MICROSOFT = "com.microsoft"
 
@@ -39,8 +36,6 @@ def leave_rows_whole(graph: ir.Graph) -> None:
                 _replace_product(graph, node)
             case "", "DequantizeLinear":
                 _replace_gather(graph, node)
-            case "", "QLinearMatMul":
-                _unfold_product(graph, node)
             case (domain, "DynamicQuantizeMatMul") if domain == _MICROSOFT:
                 _replace_fused(graph, node, node.inputs[0], _at(node, 2), _at(node, 3), _at(node, 4))
             case (domain, "MatMulIntegerToFloat") if domain == _MICROSOFT:
@@ -81,18 +76,6 @@ def _replace_fused(
     if bias is not None:
         nodes.append(_new("Add", [nodes[-1].outputs[0], bias], f"{node.name}.biased"))
     _put_in_place(graph, node, nodes)
-
-
-def _unfold_product(graph: ir.Graph, node: ir.Node) -> None:
-    """QLinearMatMul as a product of floats between DequantizeLinear and QuantizeLinear."""
-    rows, row_scale, row_zero, weights, scales, zero, new_scale, new_zero = node.inputs
-    floats = [
-        _new("DequantizeLinear", given, f"{node.name}.{name}")
-        for given, name in (((rows, row_scale, row_zero), "rows"), ((weights, scales, zero), "weights"))
-    ]
-    product = _new("MatMul", [each.outputs[0] for each in floats], f"{node.name}.product")
-    rounded = _new("QuantizeLinear", [product.outputs[0], new_scale, new_zero], f"{node.name}.rounded")
-    _put_in_place(graph, node, [*floats, product, rounded])
 
 
 def _skip_rounding(graph: ir.Graph, node: ir.Node) -> None:
